@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include "backends/api/device.h"
-#include "backends/fake/fake.h"
 #include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 
-static const sp_backend_ops *const builtin[] = {&sp_fake_backend, &sp_host_backend, NULL};
+static const sp_backend_ops *const builtin[] = {&sp_host_backend, NULL};
 
 typedef struct entry {
     sp_backend *backend; // owned
@@ -204,7 +203,8 @@ static bool plugin_names(sp_backend_names *names)
 // `name` is what the backend must be called; NULL: anything.
 static sp_status load(sp_registry *registry, const char *path, const char *name, sp_error *err)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    // jansson keeps calling the allocator of the library that was loaded last (sim/base/json.c).
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *why = dlerror();
         return sp_error_set(err, SP_ERR_IO, "%s: cannot load: %s", path, why != NULL ? why : "?");

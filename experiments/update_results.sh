@@ -17,7 +17,6 @@ build/bench/network_graph | experiments/network_tables.sh >experiments/results/n
 build/bench/host_overhead | sed -n 's/.*"group": "\([^"]*\)", "case": "\([^"]*\)".*"overhead": \([-0-9.]*\)}.*/\1|\2|\3/p' |
     awk -F'|' '$2 == "all" || $3 > 0.03 { printf "%-10s %-32s %5.1f %%\n", $1, $2, 100 * $3 }' >experiments/results/host_overhead.txt
 build/bench/sweep >experiments/results/sweep.json
-experiments/sweep_ranks.sh >experiments/results/sweep_ranks.txt
 build/bench/solver >experiments/results/solver.json
 build/bench/assignment >experiments/results/assignment.txt
 {

@@ -2,10 +2,7 @@
 # project's other dependencies can include it.
 
 # What plans launches is plain C, and there without CUDA.
-add_library(slimpack_cuda_plans STATIC ${CMAKE_CURRENT_LIST_DIR}/attention_plan.c
-                                       ${CMAKE_CURRENT_LIST_DIR}/embedding_order.c
-                                       ${CMAKE_CURRENT_LIST_DIR}/sample_plan.c
-                                       ${CMAKE_CURRENT_LIST_DIR}/sample_mask.c)
+add_library(slimpack_cuda_plans STATIC ${CMAKE_CURRENT_LIST_DIR}/embedding_order.c)
 sp_own_target(slimpack_cuda_plans)
 set_target_properties(slimpack_cuda_plans PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(slimpack_cuda_plans PUBLIC ${PROJECT_SOURCE_DIR})

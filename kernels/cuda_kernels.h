@@ -241,7 +241,7 @@ int sp_cuda_reduce_fp64(bool maximum, int64_t count, const void *const *in, int 
 
 // ---- Time ----
 
-// Time on a CUDA device: delays that stand for what is not there, such as a link, and stamps.
+// Time on a CUDA device: delays, and stamps.
 
 // Ends no sooner than `ns` nanoseconds after it began, by the device's global timer, whose step may
 // be a microsecond. One warp of one block: other work runs beside it. None for 0 or less.

@@ -19,12 +19,14 @@
 // there is no address space for the work memory of a thread on each core.
 bool sp_kernels_start(void);
 
+// The same for more threads than cores at once.
+bool sp_kernels_start_threads(int threads);
+
 // Can OpenBLAS map what it needs for so many threads? Where it cannot, it tries again for ever.
 // Asks the kernel alone, so that it may be called before the C library is ready.
 bool sp_kernels_have_room(int threads);
 
-// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement; "none" in
-// a build without OpenBLAS.
+// The instruction set OpenBLAS chose, such as "Haswell", for the record of a measurement.
 const char *sp_kernels_blas_core(void);
 
 #define SP_KERNEL_BITS 32

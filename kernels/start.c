@@ -1,19 +1,16 @@
 #define _DEFAULT_SOURCE // MAP_ANONYMOUS
 
-#include <stdatomic.h>
+#include <cblas.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/kernels.h"
 
-#ifdef SP_OPENBLAS
-#include <cblas.h>
-
 // Exported, but in no header.
 void *blas_memory_alloc(int where);
 void blas_memory_free(void *memory);
-#endif
 
 enum {
     MOST_THREADS = 128,          // of OpenBLAS
@@ -39,36 +36,50 @@ bool sp_kernels_have_room(int threads)
     return count == wanted;
 }
 
+// OpenBLAS keeps what it has mapped: with so many pieces taken at once, no thread needs more later,
+// when there may be none.
+static bool map_work_memory(int count)
+{
+    static int mapped;
+    void *memory[MOST_THREADS];
+    if (count <= mapped) {
+        return true;
+    }
+    if (!sp_kernels_have_room(count - mapped)) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        memory[i] = blas_memory_alloc(0);
+    }
+    for (int i = 0; i < count; i++) {
+        blas_memory_free(memory[i]);
+    }
+    mapped = count;
+    return true;
+}
+
+bool sp_kernels_start_threads(int threads)
+{
+    bool started = true;
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static int own = -1;
+    pthread_mutex_lock(&mutex);
+    // Each of its own threads takes a piece when it first runs, which may be after this.
+    own = own < 0 ? openblas_get_num_threads() - 1 : own;
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int count = (threads > cores ? threads : cores) + own;
+    started = map_work_memory(count < MOST_THREADS ? count : MOST_THREADS);
+    openblas_set_num_threads(1);
+    pthread_mutex_unlock(&mutex);
+    return started;
+}
+
 bool sp_kernels_start(void)
 {
-#ifdef SP_OPENBLAS
-    static atomic_bool started;
-    if (!atomic_exchange(&started, true)) {
-        void *memory[MOST_THREADS];
-        int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-        int count = cores < MOST_THREADS ? cores : MOST_THREADS;
-        if (!sp_kernels_have_room(count)) {
-            atomic_store(&started, false);
-            return false;
-        }
-        // It keeps what it has mapped: no thread needs more later, when there may be none.
-        for (int i = 0; i < count; i++) {
-            memory[i] = blas_memory_alloc(0);
-        }
-        for (int i = 0; i < count; i++) {
-            blas_memory_free(memory[i]);
-        }
-    }
-    openblas_set_num_threads(1);
-#endif
-    return true;
+    return sp_kernels_start_threads(1);
 }
 
 const char *sp_kernels_blas_core(void)
 {
-#ifdef SP_OPENBLAS
     return openblas_get_corename();
-#else
-    return "none";
-#endif
 }

@@ -1,8 +1,6 @@
 #include "solver/mip.h"
 
-#ifdef SP_GLPK
 #include <glpk.h>
-#endif
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -25,20 +23,10 @@ void sp_i_mip_fini(sp_i_mip *mip)
     *mip = (sp_i_mip){0};
 }
 
-static bool reserve(sp_i_mip *mip, void **items, size_t *capacity, size_t count, size_t bytes)
-{
-    if (!mip->out_of_memory && !sp_reserve(items, capacity, count + 1, bytes)) {
-        mip->out_of_memory = true;
-    }
-    return !mip->out_of_memory;
-}
-
 int sp_i_mip_add_column(sp_i_mip *mip, double lower, double upper, double cost, bool integer)
 {
-    if (!reserve(mip, (void **)&mip->columns, &mip->column_capacity, mip->column_count,
-                 sizeof *mip->columns)) {
-        return 0;
-    }
+    sp_reserve((void **)&mip->columns, &mip->column_capacity, mip->column_count + 1,
+               sizeof *mip->columns);
     mip->columns[mip->column_count] =
         (sp_i_mip_column){.lower = lower, .upper = upper, .cost = cost, .integer = integer};
     return (int)mip->column_count++;
@@ -46,35 +34,19 @@ int sp_i_mip_add_column(sp_i_mip *mip, double lower, double upper, double cost, 
 
 void sp_i_mip_add_row(sp_i_mip *mip, double lower, double upper)
 {
-    if (reserve(mip, (void **)&mip->rows, &mip->row_capacity, mip->row_count, sizeof *mip->rows)) {
-        mip->rows[mip->row_count++] = (sp_i_mip_row){.lower = lower, .upper = upper};
-    }
+    sp_reserve((void **)&mip->rows, &mip->row_capacity, mip->row_count + 1, sizeof *mip->rows);
+    mip->rows[mip->row_count++] = (sp_i_mip_row){.lower = lower, .upper = upper};
 }
 
 void sp_i_mip_add_term(sp_i_mip *mip, int column, double coefficient)
 {
-    if (coefficient != 0.0 && reserve(mip, (void **)&mip->terms, &mip->term_capacity,
-                                      mip->term_count, sizeof *mip->terms)) {
+    if (coefficient != 0.0) {
+        sp_reserve((void **)&mip->terms, &mip->term_capacity, mip->term_count + 1,
+                   sizeof *mip->terms);
         mip->terms[mip->term_count++] = (sp_i_mip_term){
             .row = (int)mip->row_count - 1, .column = column, .coefficient = coefficient};
     }
 }
-
-#ifndef SP_GLPK
-
-sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
-                         sp_i_mip_result *result, double *value, sp_error *err)
-{
-    (void)mip;
-    (void)options;
-    (void)value;
-    *result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN, .bound = -HUGE_VAL};
-    return sp_error_set(err, SP_ERR_USAGE,
-                        "an integer program needs GLPK, which this build does not have "
-                        "(strategy.milp=false plans without one)");
-}
-
-#else
 
 enum {
     SAID = 200, // bytes kept of what GLPK said last
@@ -340,21 +312,17 @@ static void *solve_here(void *argument)
 
 // ---- in the caller's ----
 
-static bool make_triplets(solve_job *job)
+static void make_triplets(solve_job *job)
 {
     const sp_i_mip *mip = job->mip;
     job->row = sp_malloc((mip->term_count + 1) * sizeof *job->row);
     job->column = sp_malloc((mip->term_count + 1) * sizeof *job->column);
     job->coefficient = sp_malloc((mip->term_count + 1) * sizeof *job->coefficient);
-    if (job->row == NULL || job->column == NULL || job->coefficient == NULL) {
-        return false;
-    }
     for (size_t i = 0; i < mip->term_count; i++) {
         job->row[i + 1] = mip->terms[i].row + 1;
         job->column[i + 1] = mip->terms[i].column + 1;
         job->coefficient[i + 1] = mip->terms[i].coefficient;
     }
-    return true;
 }
 
 sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
@@ -366,9 +334,8 @@ sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
     clock_gettime(CLOCK_MONOTONIC, &job.begin);
     sp_status status = SP_OK;
     pthread_t thread;
-    if (mip->out_of_memory || !make_triplets(&job)) {
-        status = sp_error_no_memory(err, "an integer program");
-    } else if (pthread_create(&thread, NULL, solve_here, &job) != 0) {
+    make_triplets(&job);
+    if (pthread_create(&thread, NULL, solve_here, &job) != 0) {
         status = sp_error_set(err, SP_ERR_LIMIT, "no thread to solve an integer program in");
     } else {
         pthread_join(thread, NULL);
@@ -385,5 +352,3 @@ sp_status sp_i_mip_solve(const sp_i_mip *mip, const sp_i_mip_options *options,
     sp_free(job.coefficient);
     return status;
 }
-
-#endif

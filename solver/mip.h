@@ -35,7 +35,6 @@ typedef struct sp_i_mip {
     size_t row_count, row_capacity;
     sp_i_mip_term *terms;
     size_t term_count, term_capacity;
-    bool out_of_memory; // while it was built: said when it is solved
 } sp_i_mip;
 
 void sp_i_mip_init(sp_i_mip *mip);

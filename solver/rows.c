@@ -5,47 +5,43 @@
 
 #include "sim/base/alloc.h"
 
-bool sp_i_add_sample(sp_packing *packing, int32_t sample)
+void sp_i_add_sample(sp_packing *packing, int32_t sample)
 {
     int64_t tokens = packing->batch->tokens[sample];
     sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
-    return sp_pack_list_add(&packing->forward, slice, true);
+    sp_pack_list_add(&packing->forward, slice, true);
 }
 
-bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
+void sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
                   size_t count)
 {
-    bool ok = sp_pack_list_begin(&packing->forward, dp_first, dp_count);
-    for (size_t i = 0; ok && i < count; i++) {
-        ok = sp_i_add_sample(packing, samples[i]);
+    sp_pack_list_begin(&packing->forward, dp_first, dp_count);
+    for (size_t i = 0; i < count; i++) {
+        sp_i_add_sample(packing, samples[i]);
     }
-    return ok;
 }
 
-bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
+void sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
 {
-    return sp_pack_list_add(list, slice, slice.begin + slice.tokens == batch->tokens[slice.sample]);
+    sp_pack_list_add(list, slice, slice.begin + slice.tokens == batch->tokens[slice.sample]);
 }
 
-bool sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list)
+void sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list)
 {
     void *slices = list->slices;
-    bool ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count) &&
-              sp_reserve(&slices, &list->slice_capacity, list->slice_count + pack->slice_count,
-                         sizeof *list->slices);
-    if (ok) {
-        sp_pack *added = &list->packs[list->count - 1];
-        const sp_pack begun = *added;
-        *added = *pack;
-        added->microbatch = begun.microbatch;
-        added->first_slice = begun.first_slice;
-        added->runs_again = false;
-        list->slices = slices;
-        memcpy(list->slices + list->slice_count, from->slices + pack->first_slice,
-               pack->slice_count * sizeof *list->slices);
-        list->slice_count += pack->slice_count;
-    }
-    return ok;
+    sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
+    sp_reserve(&slices, &list->slice_capacity, list->slice_count + pack->slice_count,
+               sizeof *list->slices);
+    sp_pack *added = &list->packs[list->count - 1];
+    const sp_pack begun = *added;
+    *added = *pack;
+    added->microbatch = begun.microbatch;
+    added->first_slice = begun.first_slice;
+    added->runs_again = false;
+    list->slices = slices;
+    memcpy(list->slices + list->slice_count, from->slices + pack->first_slice,
+           pack->slice_count * sizeof *list->slices);
+    list->slice_count += pack->slice_count;
 }
 
 // Length above, batch index below: one key sorts by descending length, then by index.
@@ -56,39 +52,27 @@ static int compare_keys(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error *err)
+int32_t *sp_i_order_descending(const sp_batch *batch)
 {
     // Lengths and indices both fit 31 bits. The keys take the place of a stable sort, which the C
     // library does not promise.
     uint64_t *key = sp_malloc(batch->count * sizeof *key);
-    *order = sp_malloc(batch->count * sizeof **order);
-    if (key == NULL || *order == NULL) {
-        sp_free(key);
-        sp_free(*order);
-        *order = NULL;
-        return sp_error_no_memory(err, "sorting samples");
-    }
+    int32_t *order = sp_malloc(batch->count * sizeof *order);
     for (size_t i = 0; i < batch->count; i++) {
         key[i] = ((uint64_t)(INT32_MAX - batch->tokens[i]) << 32) | (uint64_t)i;
     }
     qsort(key, batch->count, sizeof *key, compare_keys);
     for (size_t i = 0; i < batch->count; i++) {
-        (*order)[i] = (int32_t)(key[i] & UINT32_MAX);
+        order[i] = (int32_t)(key[i] & UINT32_MAX);
     }
     sp_free(key);
-    return SP_OK;
+    return order;
 }
 
-sp_status sp_i_rows_init(sp_i_rows *rows, size_t samples, sp_error *err)
+void sp_i_rows_init(sp_i_rows *rows, size_t samples)
 {
-    *rows = (sp_i_rows){0};
-    rows->sample = sp_calloc(samples, sizeof *rows->sample);
-    rows->first = sp_calloc(samples + 1, sizeof *rows->first);
-    if (rows->sample == NULL || rows->first == NULL) {
-        sp_i_rows_fini(rows);
-        return sp_error_no_memory(err, "rows");
-    }
-    return SP_OK;
+    *rows = (sp_i_rows){.sample = sp_calloc(samples, sizeof *rows->sample),
+                        .first = sp_calloc(samples + 1, sizeof *rows->first)};
 }
 
 void sp_i_rows_fini(sp_i_rows *rows)
@@ -138,36 +122,28 @@ void sp_i_rows_gather(sp_i_rows *rows, const int32_t *order, const size_t *row_o
     rows->first[0] = 0;
 }
 
-sp_status sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp_packing *packing,
-                         sp_error *err)
+void sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp_packing *packing)
 {
     const sp_batch *batch = input->batch;
     size_t dp = (size_t)input->scenario->layout.dp;
     size_t step = (size_t)input->scenario->strategy.microbatch_samples;
-    int32_t *order = NULL;
     sp_i_rows rows;
     sp_packing_init(packing, batch, (int)dp);
-    sp_status status = sp_i_rows_init(&rows, batch->count, err);
-    if (status == SP_OK && make == NULL) {
+    sp_i_rows_init(&rows, batch->count);
+    if (make == NULL) {
         sp_i_rows_fill_in_order(&rows, batch, NULL, input->context);
-    } else if (status == SP_OK) {
-        status = sp_i_order_descending(batch, &order, err);
-        status = status == SP_OK ? make(&rows, input, order, err) : status;
+    } else {
+        int32_t *order = sp_i_order_descending(batch);
+        make(&rows, input, order);
+        sp_free(order);
     }
     size_t k = 0;
-    for (size_t row = 0; status == SP_OK && row < rows.count; row += step, k++) {
+    for (size_t row = 0; row < rows.count; row += step, k++) {
         size_t first = rows.first[row];
         size_t end = rows.first[rows.count - row < step ? rows.count : row + step];
-        if (!sp_i_add_row(packing, (int)(k % dp), 1, &rows.sample[first], end - first)) {
-            status = sp_error_no_memory(err, "a packing");
-        }
+        sp_i_add_row(packing, (int)(k % dp), 1, &rows.sample[first], end - first);
     }
-    sp_free(order);
     sp_i_rows_fini(&rows);
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
-    }
-    return status;
 }
 
 // ---- DP-Merge ----
@@ -224,66 +200,55 @@ static int merged_previous(int degree, int dp)
     return degree < dp ? degree / 2 : dp > 1 ? smaller : 0;
 }
 
-static bool add_block(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+static void add_block(sp_packing *packing, const int32_t *order, const sp_i_block *block,
                       size_t from, sp_i_block of, int64_t room_tokens)
 {
     int64_t room = -1;
-    bool ok = true;
-    for (size_t i = from; ok && i < packing->batch->count; i++) {
+    for (size_t i = from; i < packing->batch->count; i++) {
         if (block[i].first != of.first || block[i].degree != of.degree) {
             continue;
         }
         int64_t tokens = packing->batch->tokens[order[i]];
         if (tokens > room) {
-            ok = sp_pack_list_begin(&packing->forward, of.first, of.degree);
+            sp_pack_list_begin(&packing->forward, of.first, of.degree);
             room = room_tokens;
         }
-        ok = ok && sp_i_add_sample(packing, order[i]);
+        sp_i_add_sample(packing, order[i]);
         room -= tokens;
     }
-    return ok;
 }
 
-bool sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+void sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
                      size_t from, int64_t rank_tokens)
 {
-    bool ok = true;
     for (int degree = packing->dp; degree > 0; degree = merged_previous(degree, packing->dp)) {
-        for (int first = 0; ok && first + degree <= packing->dp; first += degree) {
-            ok = add_block(packing, order, block, from, (sp_i_block){first, degree},
-                           rank_tokens * degree);
+        for (int first = 0; first + degree <= packing->dp; first += degree) {
+            add_block(packing, order, block, from, (sp_i_block){first, degree},
+                      rank_tokens * degree);
         }
     }
-    return ok;
 }
 
-static bool copy_degree(const sp_pack_list *from, int degree, sp_packing *to)
+static void copy_degree(const sp_pack_list *from, int degree, sp_packing *to)
 {
-    bool ok = true;
-    for (size_t k = 0; ok && k < from->count; k++) {
-        ok =
-            from->packs[k].dp_count != degree || sp_i_add_pack(from, &from->packs[k], &to->forward);
+    for (size_t k = 0; k < from->count; k++) {
+        if (from->packs[k].dp_count == degree) {
+            sp_i_add_pack(from, &from->packs[k], &to->forward);
+        }
     }
-    return ok;
 }
 
-sp_status sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing)
 {
     int dp = input->scenario->layout.dp;
     if (input->scenario->layout.pp == 1) {
-        return SP_OK;
+        return;
     }
     sp_packing ordered;
     sp_packing_init(&ordered, packing->batch, dp);
-    bool ok = true;
-    for (int degree = dp; ok && degree > 0; degree = merged_previous(degree, dp)) {
-        ok = copy_degree(&packing->forward, degree, &ordered);
-    }
-    if (!ok) {
-        sp_packing_fini(&ordered);
-        return sp_error_no_memory(err, "a packing");
+    for (int degree = dp; degree > 0; degree = merged_previous(degree, dp)) {
+        copy_degree(&packing->forward, degree, &ordered);
     }
     sp_packing_fini(packing);
     *packing = ordered;
-    return SP_OK;
 }

@@ -10,22 +10,21 @@
 #include "sim/workload/batch.h"
 #include "solver/strategy.h"
 
-// A whole sample at the end of the last forward pack; false when memory runs out.
-bool sp_i_add_sample(sp_packing *packing, int32_t sample);
+// A whole sample at the end of the last forward pack.
+void sp_i_add_sample(sp_packing *packing, int32_t sample);
 
 // A forward pack of whole samples on the ranks [dp_first, dp_first + dp_count).
-bool sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
+void sp_i_add_row(sp_packing *packing, int dp_first, int dp_count, const int32_t *samples,
                   size_t count);
 
 // A slice at the end of a list's last pack; it ends its sample of the batch where its tokens do.
-bool sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
+void sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
 
 // A pack of another list, on its ranks, with all its slices; it does not run again.
-bool sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list);
+void sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list);
 
-// Sample indices by descending length, equal lengths in batch order; *order is freed with
-// sp_free.
-sp_status sp_i_order_descending(const sp_batch *batch, int32_t **order, sp_error *err);
+// Sample indices by descending length, equal lengths in batch order; freed with sp_free.
+int32_t *sp_i_order_descending(const sp_batch *batch);
 
 // ---- rows ----
 
@@ -37,7 +36,7 @@ typedef struct sp_i_rows {
 } sp_i_rows;
 
 // Both arrays sized for so many samples; count 0.
-sp_status sp_i_rows_init(sp_i_rows *rows, size_t samples, sp_error *err);
+void sp_i_rows_init(sp_i_rows *rows, size_t samples);
 void sp_i_rows_fini(sp_i_rows *rows);
 
 // Fills rows in the given order of all samples (NULL: that of the batch): a new row when the next
@@ -46,8 +45,8 @@ void sp_i_rows_fill_in_order(sp_i_rows *rows, const sp_batch *batch, const int32
                              int64_t context);
 
 // First-fit decreasing bin packing of `samples` samples in descending order into rows of `context`.
-sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
-                              size_t samples, int64_t context, sp_error *err);
+void sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
+                         size_t samples, int64_t context);
 
 // Fills `count` rows from the row of each sample: row_of[i] < count for order[i]; inside a row the
 // samples stand in that order.
@@ -57,10 +56,9 @@ void sp_i_rows_gather(sp_i_rows *rows, const int32_t *order, const size_t *row_o
 // A packing of the rows that `make` fills from the samples in descending order (NULL: the samples
 // fill rows in batch order): scenario->strategy.microbatch_samples rows to a micro-batch,
 // micro-batch k on rank k % dp.
-typedef sp_status (*sp_i_make_rows)(sp_i_rows *rows, const sp_strategy_input *input,
-                                    const int32_t *order, sp_error *err);
-sp_status sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp_packing *packing,
-                         sp_error *err);
+typedef void (*sp_i_make_rows)(sp_i_rows *rows, const sp_strategy_input *input,
+                               const int32_t *order);
+void sp_i_pack_rows(const sp_strategy_input *input, sp_i_make_rows make, sp_packing *packing);
 
 // ---- DP-Merge: whole samples on blocks of data-parallel ranks ----
 
@@ -84,8 +82,8 @@ typedef struct sp_i_block {
 
 // Whole samples in micro-batches of at most rank_tokens tokens a rank, of each block in the order
 // given: order[i] for i >= from in block[i]. Wider blocks come first, so that the packs are in an
-// order that pipelines can run (sp_i_merged_order). False when memory runs out. O(dp * samples).
-bool sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
+// order that pipelines can run (sp_i_merged_order). O(dp * samples).
+void sp_i_add_blocks(sp_packing *packing, const int32_t *order, const sp_i_block *block,
                      size_t from, int64_t rank_tokens);
 
 // SP_ERR_INFEASIBLE with the reason where a sample does not fit all ranks.
@@ -97,6 +95,6 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err);
 // They do if a shared pack has the same place among the packs of all its ranks, and the order of
 // descending degree gives it that: whoever shares a pack shares all packs of larger degree, for the
 // blocks are nested. Within a degree the packs stay in order.
-sp_status sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing, sp_error *err);
+void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing);
 
 #endif

@@ -44,9 +44,10 @@ static bool has_pipeline(const question *q)
     return q->scenario->layout.pp > 1;
 }
 
+// With sequence parallelism each TP rank holds its share alone.
 static bool sends_tensor_shares(const question *q)
 {
-    return has_pipeline(q) && splits_tensors(q);
+    return has_pipeline(q) && splits_tensors(q) && !q->scenario->layout.sequence_parallel;
 }
 
 static bool reduces_gradients(const question *q)
@@ -64,6 +65,30 @@ static bool shards_states(const question *q)
 static bool reduces_whole_gradients(const question *q)
 {
     return reduces_gradients(q) && q->scenario->layout.zero == 0;
+}
+
+static bool reduces_after_backward(const question *q)
+{
+    return q->scenario->layout.zero < 2;
+}
+
+static bool gathers_after_step(const question *q)
+{
+    return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
+}
+
+static bool communicates_after_backward(const question *q)
+{
+    return reduces_after_backward(q) || gathers_after_step(q);
+}
+
+static bool has_buckets(const question *q)
+{
+    const sp_stack *stack = &q->scenario->memory.stack;
+    return (stack->bucketed_epilogue && communicates_after_backward(q)) ||
+           (stack->hide_gradient_reduce && reduces_after_backward(q)) ||
+           (stack->hide_gradient_all_reduce && q->scenario->layout.zero == 0) ||
+           (stack->hide_parameter_gather && gathers_after_step(q));
 }
 
 static bool has_links(const question *q)
@@ -116,6 +141,18 @@ static bool passes_keys(const question *q)
     return own || (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack));
 }
 
+// False where all that passes inside the only node is collectives that take the profile's times.
+static bool waits_for_nvlink(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    const sp_profile *profile = &s->profile;
+    bool inside = sp_layout_ranks(&s->layout) <= s->cluster.gpus_per_node;
+    bool timed = profile->groups.bytes_per_s.points > 0 ||
+                 profile->collective[SP_ALL_REDUCE].points > 0 || !has_collectives(q);
+    return !inside || !timed || has_pipeline(q) || splits_packs(q) ||
+           profile->algorithm != SP_ALGORITHM_PROFILE || s->network != SP_NETWORK_CLOSED;
+}
+
 static bool has_zones(const question *q)
 {
     return may_share_packs(q) && q->asked->choose_job != NULL;
@@ -128,6 +165,16 @@ static bool has_uneven_rings(const question *q)
 }
 
 // ---- the software ----
+
+static bool gates_mlp(const question *q)
+{
+    return q->scenario->model.activation == SP_SWIGLU;
+}
+
+static bool has_position_table(const question *q)
+{
+    return q->scenario->model.positional == SP_LEARNED;
+}
 
 static bool keeps_scores(const question *q)
 {
@@ -142,9 +189,14 @@ static bool limit_follows(const question *q)
 
 // ---- schedules ----
 
+static bool has_chunks(const question *q)
+{
+    return q->scenario->layout.chunks > 1;
+}
+
 static bool is_interleaved(const question *q)
 {
-    return q->scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && q->scenario->layout.chunks > 1;
+    return q->scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && has_chunks(q);
 }
 
 static bool cuts_rows(const question *q)
@@ -187,6 +239,11 @@ static bool has_rows(const question *q)
 }
 
 // ---- data ----
+
+static bool has_uniform_samples(const question *q)
+{
+    return q->scenario->workload.uniform_tokens > 0;
+}
 
 static bool has_lengths(const question *q)
 {
@@ -306,6 +363,10 @@ static bool has_programs(const question *q)
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib "
 
+#define OF_MODELS                                                                                  \
+    {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
+    {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""}
+
 static const use of_steps[] = {
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.", NULL, "`slimpack decode`"},
@@ -313,10 +374,20 @@ static const use of_steps[] = {
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.whole_transfers", sends_tensor_shares, "parallel.pp and parallel.tp above 1"},
+    OF_MODELS,
+    {"stack.whole_transfers", sends_tensor_shares,
+     "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
     {"stack.hide_gradient_reduce stack.bucketed_tail stack.bucket_mib "
      "stack.hide_parameter_gather stack.gradient_buckets", reduces_gradients,
      "parallel.dp or parallel.cp above 1"},
+    {"stack.hide_gradient_reduce", reduces_after_backward,
+     "parallel.zero 0 or 1: from 2 on gradients are scattered within the backwards"},
+    {"stack.hide_parameter_gather", gathers_after_step,
+     "parallel.zero 1 or 2: others gather no parameters after the step"},
+    {"stack.bucketed_tail", communicates_after_backward,
+     "parallel.zero up to 2: with 3 nothing is left after the backward"},
+    {"stack.bucket_mib", has_buckets,
+     "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
@@ -328,12 +399,16 @@ static const use of_steps[] = {
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
+    {"cluster.nvlink_latency_us", waits_for_nvlink,
+     "sends, rings, and collectives that the profile has no times of"},
     {"parallel.order", has_orders, "layouts of more than one dimension"},
     {"network.detail", has_links, "several pipeline, data-parallel or context-parallel ranks"},
     {"network.collectives", has_collectives,
      "several tensor-parallel, data-parallel or context-parallel ranks"},
     {"jitter.seed", has_jitter, "jitter.gpu_cv above 0"},
     {"schedule.group", is_interleaved, "schedule.kind \"interleaved\" with several chunks"},
+    {"uniform_costs.per_chunk", has_chunks, "schedules of several chunks (parallel.chunks_per_rank)"},
+    {"uniform_costs.attention_share", cuts_rows, "sliced schedules (terapipe, seq1f1b, slimpipe)"},
     {"schedule.slices", counts_slices,
      "sliced schedules (terapipe, seq1f1b, slimpipe) of rows that nothing else cuts"},
     {"schedule.slice_rule", cuts_rows,
@@ -360,17 +435,27 @@ static const use of_steps[] = {
 };
 
 #define OF_STEPS                                                                                   \
-    OF_BACKWARDS OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
+    OF_BACKWARDS                                                                                   \
+    "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
+    "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
+    OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
     "memory.offload_ratio parallel.zero network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},
+    OF_MODELS,
     {"decode.", NULL, "`slimpack decode`"},
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
+    {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
+    {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
+    {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
+    {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
+    {"schedule.microbatches schedule.microbatch_samples", has_uniform_samples,
+     "uniform samples (workload.uniform)"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"prefill.alpha prefill.window_share prefill.row_share prefill.stripe_share prefill.fixed_us "
      "prefill.deal", samples_attention, "prefill.attention \"sample\""},
@@ -379,8 +464,14 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings schedule.microbatches "
-     "schedule.microbatch_samples", NULL, "steps of training"},
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings "
+     "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
+     "schedule.microbatches schedule.microbatch_samples schedule.kind", NULL, "steps of training"},
+    {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
+    {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
+    {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
+    {"network.collectives", splits_tensors, "parallel.tp above 1"},
+    OF_MODELS,
     {"workload.lengths workload.column workload.uniform workload.context workload.over_length "
      "workload.order workload.tokens_per_batch", NULL,
      "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},
@@ -479,14 +570,46 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
+static void warn_of_dtype(const sp_model *model, sp_warnings *warnings)
+{
+    if (model->stored_dtype != SP_STORED_BF16) {
+        sp_warnings_add(warnings,
+                        "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
+                        "of its config.json), and computed with in BF16 here",
+                        sp_stored_dtype_names[model->stored_dtype]);
+    }
+}
+
+// A file goes before a built-in name. A model's name says so.
+static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    const char *cluster = strstr(scenario->cluster.source, SP_CLUSTER_FILE);
+    const char *lengths = scenario->workload.source;
+    const char *slash = lengths != NULL ? strrchr(lengths, '/') : NULL;
+    if (cluster != NULL) {
+        sp_warnings_add(warnings, "cluster is the file %s, not the built-in one of that name",
+                        cluster + strlen(SP_CLUSTER_FILE));
+    }
+    if (slash != NULL && run != SP_RUN_DECODE && scenario->workload.lengths != NULL &&
+        sp_distribution_find(slash + 1) != NULL) {
+        sp_warnings_add(warnings,
+                        "workload.lengths is the file %s, not the built-in distribution of that "
+                        "name",
+                        lengths);
+    }
+}
+
 void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
     bool packs = run == SP_RUN_STEP && !scenario->uniform;
     question q = {.scenario = scenario};
     q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
-    q.asked = packs && spec->asked[0] != '\0' ? sp_strategy_find(spec->asked) : q.strategy;
+    q.asked = packs ? sp_strategy_find(spec->asked) : NULL;
+    q.asked = q.asked != NULL ? q.asked : q.strategy;
     const sp_setting *setting = NULL;
+    warn_of_files(scenario, run, warnings);
+    warn_of_dtype(&scenario->model, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -10,8 +10,9 @@ typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_k
 
 // Warns of each setting that the scenario states otherwise than by default and that changes nothing
 // there: with its strategy, schedule and layout, as resolved (sp_strategy_resolve), or in a run of
-// this kind. Sweeps and comparisons state what only some of their scenarios read: such a setting is
-// no error.
+// this kind. Of files that go before a built-in name, and of the type of weights that is not
+// computed with, too. Sweeps and comparisons state what only some of their scenarios read: such a
+// setting is no error.
 SP_API void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings);
 
 // Rows in which one scenario is compared: leaves out of each such warning of a setting that

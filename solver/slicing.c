@@ -23,8 +23,15 @@ typedef struct row {
 static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model);
 static row measure(const sp_packing *packing, const sp_pack *pack, prefix_cost cost, int64_t *cuts);
 static void find_cuts(row *r, prefix_cost cost, int slices);
-static bool add_slices(const sp_packing *from, size_t index, const row *r, int slices,
+static void add_slices(const sp_packing *from, size_t index, const row *r, int slices,
                        sp_packing *to);
+
+// Actions name packs by 32-bit indices.
+static sp_status check_count(const sp_packing *made, int64_t slices, sp_error *err)
+{
+    return slices <= INT32_MAX - (int64_t)made->forward.count ? SP_OK
+                                                              : sp_error_no_memory(err, "slices");
+}
 
 // On success the packs of `made` take the place of the rows; `made` is freed.
 static void replace_packs(sp_packing *packing, sp_packing *made, sp_status status)
@@ -50,7 +57,7 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
     sp_packing made;
     sp_packing_init(&made, packing->batch, packing->dp);
     int64_t *cuts = sp_calloc((size_t)slices + 1, sizeof *cuts);
-    sp_status status = cuts != NULL ? SP_OK : sp_error_no_memory(err, "slices");
+    sp_status status = SP_OK;
     for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
         row r = measure(packing, &packing->forward.packs[k], cost, cuts);
         if (r.tokens < slices) {
@@ -59,9 +66,10 @@ sp_status sp_slice_rows(sp_packing *packing, int slices, sp_slice_rule rule, con
                                  (long long)r.tokens, slices);
             break;
         }
-        find_cuts(&r, cost, slices);
-        if (!add_slices(packing, k, &r, slices, &made)) {
-            status = sp_error_no_memory(err, "slices");
+        status = check_count(&made, slices, err);
+        if (status == SP_OK) {
+            find_cuts(&r, cost, slices);
+            add_slices(packing, k, &r, slices, &made);
         }
     }
     replace_packs(packing, &made, status);
@@ -78,14 +86,15 @@ sp_status sp_slice_rows_every(sp_packing *packing, int64_t tokens, sp_error *err
     for (size_t k = 0; status == SP_OK && k < packing->forward.count; k++) {
         row r = measure(packing, &packing->forward.packs[k], cost_of(SP_SLICE_TOKENS, NULL), NULL);
         int64_t slices = sp_ceil_div(r.tokens, tokens);
-        r.cuts = slices < INT32_MAX ? sp_calloc((size_t)slices + 1, sizeof *r.cuts) : NULL;
-        for (int64_t i = 1; r.cuts != NULL && i <= slices; i++) {
-            r.cuts[i] = i < slices ? i * tokens : r.tokens;
+        status = check_count(&made, slices, err);
+        if (status == SP_OK) {
+            r.cuts = sp_calloc((size_t)slices + 1, sizeof *r.cuts);
+            for (int64_t i = 1; i <= slices; i++) {
+                r.cuts[i] = i < slices ? i * tokens : r.tokens;
+            }
+            add_slices(packing, k, &r, (int)slices, &made);
+            sp_free(r.cuts);
         }
-        if (r.cuts == NULL || !add_slices(packing, k, &r, (int)slices, &made)) {
-            status = sp_error_no_memory(err, "slices");
-        }
-        sp_free(r.cuts);
     }
     replace_packs(packing, &made, status);
     return status;
@@ -168,18 +177,15 @@ static void find_cuts(row *r, prefix_cost cost, int slices)
     r->cuts[slices] = r->tokens;
 }
 
-static bool begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t index)
+static void begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t index)
 {
-    bool ok = sp_pack_list_begin(list, like->dp_first, like->dp_count);
-    if (ok) {
-        list->packs[list->count - 1].microbatch = (int32_t)index;
-        list->packs[list->count - 1].gathers = like->gathers;
-    }
-    return ok;
+    sp_pack_list_begin(list, like->dp_first, like->dp_count);
+    list->packs[list->count - 1].microbatch = (int32_t)index;
+    list->packs[list->count - 1].gathers = like->gathers;
 }
 
 // Part of a sample; its padding stays with its last token.
-static bool add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_pack_list *list)
+static void add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_pack_list *list)
 {
     bool last = begin + tokens == sample->tokens;
     int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
@@ -188,51 +194,47 @@ static bool add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_
                       .begin = begin,
                       .tokens = tokens,
                       .computed_tokens = tokens + padding};
-    return sp_pack_list_add(list, slice, last);
+    sp_pack_list_add(list, slice, last);
 }
 
-static bool add_forward(const sp_packing *from, size_t index, const row *r, int slices,
+static void add_forward(const sp_packing *from, size_t index, const row *r, int slices,
                         sp_packing *to)
 {
     size_t i = 0;
     int64_t offset = 0;
-    bool ok = true;
-    for (int k = 0; ok && k < slices; k++) {
-        ok = begin_slice_pack(&to->forward, &from->forward.packs[index], index);
-        for (int64_t left = r->cuts[k + 1] - r->cuts[k]; ok && left > 0;) {
+    for (int k = 0; k < slices; k++) {
+        begin_slice_pack(&to->forward, &from->forward.packs[index], index);
+        for (int64_t left = r->cuts[k + 1] - r->cuts[k]; left > 0;) {
             const sp_slice *sample = &r->samples[i];
             int64_t rest = sample->tokens - offset;
             bool last = rest <= left;
             int64_t tokens = last ? rest : left;
-            ok = add_piece(sample, offset, tokens, &to->forward);
+            add_piece(sample, offset, tokens, &to->forward);
             left -= tokens;
             offset = last ? 0 : offset + tokens;
             i += last;
         }
     }
-    return ok;
 }
 
 // The packs of the row added last again, last first.
-static bool add_backward(sp_packing *to, size_t index, int slices)
+static void add_backward(sp_packing *to, size_t index, int slices)
 {
     size_t first = to->forward.count - (size_t)slices;
-    bool ok = true;
-    for (int k = slices - 1; ok && k >= 0; k--) {
+    for (int k = slices - 1; k >= 0; k--) {
         const sp_pack *pack = &to->forward.packs[first + (size_t)k];
-        ok = begin_slice_pack(&to->backward, pack, index);
-        for (size_t s = 0; ok && s < pack->slice_count; s++) {
-            ok =
-                sp_i_add_slice(to->batch, to->forward.slices[pack->first_slice + s], &to->backward);
+        begin_slice_pack(&to->backward, pack, index);
+        for (size_t s = 0; s < pack->slice_count; s++) {
+            sp_i_add_slice(to->batch, to->forward.slices[pack->first_slice + s], &to->backward);
         }
     }
-    return ok;
 }
 
-static bool add_slices(const sp_packing *from, size_t index, const row *r, int slices,
+static void add_slices(const sp_packing *from, size_t index, const row *r, int slices,
                        sp_packing *to)
 {
-    return add_forward(from, index, r, slices, to) && add_backward(to, index, slices);
+    add_forward(from, index, r, slices, to);
+    add_backward(to, index, slices);
 }
 
 // A row whose slices are being searched.
@@ -241,37 +243,32 @@ typedef struct search {
     sp_pack_list pack; // the slice asked for, as the only pack
     sp_pack_time time_ns;
     void *context;
-    bool failed; // memory ran out
 } search;
 
 // Fills the search's pack with the tokens [prefix, prefix + tokens) of the row.
-static bool fill_pack(search *find, int64_t tokens, int64_t prefix)
+static void fill_pack(search *find, int64_t tokens, int64_t prefix)
 {
     find->pack.count = 0;
     find->pack.slice_count = 0;
-    bool ok = sp_pack_list_begin(&find->pack, 0, 1);
+    sp_pack_list_begin(&find->pack, 0, 1);
     int64_t begin = 0;
-    for (size_t i = 0; ok && i < find->row->count && begin < prefix + tokens; i++) {
+    for (size_t i = 0; i < find->row->count && begin < prefix + tokens; i++) {
         const sp_slice *sample = &find->row->samples[i];
         int64_t from = prefix > begin ? prefix - begin : 0;
         int64_t to = prefix + tokens - begin;
         to = to < sample->tokens ? to : sample->tokens;
         if (from < to) {
-            ok = add_piece(sample, from, to - from, &find->pack);
+            add_piece(sample, from, to - from, &find->pack);
         }
         begin += sample->tokens;
     }
-    return ok;
 }
 
 static int64_t slice_time(const void *context, int64_t tokens, int64_t prefix)
 {
     // The programme hands its context on as it got it: this search, which is not constant.
     search *find = (search *)(uintptr_t)context;
-    if (!fill_pack(find, tokens, prefix)) {
-        find->failed = true;
-        return 0;
-    }
+    fill_pack(find, tokens, prefix);
     return find->time_ns(find->context, &find->pack);
 }
 
@@ -288,19 +285,18 @@ static sp_status add_shortest(const sp_packing *packing, size_t k, int stages, s
                                    .context = find};
     // A thousandth of the row on one stage.
     problem.tolerance_ns = slice_time(find, r.tokens, 0) / 1000;
-    sp_status status = sp_terapipe_slices_find(&problem, &slices, err);
-    if (status != SP_OK) {
-        return status;
+    sp_terapipe_slices_find(&problem, &slices);
+    sp_status status = check_count(made, (int64_t)slices.count, err);
+    if (status == SP_OK) {
+        r.cuts = sp_calloc(slices.count + 1, sizeof *r.cuts);
+        for (size_t i = 0; i < slices.count; i++) {
+            r.cuts[i + 1] = r.cuts[i] + slices.tokens[i];
+        }
+        add_slices(packing, k, &r, (int)slices.count, made);
+        sp_free(r.cuts);
     }
-    r.cuts = sp_calloc(slices.count + 1, sizeof *r.cuts);
-    for (size_t i = 0; r.cuts != NULL && i < slices.count; i++) {
-        r.cuts[i + 1] = r.cuts[i] + slices.tokens[i];
-    }
-    bool ok =
-        r.cuts != NULL && !find->failed && add_slices(packing, k, &r, (int)slices.count, made);
-    sp_free(r.cuts);
     sp_terapipe_slices_fini(&slices);
-    return ok ? SP_OK : sp_error_no_memory(err, "slices");
+    return status;
 }
 
 sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time time_ns,

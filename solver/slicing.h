@@ -65,8 +65,7 @@ typedef struct sp_terapipe_slices {
 // for each longest slice; none (count 0) where no slices cover it. With N = tokens / granularity
 // positions and slices of at most M of them O(N M) memory and O(C N M) time for C longest slices
 // tried, at most N M.
-sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapipe_slices *slices,
-                                  sp_error *err);
+void sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapipe_slices *slices);
 void sp_terapipe_slices_fini(sp_terapipe_slices *slices);
 
 #endif

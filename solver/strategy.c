@@ -143,22 +143,18 @@ sp_status sp_strategy_resolve(sp_scenario *scenario, bool compared, sp_error *er
 }
 
 // Which layers "auto" takes is chosen afterwards.
-static sp_status take_chunks(sp_scenario *scenario, int chunks, sp_error *err)
+static void take_chunks(sp_scenario *scenario, int chunks)
 {
     int *layers = NULL;
     if (scenario->layout.chunks == chunks) {
-        return SP_OK;
+        return;
     }
     scenario->layout.chunks = chunks;
     if (scenario->cuts_layers) {
         layers = sp_calloc((size_t)sp_layout_vstages(&scenario->layout), sizeof *layers);
-        if (layers == NULL) {
-            return sp_error_no_memory(err, "pipeline stages");
-        }
         sp_layout_level(&scenario->layout, scenario->model.layers, 0.0, 0.0, NULL, NULL, layers);
     }
     sp_scenario_take_cut(scenario, chunks, layers);
-    return SP_OK;
 }
 
 static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
@@ -170,7 +166,6 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
     if (!strategy->brings_order) {
         return SP_OK;
     }
-    sp_status status = SP_OK;
     sp_schedule_spec *schedule = &scenario->schedule;
     if (scenario->schedule_given && schedule->kind != strategy->schedule && !compared) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
@@ -180,16 +175,14 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
     }
     if (schedule->kind != strategy->schedule && !scenario->chunks_given) {
         int chunks = sp_schedule_traits_of(strategy->schedule).chunks;
-        status = take_chunks(scenario, chunks > 1 ? chunks : 1, err);
+        take_chunks(scenario, chunks > 1 ? chunks : 1);
     }
     schedule->kind = strategy->schedule;
     schedule->split_backward = strategy->split_backward;
     if (schedule->slices == 0) {
         schedule->slices = scenario->layout.pp;
     }
-    if (status == SP_OK) {
-        status = sp_scenario_resolve_layout(scenario, err);
-    }
+    sp_status status = sp_scenario_resolve_layout(scenario, err);
     if (status == SP_OK && strategy->choose_exchange != NULL) {
         status = strategy->choose_exchange(scenario, err);
     }

@@ -19,13 +19,12 @@ typedef struct search {
     size_t *from; // [count + 1]: where its last slice begins
 } search;
 
-static bool prepare(search *s);
+static void prepare(search *s);
 static bool solve(search *s, int64_t longest_ns);
 static int64_t total_time(const search *s);
-static bool read_slices(const search *s, sp_terapipe_slices *slices);
+static void read_slices(const search *s, sp_terapipe_slices *slices);
 
-sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapipe_slices *slices,
-                                  sp_error *err)
+void sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapipe_slices *slices)
 {
     SP_ASSERT(problem->tokens > 0 && problem->granularity > 0 && problem->stages > 0);
     *slices = (sp_terapipe_slices){0};
@@ -33,15 +32,15 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
                 .count = (size_t)((problem->tokens - 1) / problem->granularity + 1)};
     int64_t most = problem->most_tokens / problem->granularity;
     s.most = most > 0 && (size_t)most < s.count ? (size_t)most : s.count;
-    bool ok = prepare(&s);
+    prepare(&s);
     // Without a limit the sum is least: a bound for every longest slice.
     int64_t least_ns = 0;
-    bool any = ok && s.times > 0 && solve(&s, s.longest[s.times - 1]);
+    bool any = s.times > 0 && solve(&s, s.longest[s.times - 1]);
     if (any) {
         least_ns = s.sum[s.count];
-        ok = read_slices(&s, slices);
+        read_slices(&s, slices);
     }
-    for (size_t i = 0; ok && any && i < s.times && !sp_i_deadline_is_past(problem->deadline_s);) {
+    for (size_t i = 0; any && i < s.times && !sp_i_deadline_is_past(problem->deadline_s);) {
         int64_t low_ns = s.longest[i];
         if (least_ns + (problem->stages - 1) * low_ns >= slices->total_ns) {
             break;
@@ -51,16 +50,11 @@ sp_status sp_terapipe_slices_find(const sp_terapipe_problem *problem, sp_terapip
         }
         if (solve(&s, s.longest[i]) && total_time(&s) < slices->total_ns) {
             sp_terapipe_slices_fini(slices);
-            ok = read_slices(&s, slices);
+            read_slices(&s, slices);
         }
         i++;
     }
     sp_arena_free(&s.memory);
-    if (!ok) {
-        sp_terapipe_slices_fini(slices);
-        return sp_error_no_memory(err, "slices of a sequence");
-    }
-    return SP_OK;
 }
 
 void sp_terapipe_slices_fini(sp_terapipe_slices *slices)
@@ -84,20 +78,14 @@ static int64_t slice_ns(const search *s, size_t begin, size_t end)
     return s->time[(end - 1) * s->most + (end - 1 - begin)];
 }
 
-static bool prepare(search *s)
+static void prepare(search *s)
 {
     size_t n = s->count;
-    // A table that no memory could hold.
-    if (n > UINT32_MAX / s->most) {
-        return false;
-    }
+    SP_ASSERT(n <= UINT32_MAX / s->most);
     s->time = sp_arena_take(&s->memory, n * s->most, sizeof *s->time);
     s->longest = sp_arena_take(&s->memory, n * s->most, sizeof *s->longest);
     s->sum = sp_arena_take(&s->memory, n + 1, sizeof *s->sum);
     s->from = sp_arena_take(&s->memory, n + 1, sizeof *s->from);
-    if (s->memory.failed) {
-        return false;
-    }
     for (size_t end = 1; end <= n; end++) {
         for (size_t begin = first_begin(s, end); begin < end; begin++) {
             int64_t prefix = position(s, begin);
@@ -110,7 +98,6 @@ static bool prepare(search *s)
         }
     }
     qsort(s->longest, s->times, sizeof *s->longest, sp_ascending_int64s);
-    return true;
 }
 
 // S*(L; t_max) of the paper: the least sum of slices none of which is longer. False: there is none.
@@ -141,19 +128,15 @@ static int64_t total_time(const search *s)
     return s->sum[s->count] + (s->problem->stages - 1) * longest_ns;
 }
 
-static bool read_slices(const search *s, sp_terapipe_slices *slices)
+static void read_slices(const search *s, sp_terapipe_slices *slices)
 {
     for (size_t end = s->count; end > 0; end = s->from[end]) {
         slices->count++;
     }
     slices->tokens = sp_calloc(slices->count, sizeof *slices->tokens);
-    if (slices->tokens == NULL) {
-        return false;
-    }
     size_t k = slices->count;
     for (size_t end = s->count; end > 0; end = s->from[end]) {
         slices->tokens[--k] = position(s, end) - position(s, s->from[end]);
     }
     slices->total_ns = total_time(s);
-    return true;
 }

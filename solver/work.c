@@ -12,17 +12,16 @@ typedef struct probe {
 
 enum { PROBES = 3, SHORT = 256, CONTEXTS = 16 };
 
-static bool add_probe(sp_pack_list *list, const probe *p, int32_t first_sample)
+static void add_probe(sp_pack_list *list, const probe *p, int32_t first_sample)
 {
-    bool ok = sp_pack_list_begin(list, 0, 1);
-    for (int i = 0; ok && i < p->samples; i++) {
+    sp_pack_list_begin(list, 0, 1);
+    for (int i = 0; i < p->samples; i++) {
         sp_slice slice = {.sample = first_sample + i,
                           .begin = p->context,
                           .tokens = p->tokens,
                           .computed_tokens = p->tokens};
-        ok = sp_pack_list_add(list, slice, true);
+        sp_pack_list_add(list, slice, true);
     }
-    return ok;
 }
 
 // Mean over the virtual stages.
@@ -62,15 +61,13 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
         {1, SHORT, 0}, {(int)(many / SHORT), SHORT, 0}, {1, many, CONTEXTS * many}};
     sp_packing packing;
     sp_packing_init(&packing, NULL, cost->layout->dp);
-    bool ok = true;
     int32_t samples = 0;
-    for (int i = 0; ok && i < PROBES; i++) {
-        ok = add_probe(&packing.forward, &probes[i], samples);
+    for (int i = 0; i < PROBES; i++) {
+        add_probe(&packing.forward, &probes[i], samples);
         samples += probes[i].samples;
     }
     sp_step_costs costs = {0};
-    sp_status status = ok ? sp_cost_model_build(cost, &packing, &costs, err)
-                          : sp_error_no_memory(err, "the work of slices");
+    sp_status status = sp_cost_model_build(cost, &packing, &costs, err);
     if (status == SP_OK) {
         double f_s[PROBES];
         double b_s[PROBES];

@@ -77,11 +77,6 @@ typedef struct sp_runtime_ops {
 
     // The point that the calling thread's rank has come to.
     sp_fence (*mark)(sp_runtime *runtime);
-    // That point, `ns` nanoseconds (above 0) of the device's time after it at the earliest: what
-    // waits for it is held up, what the rank is given next is not. Such points of one rank come one
-    // after another, each no sooner than `ns` after the one before it, as what goes over one link
-    // does. May be NULL.
-    sp_fence (*mark_later)(sp_runtime *runtime, int64_t ns);
     // What the calling thread's rank is given from now on is done after that point.
     void (*wait)(sp_runtime *runtime, sp_fence fence);
 
@@ -103,22 +98,6 @@ typedef struct sp_runtime_ops {
     // may be NULL.
     void (*begin)(sp_runtime *runtime, const char *action);
     void (*end)(sp_runtime *runtime);
-
-    // Work that is kept, to be done again and again without being put down. All four are there or
-    // none is; they are called while no rank works and all that was put down is done.
-    //
-    // What is put down from now on is what will be captured: it shows how much room that takes.
-    void (*rehearse)(sp_runtime *runtime);
-    // From here to capture_end the work of all ranks is kept and not done. Ranks put it down one at
-    // a time; synchronize waits for nothing then, and whatever else would wait for work (download,
-    // sum_of_squares, now_ns) is an error. Uploads keep their bytes; tokens and targets of
-    // operations are read again for each repetition, from where they stood.
-    sp_status (*capture_begin)(sp_runtime *runtime, sp_error *err);
-    // `keep` false: what was kept is dropped, by a rank too while no other works.
-    sp_status (*capture_end)(sp_runtime *runtime, bool keep, sp_error *err);
-    // Does what was captured last, as it was ordered by each rank's calls and by fences; done when
-    // the call returns. Stamps in it then have the times of this repetition.
-    sp_status (*replay)(sp_runtime *runtime, sp_error *err);
 
     bool plain_memory;
 } sp_runtime_ops;

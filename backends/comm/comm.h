@@ -40,9 +40,9 @@ typedef struct sp_comm_options {
     struct sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
 
-// With a transport the world knows all ranks, but only the transport's own is here: runs are its
-// alone, and collectives, the world's failure and what a rank may wait for are the transport's
-// matter. Queues and flags reach no other rank. Groups are everyone's: all processes make the same
+// With a transport the world knows all ranks, but only the transport's own is here: runs and
+// failures are its alone, and collectives and what a rank may wait for are the transport's matter.
+// Queues and flags reach no other rank. Groups are everyone's: all processes make the same
 // ones in the same order, as the first of their transport. The transport outlives the world.
 
 // One at a time: the ranks of sp_comm_run are fibers of one thread, so that each computes with the
@@ -66,9 +66,6 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
 // No rank may be in a call: abort the world and join the threads before. Messages that nobody
 // received are dropped.
 void sp_comm_world_free(sp_comm_world *world);
-
-// Lets the ranks compute one at a time from now on, or side by side. No rank may be in a run.
-void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time);
 
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);
@@ -153,14 +150,12 @@ enum { SP_COMM_WHAT = 64 };
 // In the caller's storage, until both ranks' calls have returned.
 typedef struct sp_comm_flag {
     atomic_bool raised;
-    int64_t raised_ns; // the clock of the rank that raised it (comm.h), when it arrives
+    int64_t raised_ns; // the clock of the rank that raised it (comm.h)
     sp_fence fence;    // what that rank had been given
 } sp_comm_flag;
 
-// For the flag's own rank, and it has not been raised. Never waits. For what arrives `ns` later, 0
-// or more: what the device is given for the waiting rank is held up until that time, on a device
-// that can (sp_runtime_ops.mark_later).
-void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns);
+// For the flag's own rank, and it has not been raised. Never waits.
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag);
 // Waits until `raiser` raises the flag; it stays so. `what` stands in reports ("rank 2: B1: waits
 // for F3.1 of pp 1"), cut to SP_COMM_WHAT - 1 bytes.
 sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, const char *what,

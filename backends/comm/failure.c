@@ -1,16 +1,10 @@
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "backends/comm/private.h"
 
-static void look_at_transport(sp_comm_world *world);
-
 sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err)
 {
-    if (!atomic_load(&world->failed) && world->transport != NULL) {
-        look_at_transport(world);
-    }
     if (!atomic_load(&world->failed)) {
         return SP_OK;
     }
@@ -52,48 +46,6 @@ static void end_waits(sp_comm_world *world, int rank)
     }
 }
 
-// All ranks of the world's failure, under its lock. The transport's first is the world's: false
-// where that is another one.
-static bool tell_transport(sp_comm_world *world)
-{
-    sp_transport *transport = world->transport;
-    sp_error first = {0};
-    transport->ops->abort(transport, world->failure.status, world->failure.message[0]);
-    sp_status status = transport->ops->check(transport, &first);
-    if (status == SP_OK || first.count == 0 ||
-        strcmp(first.message[0], world->failure.message[0]) == 0) {
-        return true;
-    }
-    world->failure = first;
-    return false;
-}
-
-static void publish_failure(sp_comm_world *world, int rank)
-{
-    bool own = world->transport == NULL || tell_transport(world);
-    end_waits(world, own ? rank : -1);
-}
-
-void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own)
-{
-    if (claim_failure(world)) {
-        world->failure = *own;
-        if (own->count == 0) {
-            sp_error_set(&world->failure, status, "%s", sp_status_text(status));
-        }
-        end_waits(world, -1);
-    }
-}
-
-static void look_at_transport(sp_comm_world *world)
-{
-    sp_error own = {0};
-    sp_status status = world->transport->ops->check(world->transport, &own);
-    if (status != SP_OK) {
-        sp_i_comm_adopt(world, status, &own);
-    }
-}
-
 static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *format,
                  va_list arguments)
 {
@@ -110,7 +62,7 @@ static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, cons
         const char *mark = me->action[0] != '\0' ? ": " : "";
         sp_error_set(&world->failure, status, "%s: %s%s%s", me->name, me->action, mark, text);
     }
-    publish_failure(world, me != NULL ? me->rank : -1);
+    end_waits(world, me != NULL ? me->rank : -1);
 }
 
 sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
@@ -143,6 +95,6 @@ sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char
 void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *))
 {
     if (claim_failure(world)) {
-        publish_failure(world, report(world, &world->failure));
+        end_waits(world, report(world, &world->failure));
     }
 }

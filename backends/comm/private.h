@@ -92,8 +92,7 @@ typedef struct sp_i_comm_queue {
     _Atomic uint64_t received; // by the receiver alone
 } sp_i_comm_queue;
 
-// What a rank waits for: a phase of a group, room or a message in a queue, or a flag; with none
-// of them, what only the transport knows the end of.
+// What a rank waits for: a phase of a group, room or a message in a queue, or a flag.
 typedef struct sp_i_comm_wait {
     const char *operation; // NULL: it does not wait
     sp_i_comm_group *group;
@@ -135,7 +134,7 @@ struct sp_comm_world {
     sp_arena memory; // of tables and groups
     int rank_count;
     sp_comm *ranks;
-    int spins, free_spins; // free_spins where ranks compute side by side
+    int spins; // 0 where ranks compute one at a time
     int queue_slots;
     sp_runtime *runtime;
     sp_transport *transport; // or NULL
@@ -192,8 +191,6 @@ sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const cha
 // Lets the world fail, unless it has, with the messages that `report` writes down; `report` returns
 // the rank that failed, or -1.
 void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *));
-// The transport's failure becomes the world's, unless that has one.
-void sp_i_comm_adopt(sp_comm_world *world, sp_status status, const sp_error *own);
 
 // The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
 sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);

@@ -129,7 +129,8 @@ static sp_status run_fibers(run *r, const sp_workers_options *options, int64_t t
 
 // ---- runs ----
 
-// Of ranks in processes of their own only one is here; false: not even that.
+// Of ranks in processes of their own only one is here; false: not even that. How long it may wait
+// for others is its transport's matter.
 static bool keep_here(run *r)
 {
     const int *here = &r->world->transport->rank;
@@ -158,6 +159,7 @@ sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
     if (world->transport != NULL && !keep_here(&r)) {
         return sp_comm_world_failure(world, err);
     }
+    timeout_ns = world->transport != NULL ? 0 : timeout_ns;
     begin(&r);
     if (r.count == 1 && timeout_ns == 0) {
         sp_error own = {0};

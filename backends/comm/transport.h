@@ -5,8 +5,8 @@
 // All ranks make the calls that are said to be everyone's, in the same order; those of one rank
 // come from one thread at a time, which has entered the device for that rank. Collectives and
 // messages are put down as work of the rank, in the order of the calls, and may return before it is
-// done (backends/api/device_runtime.h). The first failure is final and every rank's: each later
-// call returns it, and no call waits for ever for a rank that has failed.
+// done (backends/api/device_runtime.h). After an error the rank makes no further call: the others
+// may wait for it for ever, and whoever started the processes ends them with its own.
 #ifndef SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 #define SLIMPACK_BACKENDS_COMM_TRANSPORT_H
 
@@ -66,16 +66,8 @@ typedef struct sp_transport_ops {
     // gave, on every rank, which frees the data with sp_free. Zeroed where it fails.
     sp_status (*exchange)(sp_transport *transport, const void *mine, size_t bytes,
                           sp_transport_part *parts, sp_error *err);
-    // Waits until all work of the rank and its messages are over, and looks after the other ranks
-    // meanwhile: a failure of theirs ends the wait, and after a failure nothing that the transport
-    // put down keeps the device from ending the rank's work, nor touches memory of messages. What
-    // went wrong in the rank's own work may be returned too: it is no failure, and the device's
-    // synchronize returns it again.
+    // Waits until all work of the rank and its messages are over; the first thing that went wrong.
     sp_status (*synchronize)(sp_transport *transport, sp_error *err);
-    // Does not wait: SP_OK, or a failure, such as another rank's.
-    sp_status (*check)(sp_transport *transport, sp_error *err);
-    // Lets all ranks fail, from any thread. Returns the status of the failure that was first.
-    sp_status (*abort)(sp_transport *transport, sp_status status, const char *text);
 } sp_transport_ops;
 
 // A transport begins with this.
@@ -86,22 +78,11 @@ struct sp_transport {
 
 // ---- Calls of ranks on their transport ----
 
-// What a rank does with ranks in other processes, beside collectives: the calls of its world's
-// transport (transport.h), whose failures become the world's. For worlds that have one.
-
-// As the calls of the same names. `what` stands in reports of a rank that waits too long ("rank 2:
-// B1: is not done at the timeout and waits for F3.1 of pp 1").
-sp_status sp_comm_channel_new(sp_comm_world *world, int from, int to, sp_error *err);
+// What a rank does with ranks in other processes, beside collectives: as the calls of the same
+// names, with the world's counts. For worlds that have a transport.
 sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64_t bytes,
                                uint64_t *message, sp_error *err);
 sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t bytes,
                                   uint64_t *message, sp_error *err);
-sp_status sp_comm_channel_wait(sp_comm *me, uint64_t message, const char *what, sp_error *err);
-// parts [ranks of the world].
-sp_status sp_comm_exchange(sp_comm *me, const void *mine, size_t bytes, sp_transport_part *parts,
-                           sp_error *err);
-// Until the rank's work and messages are over, and then what went wrong in its work on the device,
-// which is not yet the world's failure.
-sp_status sp_comm_synchronize(sp_comm *me, sp_error *err);
 
 #endif

@@ -144,14 +144,14 @@ sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
 
 // ---- Flags ----
 
-void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag, int64_t ns)
+void sp_comm_flag_raise(sp_comm *me, int waiting_rank, sp_comm_flag *flag)
 {
     SP_ASSERT(waiting_rank >= 0 && waiting_rank < me->world->rank_count);
     SP_ASSERT(!atomic_load(&flag->raised));
     sp_runtime *runtime = me->world->runtime;
     sp_i_comm_clock_advance(me);
-    flag->raised_ns = me->clock_ns + ns;
-    flag->fence = ns > 0 ? runtime->ops->mark_later(runtime, ns) : runtime->ops->mark(runtime);
+    flag->raised_ns = me->clock_ns;
+    flag->fence = runtime->ops->mark(runtime);
     atomic_store(&flag->raised, true);
     sp_i_comm_wake(me->world, waiting_rank);
     sp_i_comm_clock_skip(me);

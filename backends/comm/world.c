@@ -80,11 +80,12 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     made->transport = options->transport;
     made->fenced = !made->runtime->ops->plain_memory;
     made->clocked = options->clocked;
-    made->free_spins = options->spins;
+    made->one_at_a_time = options->one_at_a_time;
+    made->spins = options->spins;
     if (options->spins < 0) {
-        made->free_spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
+        made->spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
     }
-    sp_comm_set_one_at_a_time(made, options->one_at_a_time);
+    made->spins = made->one_at_a_time ? 0 : made->spins;
     made->failed_rank = -1;
     sp_status status = ranks_init(made, ranks, err);
     if (status != SP_OK) {
@@ -93,12 +94,6 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     }
     *world = made;
     return SP_OK;
-}
-
-void sp_comm_set_one_at_a_time(sp_comm_world *world, bool one_at_a_time)
-{
-    world->one_at_a_time = one_at_a_time;
-    world->spins = one_at_a_time ? 0 : world->free_spins;
 }
 
 void sp_comm_world_free(sp_comm_world *world)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/cuda/device/runtime.h"
 #include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/distributed/nccl_transport.h"
@@ -17,9 +17,10 @@ static const char backend[] = "cuda";
 typedef struct execution {
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
-    sp_i_rendezvous *rendezvous; // of ranks that are processes, and
-    sp_transport *transport;     // or NULL
-    int64_t spare_bytes;         // left to what is between them
+    bool multi_process; // ranks are processes
+    bool failed;
+    sp_transport *transport; // of ranks that are processes, or NULL
+    int64_t spare_bytes;     // left to what is between them
     sp_runtime *runtime;
     sp_i_exec_run *run;
 } execution;
@@ -27,12 +28,9 @@ typedef struct execution {
 const sp_backend_option_info sp_i_cuda_option_list[] = {
     SP_I_EXEC_OPTION_LIST,
     {"cudnn", "\"on\" (default): attention by cuDNN where it is there and takes the pack; \"off\": "
-              "slimpack's own kernels"},
+              "by plain reference kernels"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
-    {"graphs", "\"on\": on the wall clock a step's actions are captured into a CUDA graph in the "
-               "second step, which later ones launch; \"off\" (default): every step launches its "
-               "kernels"},
     {"transport",
      "\"threads\": all ranks on one GPU; \"nccl\": a process and a GPU for each, as a "
      "launcher starts them, on the wall clock; \"auto\" (default): nccl where there are "
@@ -55,33 +53,9 @@ static sp_status read_switch(const sp_run_request *request, const char *key, boo
     return SP_OK;
 }
 
-// The first and the last step of what is repeated differ in nothing but tokens, targets and times.
-static sp_status read_graphs(const sp_run_request *request, bool *graphs, sp_error *err)
+static sp_status check_attention(const sp_run_request *request, sp_error *err)
 {
-    const char *dropout = sp_i_cuda_option(request, "dropout");
-    sp_status status = read_switch(request, "graphs", graphs, err);
-    *graphs = *graphs && sp_i_cuda_option(request, "graphs") != NULL;
-    if (status == SP_OK && *graphs && request->clock != SP_CLOCK_WALL) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "backend 'cuda': graphs: steps are repeated on the wall clock alone");
-    }
-    if (status == SP_OK && *graphs && dropout != NULL && strtod(dropout, NULL) > 0.0) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "backend 'cuda': graphs: dropout draws other masks in every step");
-    }
-    return status;
-}
-
-static sp_status check_shapes(const sp_run_request *request, sp_error *err)
-{
-    const sp_model *model = request->model;
     const char *way = sp_i_cuda_option(request, "attention");
-    const char *refusal = model != NULL ? sp_i_cuda_attention_model_refusal(model) : NULL;
-    if (refusal != NULL) {
-        return sp_error_set(err, SP_ERR_CONTENT,
-                            "backend 'cuda' cannot execute heads of %lld features: %s",
-                            (long long)model->head_dim, refusal);
-    }
     if (way != NULL && strcmp(way, "ring") == 0) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': attention: keys pass round a ring on the CPU alone");
@@ -96,8 +70,7 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     sp_status status = sp_i_exec_check(request, backend, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
-    own = own == SP_OK ? read_graphs(request, &on, err) : own;
-    own = own == SP_OK ? check_shapes(request, err) : own;
+    own = own == SP_OK ? check_attention(request, err) : own;
     sp_i_cuda_process_options chosen;
     own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
     return status != SP_OK ? status : own;
@@ -109,10 +82,9 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
     const sp_layout *layout = &request->plan->layout;
     const sp_i_cuda_device of = {&e->api, device};
     sp_i_cuda_runtime_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
-                                         .partitioned = request->clock == SP_CLOCK_WALL &&
-                                                        e->rendezvous == NULL,
-                                         .spare_bytes = e->spare_bytes,
-                                         .delay = sp_i_cuda_put_delay};
+                                         .partitioned =
+                                             request->clock == SP_CLOCK_WALL && !e->multi_process,
+                                         .spare_bytes = e->spare_bytes};
     bool split = false;
     const char *reason = NULL;
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
@@ -151,43 +123,23 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
 
 // ---- ranks that are processes ----
 
-static sp_status join_processes(execution *e, const sp_i_place *place, int device,
-                                const sp_run_request *request, int *own, sp_error *err)
+static sp_status connect_ranks(execution *e, const sp_i_place *place, int device,
+                               const sp_run_request *request, const struct sp_i_nccl_api *nccl,
+                               sp_error *err)
 {
     uint32_t hash = 0;
     char card[32];
     sp_status status = sp_i_cuda_request_hash(request, &hash, err);
     snprintf(card, sizeof card, "plan %08x", (unsigned)hash);
-    status = status == SP_OK ? sp_i_rendezvous_join(place, card, sp_i_cuda_timeout_ms(request),
-                                                    &e->rendezvous, err)
-                             : status;
-    return status == SP_OK ? sp_i_cuda_process_device(&e->api, place, device, own, err) : status;
-}
-
-static sp_status connect_ranks(execution *e, int device, const sp_run_request *request,
-                               const struct sp_i_nccl_api *nccl, sp_error *err)
-{
     const sp_i_nccl_transport_options options = {
         .device = {&e->api, device},
         .runtime = e->runtime,
-        .rendezvous = e->rendezvous,
+        .place = place,
+        .card = card,
         .api = nccl,
         .timeout_ms = sp_i_cuda_timeout_ms(request),
     };
-    return sp_i_nccl_transport_new(&options, &e->transport, err);
-}
-
-// The others wait for this rank. Where they know already, as of what fails in a step, that stays.
-static void tell_others(const execution *e, sp_status status, const sp_error *err)
-{
-    const char *text = err->count > 0 ? err->message[0] : sp_status_text(status);
-    char with_rank[SP_ERROR_TEXT];
-    if (e->transport != NULL) {
-        snprintf(with_rank, sizeof with_rank, "rank %d: %.600s", e->transport->rank, text);
-        (void)e->transport->ops->abort(e->transport, status, with_rank);
-    } else if (e->rendezvous != NULL) {
-        (void)sp_i_rendezvous_abort(e->rendezvous, status, "%.600s", text);
-    }
+    return status == SP_OK ? sp_i_nccl_transport_new(&options, &e->transport, err) : status;
 }
 
 // ---- execution ----
@@ -197,27 +149,24 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
                          sp_error *err)
 {
     sp_i_cuda_process_options chosen;
-    bool multi_process = false;
     sp_status status = sp_i_cuda_process_options_read(request, &chosen, err);
     status = status == SP_OK
-                 ? sp_i_cuda_is_multi_process(request, &chosen, place, &multi_process, err)
+                 ? sp_i_cuda_is_multi_process(request, &chosen, place, &e->multi_process, err)
                  : status;
-    if (status == SP_OK && multi_process) {
+    if (status == SP_OK && e->multi_process) {
         e->spare_bytes = chosen.spare_bytes;
-        status = join_processes(e, place, device, request, &device, err);
+        sp_i_meeting_clear(place); // before the others can look, who take up their GPU first
+        status = sp_i_cuda_process_device(&e->api, place, device, &device, err);
     }
     status = status == SP_OK ? make_runtime(e, device, request, err) : status;
-    if (status == SP_OK && multi_process) {
-        status = connect_ranks(e, device, request, tables->nccl, err);
+    if (status == SP_OK && e->multi_process) {
+        status = connect_ranks(e, place, device, request, tables->nccl, err);
     }
-    bool graphs = false;
-    status = status == SP_OK ? read_graphs(request, &graphs, err) : status;
     if (status == SP_OK) {
         const sp_i_exec_site site = {.backend = backend,
                                      .runtime = e->runtime,
                                      .math = &sp_i_exec_math_bf16,
-                                     .transport = e->transport,
-                                     .repeats = graphs};
+                                     .transport = e->transport};
         status = sp_i_exec_run_new(request, &site, &e->run, err);
     }
     status = status == SP_OK ? prepare_attention(e, err) : status;
@@ -231,8 +180,6 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
                                const sp_run_request *request, sp_measured_step *steps, void **state,
                                sp_error *err)
 {
-    sp_error own = {0};
-    sp_error *where = err != NULL ? err : &own;
     *state = NULL;
     execution *e = sp_calloc(1, sizeof *e);
     if (e == NULL) {
@@ -241,10 +188,8 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     e->api = *tables->cuda;
     e->cublas = *tables->cublas;
     *state = e;
-    sp_status status = execute(e, tables, place, device, request, steps, where);
-    if (status != SP_OK) {
-        tell_others(e, status, where);
-    }
+    sp_status status = execute(e, tables, place, device, request, steps, err);
+    e->failed = status != SP_OK;
     return status;
 }
 
@@ -270,7 +215,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
     const sp_i_cuda_tables tables = {&api, &cublas, NULL};
-    sp_status status = sp_i_place_of_process(&place, err);
+    sp_status status = sp_i_place_read(getenv, &place, err);
     return status == SP_OK
                ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
                : status;
@@ -279,6 +224,11 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
 void sp_i_cuda_free_state(void *state)
 {
     execution *e = state;
+    // The GPU's work may wait for other ranks for ever, and so would who frees what it uses: that
+    // ends with the process.
+    if (e != NULL && e->multi_process && e->failed) {
+        return;
+    }
     if (e != NULL && e->run != NULL) {
         sp_i_exec_run_free(e->run);
     }
@@ -287,9 +237,6 @@ void sp_i_cuda_free_state(void *state)
     }
     if (e != NULL && e->runtime != NULL) {
         sp_i_cuda_runtime_free(e->runtime);
-    }
-    if (e != NULL && e->rendezvous != NULL) {
-        sp_i_rendezvous_free(e->rendezvous);
     }
     sp_free(e);
 }
@@ -310,5 +257,8 @@ sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info,
 
 sp_status sp_i_cuda_tensor_read(void *state, size_t index, double *values, sp_error *err)
 {
-    return sp_i_exec_tensor_read(((execution *)state)->run, index, values, err);
+    execution *e = state;
+    sp_status status = sp_i_exec_tensor_read(e->run, index, values, err);
+    e->failed = e->failed || status != SP_OK;
+    return status;
 }

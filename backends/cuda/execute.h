@@ -5,7 +5,7 @@
 
 #include "backends/api/backend.h"
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/rendezvous.h"
+#include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/products/gemm.h"
 
 // Options of the executor and of this backend.
@@ -26,7 +26,7 @@ typedef struct sp_i_cuda_tables {
 } sp_i_cuda_tables;
 
 // Executes a request in a process that may be one of several, each with a rank of the plan
-// (multi_process.h).
+// (multi_process.h). Where it is and fails, nothing of its run is freed.
 sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
                                const sp_run_request *request, sp_measured_step *steps, void **state,
                                sp_error *err);

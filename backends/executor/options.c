@@ -293,10 +293,15 @@ static sp_status check_layers(const sp_run_request *request, sp_error *err)
     return status;
 }
 
-// Times of links must be there, and of this plan.
+// Nothing keeps a message back on the wall clock. Times of links must be there, and of this plan.
 static sp_status check_links(const char *backend, const sp_run_request *request, sp_error *err)
 {
     const sp_packing *packing = request->plan->packing;
+    if (request->clock == SP_CLOCK_WALL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': links: can be emulated on the virtual clock alone",
+                            backend);
+    }
     const sp_link_times links = sp_run_request_links(request);
     if (links.crosses_nodes == NULL) {
         return sp_error_set(err, SP_ERR_USAGE,

@@ -73,8 +73,7 @@ int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p)
 
 // ---- What an action reads and gives, by sim/plan/depends ----
 
-// Of emulated links between pipeline ranks. On the virtual clock the time is counted, on the wall
-// clock the device holds up the reader.
+// Of emulated links between pipeline ranks, on the virtual clock.
 int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to)
 {
     sp_action_kind kind = (sp_action_kind)from->action.kind;
@@ -159,13 +158,10 @@ void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     sp_i_exec_p2p_slot to = slot_at(run, rank, action, target);
     int pp = run->depends.rank_of[target];
     int reader = sp_i_exec_rank_number(run, rank->dp, pp, sp_i_exec_member(run, rank));
-    const sp_plan_place from = {.dp = rank->dp, .pp = rank->pp, .action = action};
-    bool wall = run->request->clock == SP_CLOCK_WALL;
     if (sp_i_exec_is_remote(run, reader)) {
         sp_i_exec_send(run, rank, &to, reader);
     } else {
-        sp_comm_flag_raise(rank->links.me, reader, &sp_i_exec_p2p_buffer_at(&run->p2p, &to)->full,
-                           wall ? sp_i_exec_transfer_ns(run, &from, pp) : 0);
+        sp_comm_flag_raise(rank->links.me, reader, &sp_i_exec_p2p_buffer_at(&run->p2p, &to)->full);
     }
 }
 
@@ -175,14 +171,15 @@ static sp_status wait_transfer(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
 {
     char name[32];
     char what[SP_COMM_WHAT];
-    sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
-    snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
     sp_i_exec_p2p_slot at = slot_at(run, rank, action, vstage_of(run, rank, action));
     int writer = sp_i_exec_rank_number(run, from->dp, from->pp, sp_i_exec_member(run, rank));
-    return sp_i_exec_is_remote(run, writer)
-               ? sp_i_exec_wait_receive(run, rank, &at, writer, what, err)
-               : sp_comm_flag_wait(rank->links.me, &sp_i_exec_p2p_buffer_at(&run->p2p, &at)->full,
-                                   writer, what, err);
+    if (sp_i_exec_is_remote(run, writer)) {
+        return sp_i_exec_wait_receive(run, rank, &at, writer, err);
+    }
+    sp_action_name(from->action, sp_i_exec_layout(run)->chunks, name);
+    snprintf(what, sizeof what, "%s of dp %d pp %d", name, from->dp, from->pp);
+    return sp_comm_flag_wait(rank->links.me, &sp_i_exec_p2p_buffer_at(&run->p2p, &at)->full, writer,
+                             what, err);
 }
 
 sp_status sp_i_exec_wait_input(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,

@@ -70,7 +70,7 @@ sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err)
                 continue;
             }
             int receiver = sp_i_exec_rank_number(run, from->dp, to, sp_i_exec_member(run, from));
-            status = sp_comm_channel_new(run->world, (int)r, receiver, err);
+            status = run->transport->ops->channel_new(run->transport, (int)r, receiver, err);
             status = status == SP_OK ? keep_channel(run, from, to, gradient, number, err) : status;
             number++;
         }
@@ -121,9 +121,9 @@ void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2
     buffer->content = NULL;
     int64_t bytes = bytes_of(rank, to->gradient, to->pack);
     if (bytes > 0) {
-        // A failure is the world's, and found before the next action.
-        sp_comm_channel_send(rank->links.me, channel->number, sent_item->content, bytes,
-                             &sent_item->message, NULL);
+        sp_status status = sp_comm_channel_send(rank->links.me, channel->number, sent_item->content,
+                                                bytes, &sent_item->message, &rank->links.err);
+        rank->links.status = rank->links.status == SP_OK ? status : rank->links.status;
     }
 }
 
@@ -173,10 +173,7 @@ static sp_status reclaim(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_cha
     const sp_i_exec_transfer *transfer = &channel->transfers.items[channel->over++];
     sp_status status = SP_OK;
     if (bytes_of(rank, channel->gradient, transfer->pack) > 0) {
-        char what[SP_COMM_WHAT];
-        const sp_i_exec_rank *peer = &run->ranks[channel->peer];
-        snprintf(what, sizeof what, "dp %d pp %d to take what it sent", peer->dp, peer->pp);
-        status = sp_comm_channel_wait(rank->links.me, sent_item->message, what, err);
+        status = run->transport->ops->wait(run->transport, sent_item->message, err);
     }
     sp_i_exec_p2p_release(&run->p2p, sent_item->content);
     sent_item->content = NULL;
@@ -184,14 +181,13 @@ static sp_status reclaim(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_cha
 }
 
 sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
-                                 const sp_i_exec_p2p_slot *at, int writer, const char *what,
-                                 sp_error *err)
+                                 const sp_i_exec_p2p_slot *at, int writer, sp_error *err)
 {
     const sp_i_exec_p2p_buffer *buffer = sp_i_exec_p2p_buffer_at(&run->p2p, at);
     if (bytes_of(rank, at->gradient, at->pack) == 0) {
         return SP_OK;
     }
-    sp_status status = sp_comm_channel_wait(rank->links.me, buffer->message, what, err);
+    sp_status status = run->transport->ops->wait(run->transport, buffer->message, err);
     for (size_t i = 0; i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
         while (status == SP_OK && channel->sends && channel->peer == writer &&

@@ -21,16 +21,12 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->request = request;
     made->runtime = site->runtime;
     made->math = site->math;
-    made->repeats = site->repeats;
-    SP_ASSERT(!site->repeats || site->runtime->ops->replay != NULL);
     made->transport = site->transport;
     made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
     made->end_here =
         site->transport != NULL ? made->here + 1 : (size_t)sp_layout_ranks(&plan->layout);
-    sp_error own = {0};
-    sp_status status = make(made, site, &own);
+    sp_status status = make(made, site, err);
     if (status != SP_OK) {
-        status = sp_i_exec_report_failure(made, status, &own, err);
         sp_i_exec_run_free(made);
         return status;
     }

@@ -112,7 +112,7 @@ typedef struct sp_i_exec_options {
          "ring whose hops between nodes of N ranks go over the others of both, too"},              \
         {"links",                                                                                  \
          "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
-         "states arrive as late as predicted; on the CPU on the virtual clock alone"},             \
+         "states arrive as late as predicted, on the virtual clock alone"},                        \
         {"bytes",                                                                                  \
          "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
          "mixed-precision training, \"real\", or \"taken\", of the device, blocks that are kept "  \
@@ -182,9 +182,7 @@ typedef struct sp_i_exec_site {
     const char *backend;
     sp_runtime *runtime;
     const sp_i_exec_math *math;
-    bool repeats; // on the wall clock: the device captures the second step, and repeats it
-    sp_transport *transport; // of a rank alone, whose device this is, and nothing is repeated;
-                             // NULL: all ranks work here
+    sp_transport *transport; // of a rank alone, whose device this is; NULL: all ranks work here
 } sp_i_exec_site;
 
 typedef struct sp_i_exec_run {
@@ -215,8 +213,6 @@ typedef struct sp_i_exec_run {
     int64_t step_began_ns; // on the wall clock, by the device's stamps
     int64_t wall_began_ns; // the step's begin by this computer's clock
     int64_t elapsed_ns;    // over all steps
-    bool repeats;          // of the site; how far it is:
-    bool rehearsed, capturing, captured;
 } sp_i_exec_run;
 
 // What it can execute (backends/api/capabilities.h), but for precisions.
@@ -315,15 +311,10 @@ void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
                                   sp_error *err);
 sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
-                                 const sp_i_exec_p2p_slot *at, int writer, const char *what,
-                                 sp_error *err);
+                                 const sp_i_exec_p2p_slot *at, int writer, sp_error *err);
 sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
-// Adds an error to another and returns its status. With a transport all ranks fail for it; where
-// another rank failed before for another reason, that reason is added and returned. With a
-// transport: gives what this process's rank noted in a step to all others, and takes theirs; then
-// sets the clocks of all ranks by each other (run_remote.c).
-sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
-                                   sp_error *err);
+// With a transport: gives what this process's rank noted in a step to all others, and takes theirs;
+// then sets the clocks of all ranks by each other (run_remote.c).
 sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
 sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
 

@@ -78,10 +78,9 @@ static sp_status post_receives(const work *w, const sp_plan_place *place, sp_err
     sp_status status = w->run->transport == NULL
                            ? SP_OK
                            : sp_i_exec_post_receives(w->run, w->rank, w->rank->logged + 1, &own);
-    if (status == SP_OK || sp_comm_world_failure(w->run->world, err) != SP_OK) {
-        return status;
-    }
-    return sp_error_at_action(err, status, w->run->request->plan, place, "%s", own.message[0]);
+    return status == SP_OK ? SP_OK
+                           : sp_error_at_action(err, status, w->run->request->plan, place, "%s",
+                                                own.message[0]);
 }
 
 // What a request can make go wrong at one action, of the first rank of its (dp, pp).
@@ -192,7 +191,8 @@ sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_act
     note(&w, start);
     take_share(&w, start, own_ns);
     send_outputs(&w);
-    if (action.kind == SP_ACTION_F && !sp_i_exec_forward_ended(run, rank)) {
+    bool sent = rank->links.status == SP_OK;
+    if (!sent || (action.kind == SP_ACTION_F && !sp_i_exec_forward_ended(run, rank))) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
     }
     return SP_OK;

@@ -142,20 +142,13 @@ sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
                : sp_error_set(err, status, "parameters, gradients and optimizer: %s", text);
 }
 
-// What another process let fail has its words.
-static bool is_named(const sp_i_exec_run *run)
-{
-    return run->transport != NULL && run->world != NULL &&
-           sp_comm_world_failure(run->world, NULL) != SP_OK;
-}
-
 sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                      sp_error *err)
 {
     sp_error own = {0};
     sp_status status = sp_i_exec_synchronize(run, NULL, &own);
-    if (status == SP_OK || is_named(run)) {
-        return status == SP_OK ? SP_OK : sp_error_set(err, status, "%s", own.message[0]);
+    if (status == SP_OK) {
+        return SP_OK;
     }
     return sp_error_set(err, status, "dp %d pp %d cp %d tp %d: %s", rank->dp, rank->pp, rank->cp,
                         rank->tp, own.message[0]);
@@ -166,14 +159,13 @@ sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *p
     sp_error own = {0};
     sp_status status = run->transport == NULL || run->world == NULL
                            ? run->runtime->ops->synchronize(run->runtime, &own)
-                           : sp_comm_synchronize(sp_i_exec_rank_here(run)->links.me, &own);
+                           : run->transport->ops->synchronize(run->transport, &own);
     if (status == SP_OK) {
         return SP_OK;
     }
     const char *text = own.count > 0 ? own.message[0] : sp_status_text(status);
-    return place != NULL && !is_named(run)
-               ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
-               : sp_error_set(err, status, "%s", text);
+    return place != NULL ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
+                         : sp_error_set(err, status, "%s", text);
 }
 
 sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,

@@ -1,5 +1,4 @@
-// What ranks in processes of their own tell each other beside the plan: that a run went wrong, and
-// what each noted in a step.
+// What ranks in processes of their own tell each other beside the plan: what each noted in a step.
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,8 +15,7 @@ static sp_status refuse(const sp_i_exec_site *site, const char *what, sp_error *
                         site->backend, what);
 }
 
-// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it; links
-// that are there need no emulation.
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err)
 {
@@ -41,34 +39,6 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
         return refuse(site, "attention in a ring of", err);
     }
-    if (status == SP_OK && options.emulated_links) {
-        return refuse(site, "emulated links between", err);
-    }
-    if (status == SP_OK && site->repeats) {
-        return refuse(site, "steps that are captured on", err);
-    }
-    return status;
-}
-
-sp_status sp_i_exec_report_failure(const sp_i_exec_run *run, sp_status status, const sp_error *own,
-                                   sp_error *err)
-{
-    const char *text = own->count > 0 ? own->message[0] : sp_status_text(status);
-    const sp_error *said = own;
-    sp_error first = {0};
-    sp_transport *transport = run->transport;
-    if (transport != NULL && status != SP_OK) {
-        char named[SP_ERROR_TEXT + 32];
-        snprintf(named, sizeof named, "rank %d: %s", transport->rank, text);
-        bool names = strstr(text, "dp ") != NULL;
-        transport->ops->abort(transport, status, names ? text : named);
-        sp_status known = transport->ops->check(transport, &first);
-        if (first.count > 0 && strstr(first.message[0], text) == NULL) {
-            said = &first;
-            status = known;
-        }
-    }
-    sp_error_add(err, said);
     return status;
 }
 
@@ -170,7 +140,7 @@ static sp_status share_step(sp_comm *me, void *data, sp_error *err)
         mine != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "what ranks noted");
     sp_comm_set_action(me, "results");
     if (status == SP_OK) {
-        status = sp_comm_exchange(me, mine, bytes, parts, err);
+        status = run->transport->ops->exchange(run->transport, mine, bytes, parts, err);
     }
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         status = read_record(run, &run->ranks[r], &parts[r], err);

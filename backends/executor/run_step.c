@@ -41,7 +41,6 @@ static void fill_tokens(const sp_i_exec_run *run, sp_i_exec_job *job)
     }
 }
 
-// A step that repeats another keeps what that one's actions noted, but for their times.
 static void forget_actions(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     memset(rank->log, 0,
@@ -61,9 +60,7 @@ static sp_status begin_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_e
         ops->zero(run->runtime, sp_i_exec_stage_of(run, rank, c)->loss,
                   (int64_t)(rank->job->slices.forward_count * sizeof(double)));
     }
-    if (!run->captured) {
-        forget_actions(run, rank);
-    }
+    forget_actions(run, rank);
     return sp_i_exec_synchronize_rank(run, rank, err);
 }
 
@@ -183,7 +180,7 @@ static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error 
     return status;
 }
 
-static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
+sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
 {
     bool wall = run->request->clock == SP_CLOCK_WALL;
     bool multi_process = run->transport != NULL;
@@ -208,13 +205,6 @@ static sp_status run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *
     step->has_loss = run->jobs[0].slices.trained > 0;
     step->loss = sum_loss(run);
     return sp_i_exec_fill_memory(run, step, err);
-}
-
-sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
-{
-    sp_error own = {0};
-    sp_status status = run_step(run, step, &own);
-    return sp_i_exec_report_failure(run, status, &own, err);
 }
 
 // ---- Tokens of samples ----

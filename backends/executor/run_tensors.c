@@ -212,8 +212,8 @@ static sp_status read_remote(reader *r, const char *name, int pp, sp_error *err)
     sp_status status = r->of != NULL ? SP_OK : sp_error_no_memory(err, "a tensor");
     status = status == SP_OK ? each_part(r, name, pp, give_part, err) : status;
     if (status == SP_OK) {
-        status = sp_comm_exchange(sp_i_exec_rank_here(run)->links.me, r->mine.data, r->mine.bytes,
-                                  r->of, err);
+        status =
+            run->transport->ops->exchange(run->transport, r->mine.data, r->mine.bytes, r->of, err);
     }
     status = status == SP_OK ? each_part(r, name, pp, take_part, err) : status;
     for (size_t i = 0; r->of != NULL && i < ranks; i++) {
@@ -232,20 +232,19 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
     bool gradient = index >= count;
     size_t w = weight_at(run, gradient ? index - count : index, &pp);
     const char *name = sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w].name;
-    sp_error own = {0};
     reader *r = sp_malloc(sizeof *r);
-    sp_status status = r != NULL ? SP_OK : sp_error_no_memory(&own, "a tensor");
+    sp_status status = r != NULL ? SP_OK : sp_error_no_memory(err, "a tensor");
     if (status == SP_OK) {
         r->run = run;
         r->gradient = gradient;
         r->values = values;
         r->mine = (sp_transport_part){0};
         r->taking = NULL;
-        status = run->transport != NULL ? read_remote(r, name, pp, &own)
-                                        : each_part(r, name, pp, place_part, &own);
+        status = run->transport != NULL ? read_remote(r, name, pp, err)
+                                        : each_part(r, name, pp, place_part, err);
     }
     sp_free(r);
-    return sp_i_exec_report_failure(run, status, &own, err);
+    return status;
 }
 
 // ---- Numbers of elements ----

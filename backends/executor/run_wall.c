@@ -3,80 +3,6 @@
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
-// ---- Steps that the device repeats ----
-
-// Steps that the device repeats, on the wall clock: the first one runs as ever, the second's work
-// is captured, and from there on the device does it again, step after step, while no rank's code
-// runs. What the captured step takes from the arenas it gives back before its end: nothing else
-// holds these blocks when it is repeated.
-
-// An action that fails on demand is not repeated, nor what comes before it.
-static bool is_repeated(const sp_i_exec_run *run)
-{
-    const sp_i_exec_options *o = &run->options;
-    bool faults = o->fail != NULL || o->stall != NULL || o->exhaust != NULL;
-    return run->repeats && !(faults && run->steps_done < o->fault_step);
-}
-
-static sp_status capture(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
-                         sp_error *err)
-{
-    const sp_runtime_ops *ops = run->runtime->ops;
-    if (!is_repeated(run) || run->captured) {
-        return SP_OK;
-    }
-    if (!run->rehearsed) {
-        ops->rehearse(run->runtime);
-        run->rehearsed = true;
-        return SP_OK;
-    }
-    sp_i_exec_enter(run, &run->ranks[0]);
-    sp_status status = ops->capture_begin(run->runtime, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    run->wall_began_ns = sp_i_exec_wall_ns();
-    run->capturing = true;
-    sp_comm_set_one_at_a_time(run->world, true);
-    status = sp_i_exec_on_ranks(run, ranks, count, body, run, err);
-    sp_comm_set_one_at_a_time(run->world, false);
-    if (run->capturing) {
-        bool keep = status == SP_OK;
-        run->capturing = false;
-        sp_status ended = ops->capture_end(run->runtime, keep, keep ? err : NULL);
-        status = keep ? ended : status;
-    }
-    run->captured = status == SP_OK;
-    return status;
-}
-
-static sp_status end_captured(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_status status)
-{
-    // What is still to be added to shares of gradients is a part of the step.
-    if (status == SP_OK && sp_i_exec_shards_gradients(run)) {
-        sp_i_exec_scatter_end(sp_i_exec_replicas_of(run, rank), sp_i_exec_replica(run, rank));
-    }
-    if (status == SP_OK) {
-        status = sp_i_exec_synchronize_last(run, rank, &rank->err);
-    }
-    // The first that fails gives up the capture, and then lets the world fail.
-    if (status != SP_OK && sp_comm_world_failure(run->world, NULL) == SP_OK) {
-        run->capturing = false;
-        (void)run->runtime->ops->capture_end(run->runtime, false, NULL);
-    }
-    return status;
-}
-
-static sp_status replay(sp_i_exec_run *run, sp_error *err)
-{
-    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
-        for (size_t a = 0; a < run->ranks[r].logged; a++) {
-            run->ranks[r].log[a].counted = false;
-        }
-    }
-    return run->runtime->ops->replay(run->runtime, err);
-}
-
 // ---- Ranks side by side ----
 
 // The times of a rank's actions and shares, when its work is done. What went wrong in work that was
@@ -117,13 +43,6 @@ static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 
-// So that the others end with the same words.
-static void tell_others(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_status status)
-{
-    sp_comm_world_abort(run->world, status, "%s",
-                        rank->err.count > 0 ? rank->err.message[0] : sp_status_text(status));
-}
-
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     sp_i_exec_run *run = data;
@@ -144,16 +63,9 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     if (status == SP_OK) {
         status = sp_i_exec_rank_shares(run, rank, stage->count, &shares, &rank->err);
     }
-    if (run->capturing) {
-        status = end_captured(run, rank, status);
-    } else {
-        status = status == SP_OK ? end_rank(run, rank) : status;
-    }
+    status = status == SP_OK ? end_rank(run, rank) : status;
     if (status != SP_OK) {
         sp_error_add(err, &rank->err);
-    }
-    if (status != SP_OK && run->transport != NULL) {
-        tell_others(run, rank, status);
     }
     sp_comm_set_action(me, "");
     return status;
@@ -207,21 +119,6 @@ void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline)
     }
 }
 
-// No rank has run: the captured step's logs get new times.
-static sp_status repeat(sp_i_exec_run *run, sp_error *err)
-{
-    sp_status status = replay(run, err);
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
-        sp_i_exec_rank *rank = &run->ranks[r];
-        sp_i_exec_enter(run, rank);
-        status = end_rank(run, rank);
-        if (status != SP_OK) {
-            sp_error_add(err, &rank->err);
-        }
-    }
-    return status;
-}
-
 sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     size_t count = sp_i_exec_rank_count(run);
@@ -233,13 +130,9 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
         ranks[r] = (int)r;
     }
     run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = capture(run, ranks, (int)count, run_rank, err);
-    if (status == SP_OK && run->transport == NULL) {
-        status = begin_clock(run, err);
-    }
+    sp_status status = run->transport == NULL ? begin_clock(run, err) : SP_OK;
     if (status == SP_OK) {
-        status = run->captured ? repeat(run, err)
-                               : sp_i_exec_on_ranks(run, ranks, (int)count, run_rank, run, err);
+        status = sp_i_exec_on_ranks(run, ranks, (int)count, run_rank, run, err);
     }
     if (status == SP_OK && run->transport == NULL) {
         sp_i_exec_fill_wall(run, timeline);

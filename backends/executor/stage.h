@@ -75,8 +75,7 @@ typedef struct sp_i_exec_job {
     // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
     int64_t *token, *target, *position;
     int64_t *token_at;
-    // These numbers row by row of every pack, from `packed_at` on. They stay where they are while
-    // the run lasts: a device that repeats a step reads them again (device_runtime.h).
+    // These numbers row by row of every pack, from `packed_at` on.
     int64_t *packed[SP_I_EXEC_NUMBERS];
     const int64_t *ids;                  // of the batch's samples
     sp_comm_attention_way attention_way; // of packs that several ranks share

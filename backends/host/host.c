@@ -32,30 +32,29 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    sp_i_exec_options set;
-    sp_status status = sp_i_exec_check(request, backend, err);
-    // A core has nothing that keeps a message back while its thread goes on.
-    if (request->clock == SP_CLOCK_WALL &&
-        sp_i_exec_options_read(request, backend, &set, NULL) == SP_OK && set.emulated_links) {
-        sp_status own = sp_error_set(
-            err, SP_ERR_USAGE, "backend 'host': links: can be emulated on the virtual clock alone");
-        status = status != SP_OK ? status : own;
-    }
-    return status;
+    return sp_i_exec_check(request, backend, err);
 }
 
-sp_status sp_i_host_start(sp_error *err)
+static sp_status start_threads(int threads, sp_error *err)
 {
-    return sp_kernels_start()
+    return sp_kernels_start_threads(threads)
                ? SP_OK
                : sp_error_no_memory(err, "address space for OpenBLAS, 136 MiB a core; "
                                          "see ulimit -v");
 }
 
+sp_status sp_i_host_start(sp_error *err)
+{
+    return start_threads(1, err);
+}
+
 sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
 {
     *run = NULL;
-    sp_status status = sp_i_host_start(err);
+    // On the wall clock every rank is a thread.
+    bool together = request->clock == SP_CLOCK_WALL;
+    sp_status status =
+        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
     if (status != SP_OK) {
         return status;
     }

@@ -267,14 +267,14 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
 }
 
 // What a machine that changes its speed makes of a profile no later step can tell.
-static void warn_of_drift(const json_t *profile)
+static void warn_of_drift(bool quiet, const json_t *profile)
 {
     double drift = json_real_value(json_object_get(json_object_get(profile, "reference"), "drift"));
     if (drift > SP_STEADY_SPEED) {
-        fprintf(stderr,
-                "warning: the machine's speed changed by %.0f %% during the calibration (more than "
-                "%.0f %%): its parts do not fit together, repeat it\n",
-                100.0 * drift, 100.0 * SP_STEADY_SPEED);
+        cli_warn(quiet,
+                 "the machine's speed changed by %.0f %% during the calibration (more than %.0f "
+                 "%%): its parts do not fit together, repeat it",
+                 100.0 * drift, 100.0 * SP_STEADY_SPEED);
     }
 }
 
@@ -296,7 +296,7 @@ static int calibrate_backend(const calibrate_args *args)
         return cli_fail_json(args->common.json, "slimpack/profile/1", json_object(), process, &err);
     }
     if (process == 0) {
-        warn_of_drift(profile);
+        warn_of_drift(args->common.quiet, profile);
     }
     if (args->common.json) {
         return cli_print_json(profile);

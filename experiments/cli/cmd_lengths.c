@@ -218,7 +218,10 @@ static void print_source(const source *from)
         cli_print_wrapped(stdout, from->distribution->title, 0, 2);
         cli_print_wrapped(stdout, from->distribution->source, 0, 2);
     } else {
-        printf("%s\n", from->name);
+        printf("%s%s\n", from->name,
+               sp_distribution_find(from->name) != NULL
+                   ? ", a file: not the built-in distribution of that name"
+                   : "");
     }
     putchar('\n');
     print_numbers(&from->stats);

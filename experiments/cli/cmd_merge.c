@@ -55,6 +55,8 @@ static const char *const examples[] = {
     "slimpack sweep experiments/sweep_layouts.json --shard 2/2 -o layouts-2.jsonl",
     "slimpack merge experiments/sweep_layouts.json layouts-1.jsonl layouts-2.jsonl -o "
     "layouts.jsonl",
+    "mpirun -n 4 slimpack sweep experiments/sweep_layouts.json --shard auto -o layouts.jsonl",
+    "slimpack merge experiments/sweep_layouts.json layouts-*-of-4.jsonl -o layouts.jsonl",
     NULL,
 };
 
@@ -65,11 +67,10 @@ const cli_command cli_cmd_merge = {
     .min_operands = 2,
     .max_operands = -1,
     .description =
-        "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' wrote, in any "
-        "order, one for each of the N shards: the file that one sweep of all points would have "
-        "written. Each line is compared with its point, so a missing, unfinished or foreign file "
-        "is "
-        "an error. --sample and --seed are those of the shards.",
+        "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' (or auto) wrote, "
+        "in any order, one for each of the N shards: the file that one sweep of all points would "
+        "have written. Each line is compared with its point, so a missing, unfinished or foreign "
+        "file is an error. --sample and --seed are those of the shards.",
     .examples = examples,
     .options = options,
     .args_bytes = sizeof(merge_args),

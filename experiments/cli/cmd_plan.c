@@ -33,7 +33,6 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     }
     // No batch but the plan itself is shown.
     cli_exports exports = {.batch = -1,
-                           .quiet = args->common.quiet,
                            .plan = args->output,
                            .scenario = scenario->resolved,
                            .formed = &batches,
@@ -66,11 +65,13 @@ static int print_plans_json(const plan_args *args, const sp_result *result)
                       sp_json_figure(batch->facts.lower_bound_ns / SP_NS_PER_MS), "solver_ms",
                       sp_json_figure(batch->facts.solver_ms)));
     }
-    return cli_print_json(json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema",
-                                    "slimpack/plan-summary/1", "plan", json_string(args->output),
-                                    "strategy", result->strategy, "schedule", result->schedule,
-                                    "lossless", (int)result->lossless, "oom",
-                                    (int)sp_result_is_oom(result), "batches", batches));
+    json_t *object =
+        json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema", "slimpack/plan-summary/1",
+                  "plan", json_string(args->output), "strategy", result->strategy, "schedule",
+                  result->schedule, "lossless", (int)result->lossless, "oom",
+                  (int)sp_result_is_oom(result), "batches", batches);
+    sp_result_put_notes(result, object);
+    return cli_print_json(object);
 }
 
 static int print_plans(const plan_args *args, const sp_result *result)
@@ -101,9 +102,9 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
-        json_t *nothing =
-            json_pack("{s:n, s:s, s:n, s:n, s:n, s:[]}", "plan", "strategy",
-                      scenario->strategy.kind, "schedule", "lossless", "oom", "batches");
+        json_t *nothing = json_pack("{s:n, s:s, s:n, s:n, s:n, s:[], s:[], s:[]}", "plan",
+                                    "strategy", scenario->strategy.kind, "schedule", "lossless",
+                                    "oom", "batches", "warnings", "uncalibrated");
         exit_status = cli_fail_json(args->common.json, "slimpack/plan-summary/1", nothing, 0, &err);
     }
     sp_result_fini(&result);
@@ -155,10 +156,12 @@ static int print_check(const char *path, const checked *c, bool json)
 {
     bool oom = sp_result_is_oom(&c->result);
     if (json) {
-        return cli_print_json(json_pack(
+        json_t *object = json_pack(
             "{s:s, s:o*, s:i, s:I, s:f, s:b}", "schema", "slimpack/plan-check/1", "plan",
             json_string(path), "batches", c->in.plans.count, "actions", (json_int_t)actions_of(c),
-            "iteration_ms", sp_result_iteration_ms(&c->result), "oom", (int)oom));
+            "iteration_ms", sp_result_iteration_ms(&c->result), "oom", (int)oom);
+        sp_result_put_notes(&c->result, object);
+        return cli_print_json(object);
     }
     char actions[CLI_GROUPED];
     printf("%s: %d batch%s, %s actions, all rules kept, %.1f ms a step%s\n", path,
@@ -182,8 +185,9 @@ static int check(const char *path, bool json, bool quiet)
         cli_print_notes(quiet || json, &c.result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
-        json_t *nothing = json_pack("{s:o*, s:n, s:n, s:n, s:n}", "plan", json_string(path),
-                                    "batches", "actions", "iteration_ms", "oom");
+        json_t *nothing =
+            json_pack("{s:o*, s:n, s:n, s:n, s:n, s:[], s:[]}", "plan", json_string(path),
+                      "batches", "actions", "iteration_ms", "oom", "warnings", "uncalibrated");
         exit_status = cli_fail_json(json, "slimpack/plan-check/1", nothing, 0, &err);
     }
     sp_result_fini(&c.result);

@@ -224,7 +224,8 @@ static void print_notes(bool quiet, const sp_scenario *scenario, const sp_prefil
 typedef struct answer {
     sp_prefill_result result;
     int64_t crossover_tokens;
-    int64_t longest; // tokens of the longest prompt
+    int64_t longest;   // tokens of the longest prompt
+    sp_warnings shown; // of what is drawn and traced
     bool executed;
     sp_sampled_outcome outcome;
 } answer;
@@ -254,6 +255,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
                         execution_json(args, &a->result, a->longest, &a->outcome));
         }
         cli_add_unused(object, scenario, SP_RUN_PREFILL);
+        cli_add_warnings_json(object, &a->shown);
         exit_status = cli_print_json(object);
     } else {
         print_result(scenario, &a->result, a->crossover_tokens);
@@ -262,6 +264,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
         }
     }
     print_notes(args->common.quiet || args->common.json, scenario, &a->result);
+    cli_print_warnings(args->common.quiet || args->common.json, &a->shown);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 
@@ -272,7 +275,7 @@ static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenar
     answer found = {0};
     const sp_batch none = {0};
     cli_exports exports = args->exports;
-    exports.quiet = args->common.quiet;
+    exports.warnings = &found.shown;
     exports.text = args->common.json ? stderr : stdout;
     sp_status status = sp_evaluate_batches(scenario, &batches, err);
     if (status == SP_OK) {

@@ -53,7 +53,8 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
                          sp_execution *execution, sp_error *err)
 {
     measured m = {.exports = args->exports};
-    m.exports.quiet = args->common.quiet;
+    sp_warnings shown = {.count = 0};
+    m.exports.warnings = &shown;
     // With --json standard output belongs to the result alone.
     m.exports.text = args->common.json ? stderr : stdout;
     if (m.exports.batch >= in->plans.count) {
@@ -71,7 +72,6 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     if (executor->process > 0) {
         m.exports.trace = m.exports.plot = output = record = NULL;
         m.exports.timeline = false;
-        m.exports.quiet = true;
     }
     if (status == SP_OK && output != NULL) {
         m.timelines = json_array();
@@ -83,6 +83,7 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     if (status == SP_OK) {
         status = sp_execution_run_recorded(in, &executor->options, record, execution, err);
     }
+    cli_add_warnings(&execution->measured.warnings, &shown);
     if (status == SP_OK && output != NULL) {
         status = write_measured(output, execution, m.timelines, err);
     }
@@ -144,7 +145,7 @@ static const char *const examples[] = {
     "slimpack plan experiments/host_small.json -o plan.json && slimpack run plan.json --backend "
     "host",
     "slimpack run plan.json --backend host --precision fp64 --steps 10 --timeline",
-    "slimpack run plan.json --backend fake --option jitter=0.1 -o measured.json",
+    "slimpack run plan.json --backend host --clock wall -o measured.json",
     NULL,
 };
 
@@ -158,8 +159,7 @@ const cli_command cli_cmd_run = {
         "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
         "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
         "time and the loss of every step. Each batch is trained from the same starting parameters."
-        "\n\nBackends are host (a real transformer on the CPU), fake (no work: the simulator's "
-        "durations or scripted ones, and failures on demand) and shared libraries "
+        "\n\nBackends are host (a real transformer on the CPU) and shared libraries "
         "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
         "that never answers and memory that runs out end the run with the rank, the action and the "
         "reason."

@@ -83,35 +83,18 @@ static void input_fini(input *in)
     json_decref(in->root);
 }
 
-// What a strategy has chosen for the whole job (sp_strategy_resolve).
-static void warn_of_choice(bool quiet, const sp_scenario *scenario)
-{
-    const sp_strategy_spec *strategy = &scenario->strategy;
-    if (strategy->exchange_of[0] != '\0' && strcmp(strategy->asked, strategy->kind) == 0) {
-        cli_warn(quiet,
-                 "%s exchanges keys and values as %s does (stack.cp_overlap, stack.cp_ring_nics), "
-                 "which is faster over the job's batches",
-                 strategy->kind, strategy->exchange_of);
-    }
-    if (strategy->exchange_chosen) {
-        cli_warn(quiet,
-                 "%s exchanges keys and values by stack.cp_overlap \"%s\", which it finds faster "
-                 "than the stack's own; one that is stated is obeyed",
-                 strategy->kind, sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
-    }
-}
-
 static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_result *result,
                           sp_error *err)
 {
     const sp_batches *formed = in->is_plan ? &in->plans.formed : &in->batches;
     cli_exports exports = args->exports;
-    exports.quiet = args->common.quiet;
     exports.text = text;
     exports.scenario = in->scenario.resolved;
     exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
     exports.formed = formed;
     exports.result = result;
+    sp_warnings shown = {.count = 0};
+    exports.warnings = &shown;
     if (!in->scenario.uniform) {
         exports.network = sp_scenario_network(&in->scenario);
     }
@@ -126,9 +109,8 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
     if (exports.planner_memory && (exports.trace != NULL || exports.plot != NULL)) {
-        cli_warn(exports.quiet,
-                 "memory.model \"slimpipe-planner\" knows one figure alone: trace and "
-                 "plot show no memory");
+        sp_warnings_add(&shown, "memory.model \"slimpipe-planner\" knows one figure alone: trace "
+                                "and plot show no memory");
     }
     if (exports.batch >= batches) {
         return sp_error_set(err, SP_ERR_USAGE, "--batch %lld: the last of %d is %d",
@@ -141,6 +123,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                              : sp_evaluate(&in->scenario, &in->batches, &evaluate, result, err);
     }
     sp_status closed = cli_exports_end(&exports, err);
+    cli_add_warnings(&result->warnings, &shown);
     return status != SP_OK ? status : closed;
 }
 
@@ -180,7 +163,6 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (status == SP_OK) {
         exit_status = print(args, &in, &result);
-        warn_of_choice(args->common.quiet || args->common.json, &in.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +7,9 @@
 #include "experiments/cli/sweep_report.h"
 #include "experiments/sweep/line.h"
 #include "experiments/sweep/run.h"
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
+#include "sim/base/launcher.h"
 #include "sim/base/progress.h"
 
 enum { FIRST_POINTS = 5 }; // that --dry-run shows
@@ -16,6 +19,7 @@ typedef struct sweep_args {
     int64_t jobs, top, sample, search, seed;
     const char *output, *by, *where, *pareto, *plot, *shard;
     bool resume, dry_run, csv;
+    bool launched; // a launcher chooses the shard
 } sweep_args;
 
 _Static_assert((int)CLI_MOST_THREADS <= (int)SWEEP_MOST_THREADS, "threads");
@@ -64,31 +68,96 @@ static bool read_shard(const char *text, sweep_choice_options *choice)
     int used = 0;
     long long shard = 0;
     long long shards = 0;
-    if (text == NULL) {
-        return true;
-    }
     bool read = sscanf(text, "%6lld/%6lld%n", &shard, &shards, &used) == 2 && text[used] == '\0';
     choice->shard = shard;
     choice->shards = shards;
     return read && shard >= 1 && shard <= shards && shards <= SWEEP_MOST_SHARDS;
 }
 
-static sp_status choice_options(const sweep_args *args, sweep_choice_options *choice, sp_error *err)
+// Processes that a launcher started take a shard each, also without --shard: they would write one
+// file otherwise.
+static sp_status read_launcher(sweep_args *args, sweep_choice_options *choice, sp_error *err)
+{
+    bool asked = args->shard != NULL;
+    sp_launcher_place place;
+    sp_status status = sp_launcher_read(getenv, false, &place, err);
+    if (status != SP_OK || (!asked && place.ranks == 1)) {
+        return status;
+    }
+    if (place.variable == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--shard auto: no launcher started this process: %s are not set",
+                            sp_launcher_variables);
+    }
+    choice->shard = place.rank + 1;
+    choice->shards = place.ranks;
+    if (args->jobs == 0 && place.local_ranks > 1) {
+        // Ranks of one machine share its cores.
+        args->jobs = cli_threads(0) / place.local_ranks;
+        args->jobs = args->jobs > 0 ? args->jobs : 1;
+    }
+    if (!asked && place.rank == 0) {
+        cli_warn(args->common.quiet || args->search > 0,
+                 "%s says that %d processes share this sweep: each writes a file of its own, which "
+                 "'slimpack merge' puts together (--shard auto)",
+                 place.variable, place.ranks);
+    }
+    return SP_OK;
+}
+
+// The processes of a launcher have one command line: "layouts.jsonl" is "layouts-2-of-3.jsonl" of
+// the second. A path that is NULL stays so.
+static sp_status name_shard_file(const char **path, char named[SP_DATA_PATH],
+                                 const sweep_choice_options *choice, sp_error *err)
+{
+    if (*path == NULL) {
+        return SP_OK;
+    }
+    const char *slash = strrchr(*path, '/');
+    const char *name = slash != NULL ? slash + 1 : *path;
+    const char *dot = strrchr(name, '.');
+    size_t stem = dot != NULL && dot > name ? (size_t)(dot - *path) : strlen(*path);
+    int length = snprintf(named, SP_DATA_PATH, "%.*s-%lld-of-%lld%s", (int)stem, *path,
+                          (long long)choice->shard, (long long)choice->shards, *path + stem);
+    if (length >= SP_DATA_PATH) {
+        return sp_error_system(err, *path, ENAMETOOLONG);
+    }
+    *path = named;
+    return SP_OK;
+}
+
+// Where a launcher chooses the shard, its files get names of their own: in names[0] and names[1].
+static sp_status choice_options(sweep_args *args, sweep_choice_options *choice,
+                                char names[2][SP_DATA_PATH], sp_error *err)
 {
     *choice =
         (sweep_choice_options){.sample = args->sample, .search = args->search, .seed = args->seed};
-    if (!read_shard(args->shard, choice)) {
-        return sp_error_set(err, SP_ERR_USAGE, "--shard expects I/N, 1 to N, such as 2/8, got '%s'",
+    bool launcher = args->shard == NULL || strcmp(args->shard, "auto") == 0;
+    if (!launcher && !read_shard(args->shard, choice)) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--shard expects I/N, 1 to N, such as 2/8, or auto, got '%s'",
                             args->shard);
+    }
+    sp_status status = launcher ? read_launcher(args, choice, err) : SP_OK;
+    if (status != SP_OK) {
+        return status;
     }
     if (args->seed > 0 && args->sample == 0 && args->search == 0) {
         return sp_error_set(err, SP_ERR_USAGE, "--seed is for --sample and --search");
     }
-    if (args->search > 0 && (args->sample > 0 || args->shard != NULL)) {
-        return sp_error_set(err, SP_ERR_USAGE, "--search chooses its own points: no --%s with it",
-                            args->sample > 0 ? "sample" : "shard");
+    if (args->search > 0 && (args->sample > 0 || choice->shards > 0)) {
+        return sp_error_set(err, SP_ERR_USAGE, "--search chooses its own points: no --%s with it%s",
+                            args->sample > 0 ? "sample" : "shard",
+                            args->sample == 0 && args->shard == NULL
+                                ? ", which several processes of one launcher need"
+                                : "");
     }
-    return SP_OK;
+    args->launched = launcher && choice->shards > 0;
+    if (args->launched) {
+        status = name_shard_file(&args->output, names[0], choice, err);
+        status = status == SP_OK ? name_shard_file(&args->plot, names[1], choice, err) : status;
+    }
+    return status;
 }
 
 // ---- --dry-run ----
@@ -162,12 +231,6 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec,
 
 // ---- the run ----
 
-// What evaluates.
-typedef struct processes {
-    int threads;        // of this one
-    sweep_ranks *ranks; // NULL: there is no other one
-} processes;
-
 // Speed, which no two runs have in common, goes to standard error.
 static void print_speed(bool quiet, int64_t points, double seconds)
 {
@@ -216,15 +279,14 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return cli_exit_of_stop();
     }
-    return cli_answer(exit_status, summary->best_count > 0);
+    // Of a launcher's processes one that fails ends all; the answer is that of the merged file.
+    return cli_answer(exit_status, args->launched || summary->best_count > 0);
 }
 
-static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice,
-                 const processes *all)
+static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_choice_options *choice)
 {
     sp_error err = {0};
-    sweep_run_options how = {.threads = all->threads,
-                             .ranks = all->ranks,
+    sweep_run_options how = {.threads = cli_threads(args->jobs),
                              .resume = args->resume,
                              .quiet = args->common.quiet,
                              .choice = *choice};
@@ -244,8 +306,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
 }
 
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
-                    const sweep_summary_options *options, const sweep_choice_options *choice,
-                    const processes *all)
+                    const sweep_summary_options *options, const sweep_choice_options *choice)
 {
     sp_error err = {0};
     sweep_summary summary;
@@ -253,57 +314,33 @@ static int run_spec(const sweep_args *args, const sweep_spec *spec,
         return dry_run(args, spec, choice);
     }
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
-                          ? sweep(args, &summary, choice, all)
+                          ? sweep(args, &summary, choice)
                           : cli_fail(&err);
     sweep_summary_fini(&summary);
     return exit_status;
 }
 
-// What the first rank does, or the only process.
-static int run_first(const sweep_args *args, const cli_operands *operands, const processes *all)
+static int run(const void *given, const cli_operands *operands)
 {
+    sweep_args args = *(const sweep_args *)given;
     sp_error err = {0};
     sweep_spec spec;
     sweep_summary_options options;
     sweep_choice_options choice;
-    if (args->output == NULL && !args->dry_run) {
+    char names[2][SP_DATA_PATH];
+    if (args.output == NULL && !args.dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
     }
-    if (args->csv && args->common.json) {
+    if (args.csv && args.common.json) {
         return cli_usage_error(&cli_cmd_sweep, "--csv and --json exclude each other");
     }
-    if (summary_options(args, &options, &err) != SP_OK ||
-        choice_options(args, &choice, &err) != SP_OK ||
+    if (summary_options(&args, &options, &err) != SP_OK ||
+        choice_options(&args, &choice, names, &err) != SP_OK ||
         sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    int exit_status = run_spec(args, &spec, &options, &choice, all);
+    int exit_status = run_spec(&args, &spec, &options, &choice);
     sweep_spec_fini(&spec);
-    return exit_status;
-}
-
-static int run(const void *given, const cli_operands *operands)
-{
-    const sweep_args *args = given;
-    sp_error err = {0};
-    sweep_transport *transport = NULL;
-    processes all = {.threads = cli_threads(args->jobs)};
-    int exit_status = 0;
-    sp_status status = sweep_transport_mpi(&transport, &err);
-    bool first = transport == NULL || transport->rank == 0;
-    if (status == SP_OK && transport != NULL) {
-        // Ranks of one machine share its cores.
-        int share = all.threads / transport->here;
-        all.threads = args->jobs > 0 ? all.threads : share > 0 ? share : 1;
-        status = sweep_ranks_begin(transport, all.threads, &all.ranks, &err);
-    }
-    if (status == SP_OK && first) {
-        exit_status = run_first(args, operands, &all);
-    } else if (status == SP_OK) {
-        status = sweep_ranks_serve(all.ranks, &err);
-    }
-    exit_status = status == SP_OK ? exit_status : cli_fail(&err);
-    sweep_ranks_end(all.ranks, exit_status);
     return exit_status;
 }
 
@@ -344,9 +381,9 @@ static const cli_option options[] = {
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "
                    "tokens_per_s,peak_memory_gib)"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "shard", "I/N", sweep_args, shard,
+    CLI_TEXT_OPTION(CLI_STRING, 0, "shard", "I/N|auto", sweep_args, shard,
                     "evaluate every Nth point from number I on, into a file of its own; 'slimpack "
-                    "merge' puts the files together"),
+                    "merge' puts the files together. auto: I and N are what mpirun or srun says"),
     CLI_JOBS_OPTION(sweep_args),
     CLI_COMMON_OPTIONS(sweep_args),
     {0},
@@ -356,7 +393,7 @@ static const char *const examples[] = {
     "slimpack sweep experiments/sweep_layouts.json --dry-run",
     "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
     "slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --resume --csv --top 100",
-    "mpirun -n 4 slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl",
+    "mpirun -n 4 slimpack sweep experiments/sweep_layouts.json -o layouts.jsonl --shard auto",
     "slimpack sweep experiments/sweep_layouts.json -o few.jsonl --search 500 --plot front.png",
     NULL,
 };
@@ -407,13 +444,16 @@ const cli_command cli_cmd_sweep = {
         "tokens as settings do (\"context > 8K\")."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
-        "\n\nProcesses that mpirun starts share one sweep: rank 0 reads SPEC, hands out points as "
-        "they are asked for, evaluates some itself and writes the file, which is the same for any "
-        "number of ranks. -j is the number of threads of each rank (default: the cores of its "
-        "machine over the ranks there; on large machines also give mpirun --bind-to none). "
-        "Where a rank dies mpirun ends all of them, and --resume goes on with the file. With Open "
-        "MPI's --enable-recovery the points of a dead rank are evaluated by the others, but for "
-        "rank 0, which a sweep needs; mpirun's exit status is 0 then whatever happened."
+        "\n\nWith --shard auto the processes that a launcher starts on any number of machines "
+        "share a sweep: I and N are the rank and the count in the environment, the first that is "
+        "set of OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and PMI_SIZE "
+        "(MPICH, PMI), SLURM_PROCID and SLURM_NTASKS (srun). Of -o layouts.jsonl the second of "
+        "three writes layouts-2-of-3.jsonl, and 'slimpack merge SPEC layouts-*-of-3.jsonl -o "
+        "layouts.jsonl' puts all together; --resume goes on with each. The exit status of such a "
+        "shard is 0 also where none of its points is ok: mpirun ends all processes where one "
+        "fails. auto is assumed where a launcher started several processes. -j is the number of "
+        "threads of each (default: the cores of its machine over the processes there; on large "
+        "machines also give mpirun --bind-to none)."
         "\n\nThe exit status is 1 when no point is ok, or none that is has what --where asks.",
     .examples = examples,
     .options = options,

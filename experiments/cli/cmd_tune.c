@@ -4,6 +4,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/tune_args.h"
+#include "experiments/cli/tune_parts.h"
 #include "experiments/cli/tune_report.h"
 #include "experiments/cli/tune_shortage.h"
 #include "sim/base/files.h"
@@ -55,6 +56,13 @@ static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
                                 pairs[i].option, pairs[i].path);
         }
     }
+    if (args->tokens_per_batch > 0 && args->tokens_per_batch < args->context &&
+        args->lengths == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--tokens-per-batch %lld holds no sample of the %lld tokens of "
+                            "--context",
+                            (long long)args->tokens_per_batch, (long long)args->context);
+    }
     return SP_OK;
 }
 
@@ -64,7 +72,7 @@ static json_t *workload_of(const cli_tune_args *args)
     int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
                      : least > TOKENS           ? least
                                                 : TOKENS;
-    int64_t samples = tokens / args->context > 0 ? tokens / args->context : 1;
+    int64_t samples = tokens / args->context;
     bool sized = cli_tune_is_set(args, "workload.samples_per_batch") ||
                  cli_tune_is_set(args, "workload.tokens_per_batch");
     json_t *workload = args->lengths != NULL
@@ -275,6 +283,10 @@ static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *t
     sp_status status = command != NULL ? SP_OK : sp_error_no_memory(err, "a command");
     if (status == SP_OK) {
         status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    }
+    // For people it stands beside the answer.
+    if (status == SP_OK && args->common.json && scenario.model.experts > 0) {
+        sp_warnings_add(&result.warnings, "%s", CLI_TUNE_EXPERTS);
     }
     tuned->scenario = &scenario;
     tuned->result = &result;

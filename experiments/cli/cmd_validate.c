@@ -132,7 +132,7 @@ static const char *const examples[] = {
     "slimpack validate --published --table a100_multi_node --rows",
     "slimpack validate --measurements my_runs.csv --profile a100 --bound 10",
     "slimpack validate experiments/host_small.json --backend host",
-    "slimpack validate experiments/validate_host.json --backend fake --set profile=host -o "
+    "slimpack validate experiments/validate_host.json --backend host --set profile=host -o "
     "report.json",
     "slimpack validate experiments/validate_host.json --backend host --set profile=host --export "
     "requests",

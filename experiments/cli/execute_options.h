@@ -21,7 +21,7 @@ enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
 // A member `cli_execute execute` of the argument struct.
 #define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
     CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", type, execute.backend,                      \
-                    "what executes: host, cuda, fake, or a plug-in by name or path"),             \
+                    "what executes: host, cuda, or another plug-in by name or path"),             \
     CLI_INT_OPTION("device", "N", type, execute.device, 0, CLI_MOST_DEVICES,                      \
                    "device of the backend (default 0)"),                                          \
     CLI_TEXT_OPTION(CLI_STRING, 0, "clock", "CLOCK", type, execute.clock,                         \

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "experiments/cli/report.h"
@@ -56,7 +57,10 @@ static void prepare_openblas(int argc, char **argv, char **environment)
             variables[count++] = *at;
         }
     }
-    if (sp_kernels_have_room((int)sysconf(_SC_NPROCESSORS_ONLN))) {
+    struct rlimit space;
+    bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+    // Where the space is limited, its threads would take what our own need later.
+    if (!limited && sp_kernels_have_room((int)sysconf(_SC_NPROCESSORS_ONLN))) {
         return;
     }
     variables[count] = one_thread;
@@ -76,14 +80,19 @@ static void on_abort(int signal_number)
 {
     (void)signal_number;
     sp_outputs_abandon();
+    cli_plot_abandon();
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
-// No part of an output stays behind. The handler is gone by now: the signal then ends the process.
-static void on_end(int signal_number)
+static void on_out_of_memory(size_t bytes)
 {
+    static const char told[] = "error: out of memory\n";
+    (void)bytes;
     sp_outputs_abandon();
-    raise(signal_number);
+    cli_plot_abandon();
+    ssize_t written = write(STDERR_FILENO, told, sizeof told - 1);
+    (void)written;
+    _Exit(sp_status_exit(SP_ERR_NO_MEMORY));
 }
 
 static void prepare_streams(void)
@@ -97,8 +106,9 @@ static void prepare_streams(void)
         }
     }
     // Some parents leave SIGPIPE ignored; `slimpack ... | head` must end quietly all the same.
-    static const int ends[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    static const int ends[] = {SIGPIPE, SIGINT,  SIGTERM, SIGHUP, SIGQUIT,
+                               SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU};
+    struct sigaction action = {.sa_handler = cli_end, .sa_flags = (int)SA_RESETHAND};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         struct sigaction before;
         bool ignored = sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
@@ -151,6 +161,21 @@ int cli_unknown_command(const char *name)
                            sp_name_hint(name, names, n, hint));
 }
 
+// A stack that overflows is a crash without a word. Threads get as much as the limit says.
+static bool has_stack(void)
+{
+    const rlim_t least_bytes = (rlim_t)1 << 20;
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= least_bytes) {
+        return true;
+    }
+    fprintf(
+        stderr,
+        "error: a stack of %llu KiB is too small: set the limit to %llu at least (see ulimit -s)\n",
+        (unsigned long long)(stack.rlim_cur >> 10), (unsigned long long)(least_bytes >> 10));
+    return false;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -171,12 +196,16 @@ static int dispatch(int argc, char **argv)
                                word);
     }
     const cli_command *command = cli_find_command(word);
-    return command == NULL ? cli_unknown_command(word) : cli_run(command, argc - 1, argv + 1);
+    if (command == NULL) {
+        return cli_unknown_command(word);
+    }
+    return command == &cli_cmd_help || has_stack() ? cli_run(command, argc - 1, argv + 1)
+                                                   : sp_status_exit(SP_ERR_LIMIT);
 }
 
 int main(int argc, char **argv)
 {
     prepare_streams();
-    sp_json_watch_memory();
+    sp_set_memory_handler(on_out_of_memory);
     return close_output(dispatch(argc, argv));
 }

@@ -69,6 +69,11 @@ static const char *file_of(const cli_option *option, const void *args)
 
 // ---- standard streams ----
 
+static int count_stream(const char *path, int descriptor)
+{
+    return path != NULL && sp_descriptor_of(path) == descriptor;
+}
+
 // One file, or several, of an option that was given; returns the exit status.
 static int name_stream(const cli_command *command, const cli_option *option, void *args)
 {
@@ -87,14 +92,16 @@ static int name_stream(const cli_command *command, const cli_option *option, voi
         return CLI_PROCEED;
     }
     memcpy(&path, place, sizeof path);
-    if (path == NULL || strcmp(path, "-") != 0) {
-        return CLI_PROCEED;
-    }
-    if (option->kind == CLI_KEPT || option->kind == CLI_FOLDER) {
+    bool standard = path != NULL && strcmp(path, "-") == 0;
+    bool named = option->kind == CLI_KEPT || option->kind == CLI_FOLDER;
+    if (named && (standard || count_stream(path, STDOUT_FILENO) > 0)) {
         return cli_usage_error(command,
-                               "--%s cannot be '-': it needs a %s with a name (such as "
+                               "--%s cannot be '%s': it needs a %s with a name (such as "
                                "./-)",
-                               option->name, option->kind == CLI_KEPT ? "file" : "folder");
+                               option->name, path, option->kind == CLI_KEPT ? "file" : "folder");
+    }
+    if (!standard) {
+        return CLI_PROCEED;
     }
     memcpy(place, option->kind == CLI_FILE ? &input : &output, sizeof path);
     return CLI_PROCEED;
@@ -115,11 +122,6 @@ static int name_streams(const cli_command *command, void *args, const cli_operan
         result = name_stream(command, option, args);
     }
     return result;
-}
-
-static int count_stream(const char *path, int descriptor)
-{
-    return path != NULL && sp_descriptor_of(path) == descriptor;
 }
 
 // Standard input can be read once.

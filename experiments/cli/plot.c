@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,6 +27,13 @@ enum {
 static const char data_name[] = "data";
 static const char said_name[] = "said";
 
+// The folder in use, its files and gnuplot, for a signal handler. One picture is drawn at a time.
+static struct {
+    char folder[FOLDER_BYTES];
+    char files[3][FILE_BYTES];
+    _Atomic pid_t child;
+} drawing;
+
 // The script in the first folder of the program that has it; the last one's name where none has.
 static void script_path(const char *name, char path[SP_DATA_PATH])
 {
@@ -36,7 +45,7 @@ static void script_path(const char *name, char path[SP_DATA_PATH])
     }
 }
 
-static bool ends_in(const char *path, const char *ending)
+bool cli_ends_in(const char *path, const char *ending)
 {
     const char *dot = strrchr(path, '.');
     return dot != NULL && strcmp(dot, ending) == 0;
@@ -44,7 +53,7 @@ static bool ends_in(const char *path, const char *ending)
 
 static const char *picture_name(const char *path)
 {
-    return ends_in(path, ".svg") ? "picture.svg" : "picture.png";
+    return cli_ends_in(path, ".svg") ? "picture.svg" : "picture.png";
 }
 
 static void draw_in(const char *folder, const char *settings, const char *script)
@@ -98,7 +107,10 @@ static sp_status run_gnuplot(const char *folder, const char *name, const char *p
         draw_in(folder, settings, script);
     }
     int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) < 0) {
+    atomic_store(&drawing.child, child);
+    bool ended = child > 0 && waitpid(child, &status, 0) > 0;
+    atomic_store(&drawing.child, 0);
+    if (!ended) {
         return sp_error_set(err, SP_ERR_IO, "%s: cannot start gnuplot: %s", path, strerror(errno));
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_STARTED) {
@@ -158,7 +170,7 @@ static sp_status take_picture(const char *folder, const char *path, sp_error *er
 
 sp_status cli_plot_check(const char *path, sp_error *err)
 {
-    if (!ends_in(path, ".png") && !ends_in(path, ".svg") && !ends_in(path, ".dat")) {
+    if (!cli_ends_in(path, ".png") && !cli_ends_in(path, ".svg") && !cli_ends_in(path, ".dat")) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "--plot expects a .png or .svg file, or .dat for the data, got '%s'",
                             path);
@@ -166,45 +178,53 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     return sp_output_check(path, err);
 }
 
-static sp_status make_folder(char folder[FOLDER_BYTES], sp_error *err)
+static sp_status make_folder(const char *path, sp_error *err)
 {
+    const char *const names[] = {data_name, said_name, picture_name(path)};
     const char *parent = getenv("TMPDIR");
+    char *folder = drawing.folder;
     int length = snprintf(folder, FOLDER_BYTES, "%s/slimpack-XXXXXX",
                           parent != NULL && parent[0] != '\0' ? parent : "/tmp");
     if (length >= FOLDER_BYTES) {
-        errno = ENAMETOOLONG;
+        return sp_error_system(err, folder, ENAMETOOLONG);
     }
-    return length < FOLDER_BYTES && mkdtemp(folder) != NULL ? SP_OK
-                                                            : sp_error_system(err, folder, errno);
+    if (mkdtemp(folder) == NULL) {
+        return sp_error_system(err, folder, errno);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        name_file(folder, names[i], drawing.files[i]);
+    }
+    return SP_OK;
 }
 
-static void remove_folder(const char *folder, const char *path)
+void cli_plot_abandon(void)
 {
-    const char *const names[] = {data_name, said_name, picture_name(path)};
-    char file[FILE_BYTES];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        unlink(name_file(folder, names[i], file));
+    pid_t child = atomic_load(&drawing.child);
+    if (child > 0 && kill(child, SIGKILL) == 0) {
+        waitpid(child, NULL, 0); // it could make a file that stays
     }
-    rmdir(folder);
+    for (size_t i = 0; i < sizeof drawing.files / sizeof drawing.files[0]; i++) {
+        unlink(drawing.files[i]);
+    }
+    rmdir(drawing.folder);
 }
 
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err)
 {
-    char folder[FOLDER_BYTES];
-    char file[FILE_BYTES];
+    const char *folder = drawing.folder;
     sp_status status = cli_plot_check(path, err);
-    if (status == SP_OK && ends_in(path, ".dat")) {
+    if (status == SP_OK && cli_ends_in(path, ".dat")) {
         return cli_write_file(path, write, what, err);
     }
-    status = status == SP_OK ? make_folder(folder, err) : status;
+    status = status == SP_OK ? make_folder(path, err) : status;
     if (status != SP_OK) {
         return status;
     }
-    status = cli_write_file(name_file(folder, data_name, file), write, what, err);
+    status = cli_write_file(drawing.files[0], write, what, err);
     status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
     status = status == SP_OK ? take_picture(folder, path, err) : status;
-    remove_folder(folder, path);
+    cli_plot_abandon();
     return status;
 }
 

@@ -73,11 +73,23 @@ int cli_answer(int exit_status, bool positive)
     return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
 }
 
-static volatile sig_atomic_t stop_signal = SIGINT;
+void cli_end(int signal_number)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sp_outputs_abandon();
+    cli_plot_abandon();
+    sigaction(signal_number, &action, NULL);
+    raise(signal_number);
+}
+
+static volatile sig_atomic_t stop_signal; // 0: none has come
 
 // The second signal ends the program at once.
 static void on_stop(int signal_number)
 {
+    if (stop_signal != 0) {
+        cli_end(signal_number);
+    }
     stop_signal = signal_number;
     sp_stop_request();
 }
@@ -86,7 +98,7 @@ static void on_stop(int signal_number)
 // reads goes on.
 static void catch_signal(int signal_number)
 {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     struct sigaction before;
     sigemptyset(&action.sa_mask);
     if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
@@ -133,6 +145,12 @@ void cli_warn(bool quiet, const char *format, ...)
     fputc('\n', stderr);
 }
 
+static int print_json_text(const char *text, size_t bytes, void *out)
+{
+    sp_print_json_text(out, text, bytes);
+    return ferror((FILE *)out) != 0 ? -1 : 0;
+}
+
 int cli_print_json(json_t *root)
 {
     sp_error err = {0};
@@ -140,8 +158,9 @@ int cli_print_json(json_t *root)
         sp_error_no_memory(&err, "the JSON output");
         return cli_fail(&err);
     }
-    int failed = json_dumpf(root, stdout,
-                            JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
+    int failed =
+        json_dump_callback(root, print_json_text, stdout,
+                           JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
     json_decref(root);
     // main() reports what could not be written, by the error flag of the stream.
     if (failed != 0 && ferror(stdout) == 0) {

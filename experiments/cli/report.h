@@ -26,6 +26,9 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
 // negative.
 int cli_answer(int exit_status, bool positive);
 
+// Ends the process by a signal whose handler this is, and leaves no part of an output behind.
+void cli_end(int signal_number);
+
 // From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
 void cli_catch_stop(void);
 
@@ -53,6 +56,9 @@ sp_status cli_write_file(const char *path, cli_writer write, const void *what, s
 // Puts the file before what the error record says of writing it; returns SP_ERR_IO.
 sp_status cli_name_file(const char *path, sp_error *err);
 
+// Does the name of a file end so?
+bool cli_ends_in(const char *path, const char *ending);
+
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
@@ -62,6 +68,9 @@ sp_status cli_plot_check(const char *path, sp_error *err);
 // reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err);
+
+// Ends gnuplot and takes its folder away; safe in a signal handler that ends the program.
+void cli_plot_abandon(void);
 
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,

@@ -47,8 +47,9 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
     const struct {
         double share;
         const char *what;
-    } parts[] = {
-        {loss.left_out, "left out"}, {loss.cut, "cut off"}, {loss.over_length, "over the context"}};
+    } parts[] = {{loss.left_out, "left out"},
+                 {loss.cut, "cut from their beginning"},
+                 {loss.over_length, "over the context"}};
     bool shown = loss.left_out > 0.0 || loss.cut > 0.0;
     int used = snprintf(text, CLI_LOSS, "%s", loss.lossy && !shown ? "not lossless" : "");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -477,29 +478,44 @@ void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
     }
 }
 
+void cli_print_warnings(bool quiet, const sp_warnings *warnings)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        cli_warn(quiet, "%s", warnings->text[i]);
+    }
+}
+
+void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        sp_warnings_add(to, "%s", warnings->text[i]);
+    }
+}
+
+void cli_add_warnings_json(json_t *result, const sp_warnings *warnings)
+{
+    for (int i = 0; i < warnings->count; i++) {
+        json_array_append_new(json_object_get(result, "warnings"), json_string(warnings->text[i]));
+    }
+}
+
 void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run)
 {
     sp_warnings unused = {.count = 0};
     sp_warn_of_unused(scenario, run, &unused);
-    for (int i = 0; i < unused.count; i++) {
-        cli_warn(quiet, "%s", unused.text[i]);
-    }
+    cli_print_warnings(quiet, &unused);
 }
 
 void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run)
 {
     sp_warnings unused = {.count = 0};
     sp_warn_of_unused(scenario, run, &unused);
-    for (int i = 0; i < unused.count; i++) {
-        json_array_append_new(json_object_get(result, "warnings"), json_string(unused.text[i]));
-    }
+    cli_add_warnings_json(result, &unused);
 }
 
 void cli_print_notes(bool quiet, const sp_result *result)
 {
-    for (int i = 0; i < result->warnings.count; i++) {
-        cli_warn(quiet, "%s", result->warnings.text[i]);
-    }
+    cli_print_warnings(quiet, &result->warnings);
     for (int i = 0; i < result->uncalibrated_count; i++) {
         cli_warn(quiet,
                  "outside the calibrated range, so that times follow from its ends and are less "

@@ -27,6 +27,10 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
 // Of the parts of a step's time: "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
 extern const char *const cli_time_part_names[];
 
+// On standard error, into a result, and into `warnings` of its JSON (NULL stays).
+void cli_print_warnings(bool quiet, const sp_warnings *warnings);
+void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
+void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
 // The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
@@ -61,7 +65,8 @@ typedef struct cli_loss {
     bool lossy; // whether tokens show it or not
 } cli_loss;
 
-// "", or "12.3 % of tokens left out, 1.2 % of tokens cut off, 4.5 % of tokens over the context", or
+// "", or "12.3 % of tokens left out, 1.2 % of tokens cut from their beginning, 4.5 % of tokens over
+// the context", or
 // "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);

@@ -107,9 +107,24 @@ static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
     return SP_OK;
 }
 
+// Files of this ending were protocol buffers once.
+static sp_status check_trace_name(const char *path, sp_error *err)
+{
+    static const char ending[] = ".pftrace";
+    return !cli_ends_in(path, ending)
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_USAGE,
+                              "--trace: '%s': a trace is JSON, which Perfetto opens as well: "
+                              "'%.*s.json.gz' is written compressed",
+                              path, (int)(strlen(path) - strlen(ending)), path);
+}
+
 sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
 {
     sp_status status = read_selection(exports, pp, err);
+    if (status == SP_OK && exports->trace != NULL) {
+        status = check_trace_name(exports->trace, err);
+    }
     if (status == SP_OK && exports->plot != NULL) {
         status = cli_plot_check(exports->plot, err);
     }
@@ -142,38 +157,28 @@ static const sp_memory_timeline *memory_of(const shown *s)
     return known ? s->view->memory : NULL;
 }
 
-static bool is_perfetto(const char *path)
-{
-    static const char ending[] = ".pftrace";
-    size_t bytes = strlen(path);
-    return bytes >= sizeof ending - 1 && strcmp(path + bytes - (sizeof ending - 1), ending) == 0;
-}
-
 static sp_status write_trace(FILE *file, const void *what, sp_error *err)
 {
     const shown *s = what;
     const sp_export_window *window = &s->exports->window;
-    return is_perfetto(s->exports->trace)
-               ? sp_export_perfetto(file, s->view->timeline, memory_of(s), window, s->predecessors,
-                                    err)
+    return cli_ends_in(s->exports->trace, ".gz")
+               ? sp_export_trace_gzip(file, s->view->timeline, memory_of(s), window,
+                                      s->predecessors, err)
                : sp_export_trace(file, s->view->timeline, memory_of(s), window, s->predecessors,
                                  NULL, err);
 }
 
-// A trace as JSON is read whole.
+// Viewers read a trace whole.
 static void warn_of_events(const shown *s)
 {
-    if (is_perfetto(s->exports->trace)) {
-        return;
-    }
     int64_t events =
         sp_export_trace_events(s->view->timeline, &s->exports->window, memory_of(s) != NULL);
     if (events > TRACE_EVENTS) {
         char grouped[CLI_GROUPED];
-        cli_warn(s->exports->quiet,
-                 "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
-                 "--trace-window select a part, a FILE.pftrace is smaller",
-                 s->exports->trace, cli_grouped(events, grouped));
+        sp_warnings_add(s->exports->warnings,
+                        "%s: %s events may be more than a trace viewer can open; --trace-ranks and "
+                        "--trace-window select a part",
+                        s->exports->trace, cli_grouped(events, grouped));
     }
 }
 

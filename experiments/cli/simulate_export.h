@@ -12,7 +12,6 @@ enum { CLI_MOST_BATCHES = 1000000 };
 // What was asked for; NULL or false where it was not. All but the plan show one batch.
 typedef struct cli_exports {
     int64_t batch;
-    bool quiet;
     const char *trace;
     const char *trace_ranks;  // "0-3,8": pipeline ranks
     const char *trace_window; // "FROM-TO" in ms
@@ -29,6 +28,7 @@ typedef struct cli_exports {
     const json_t *scenario;   // resolved, for the plan
     const sp_batches *formed; // for the plan
     const sp_result *result;  // for the plan, which is noted with what stands there afterwards
+    sp_warnings *warnings;    // of what is shown
     sp_output plan_file;      // open while batches are evaluated
     sp_export_window window;  // trace_ranks and trace_window as read
     int *ranks;               // those of the window
@@ -38,8 +38,8 @@ typedef struct cli_exports {
 // Rows of an option table, for a member `cli_exports exports` of the argument struct.
 #define CLI_STEP_OPTIONS(type)                                                                    \
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "trace", "FILE", type, exports.trace,                            \
-                    "write a trace that opens in ui.perfetto.dev: Perfetto's own form where FILE " \
-                    "ends in .pftrace, else JSON"),                                               \
+                    "write a trace that opens in ui.perfetto.dev, as JSON; compressed where FILE "  \
+                    "ends in .gz"),                                                               \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
                     "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),          \
     CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \

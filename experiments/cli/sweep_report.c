@@ -190,6 +190,18 @@ static void print_not_validated(const sweep_summary *summary)
     }
 }
 
+enum { MIXED = 160 };
+
+static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
+{
+    char number[CLI_GROUPED];
+    snprintf(text, MIXED,
+             "points of %s workloads or models are ranked together, though their steps are not the "
+             "same work: --where chooses some",
+             cli_grouped(summary->mixed, number));
+    return text;
+}
+
 static void print_best(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
@@ -209,11 +221,9 @@ static void print_best(const sweep_summary *summary)
     }
     print_groups(summary, summary->best, summary->best_count, title, print_tight_pick);
     print_not_validated(summary);
+    char text[MIXED];
     if (summary->mixed > 0) {
-        char number[CLI_GROUPED];
-        printf("points of %s workloads or models are ranked together, though their steps are not "
-               "the same work: --where chooses some\n",
-               cli_grouped(summary->mixed, number));
+        puts(mixed_text(summary, text));
     }
 }
 
@@ -299,6 +309,10 @@ json_t *cli_sweep_json(const sweep_summary *summary)
             json_array_append_new(paths, json_string(path));
         }
         sp_json_put(json, "per", paths);
+    }
+    char text[MIXED];
+    if (summary->mixed > 0) {
+        sp_json_put(json, "warnings", json_pack("[s]", mixed_text(summary, text)));
     }
     if (options->front) {
         sp_json_put(json, "pareto",

@@ -226,8 +226,8 @@ static void print_front(const cli_tuned *tuned)
     free((void *)front);
 }
 
-// A faster point that runs out of memory by gaps between PyTorch's blocks alone.
-static void print_expandable(const cli_tuned *tuned)
+// A faster point that runs out of memory by gaps between PyTorch's blocks alone, or NULL.
+static const sweep_layout *find_expandable(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
     const sweep_layout *fastest = all->ranked[0];
@@ -238,7 +238,13 @@ static void print_expandable(const cli_tuned *tuned)
             fastest = point;
         }
     }
-    if (fastest != all->ranked[0]) {
+    return fastest != all->ranked[0] ? fastest : NULL;
+}
+
+static void print_expandable(const cli_tuned *tuned)
+{
+    const sweep_layout *fastest = find_expandable(tuned);
+    if (fastest != NULL) {
         puts("\nthe fastest with expandable_segments:True, which leaves no gaps between PyTorch's "
              "blocks:");
         print_head();
@@ -363,6 +369,9 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         points_json(tuned, front, count), "limits_ms", limits, "findings", cli_findings_json(tuned),
         "choices", cli_choices_json(tuned));
     free((void *)front);
+    const sweep_layout *expandable = find_expandable(tuned);
+    sp_json_put(object, "expandable",
+                expandable != NULL ? point_json(tuned, expandable) : json_null());
     if (object != NULL && tuned->stopped) {
         sp_json_put(object, "stopped", json_true());
     }

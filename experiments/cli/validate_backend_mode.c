@@ -59,13 +59,14 @@ static int report(const cli_validate *args, const sp_scenario *scenario,
     return 0;
 }
 
-static void hint(const cli_validate *args, const sp_scenario *scenario)
+static void warn_of_profile(const cli_validate *args, const sp_scenario *scenario,
+                            sp_warnings *warnings)
 {
     if (!scenario->uniform && sp_profile_level(&scenario->profile) == SP_LEVEL_ASSUMED) {
-        cli_warn(args->common.quiet || args->common.json,
-                 "profile %s is assumed: 'slimpack calibrate --backend %s -o FILE' measures one on "
-                 "this machine, --set profile=FILE predicts by it",
-                 scenario->profile.name, args->execute.backend);
+        sp_warnings_add(warnings,
+                        "profile %s is assumed: 'slimpack calibrate --backend %s -o FILE' measures "
+                        "one on this machine, --set profile=FILE predicts by it",
+                        scenario->profile.name, args->execute.backend);
     }
 }
 
@@ -97,10 +98,10 @@ static int validate_scenario(const cli_validate *args, json_t *document)
         status = execute(&own, &scenario, &executor, &execution, &err);
     }
     if (status == SP_OK) {
+        warn_of_profile(&own, &scenario, &execution.predicted.warnings);
         exit_status = report(&own, &scenario, &execution);
         cli_print_notes(own.common.quiet || own.common.json, &execution.predicted);
         cli_print_notes(own.common.quiet || own.common.json, &execution.measured);
-        hint(&own, &scenario);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {

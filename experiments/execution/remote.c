@@ -137,7 +137,8 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     }
     // What stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
-    sp_status status = write_record(path, new_record(in, options, &failed), err);
+    sp_status status =
+        sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err);
     if (status != SP_OK) {
         return status;
     }

@@ -343,7 +343,8 @@ sp_status figure_folder_list(figure_folder *folder, sp_error *err)
 {
     int error = 0;
     *folder = (figure_folder){0};
-    for (int f = 0; folder->count == 0 && sp_data_folder("experiments/figures", f, folder->path);
+    for (int f = 0; folder->count == 0 && (error == 0 || error == ENOENT) &&
+                    sp_data_folder("experiments/figures", f, folder->path);
          f++) {
         error = sp_data_each_document(folder->path, add_name, folder);
     }

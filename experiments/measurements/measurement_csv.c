@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/csv.h"
 #include "sim/base/files.h"
 
 enum { SHOWN = 64 }; // bytes of a cell in a message
@@ -13,9 +14,8 @@ typedef struct csv_reader {
     sp_csv *csv;
     const char *source;
     sp_error *err;
-    char *at, *end;         // what is not read yet
-    const char *line_begin; // of the line that `at` lies in
-    int line;
+    const char *at, *end; // what is not read yet
+    long line;
     size_t count, capacity; // cells
 } csv_reader;
 
@@ -62,76 +62,6 @@ const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
 
 // ---- records ----
 
-static int column_of(const csv_reader *reader, const char *at)
-{
-    return (int)(at - reader->line_begin) + 1;
-}
-
-static bool at_line_end(const csv_reader *reader)
-{
-    return reader->at == reader->end || *reader->at == '\n' ||
-           (*reader->at == '\r' && (reader->at + 1 == reader->end || reader->at[1] == '\n'));
-}
-
-static void next_line(csv_reader *reader)
-{
-    reader->at += reader->at < reader->end && *reader->at == '\r';
-    reader->at += reader->at < reader->end;
-    reader->line_begin = reader->at;
-    reader->line++;
-}
-
-// The text between quotes, moved together over the doubled ones. The terminator takes a quote's
-// place.
-static sp_status quoted_cell(csv_reader *reader, sp_csv_cell *cell)
-{
-    char *out = ++reader->at;
-    cell->text = out;
-    while (reader->at < reader->end) {
-        char c = *reader->at++;
-        if (c == '"' && (reader->at == reader->end || *reader->at != '"')) {
-            *out = '\0';
-            if (at_line_end(reader) || *reader->at == ',') {
-                return SP_OK;
-            }
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
-                               column_of(reader, reader->at),
-                               "expected a comma or the end of the line after the closing quote");
-        }
-        reader->at += c == '"';
-        if (c == '\n') {
-            reader->line_begin = reader->at;
-            reader->line++;
-        }
-        *out++ = c;
-    }
-    return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, cell->line, cell->column,
-                       "a quoted cell does not end");
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
-// The terminator's place may be the comma or line end that is still to be read: *last.
-static sp_status plain_cell(csv_reader *reader, sp_csv_cell *cell, char **last)
-{
-    char *end = reader->at;
-    cell->text = end;
-    while (!at_line_end(reader) && *reader->at != ',') {
-        if (*reader->at == '"') {
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line,
-                               column_of(reader, reader->at),
-                               "a quote inside a cell that does not begin with one");
-        }
-        reader->at++;
-        end = is_blank(reader->at[-1]) ? end : reader->at;
-    }
-    *last = end;
-    return SP_OK;
-}
-
 static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
     if (!sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
@@ -142,31 +72,24 @@ static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
     return SP_OK;
 }
 
-// One cell with the comma or the line end after it. Cells past the header's are read, not kept.
-static sp_status read_cell(csv_reader *reader, int column, sp_csv_cell *cell, bool *ends)
+// The text of a field ends where it lies, over what comes behind it and was read.
+static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
 {
-    char *last = NULL;
-    while (reader->at < reader->end && is_blank(*reader->at)) {
-        reader->at++;
-    }
-    *cell = (sp_csv_cell){.line = reader->line, .column = column_of(reader, reader->at)};
-    sp_status status = reader->at < reader->end && *reader->at == '"'
-                           ? quoted_cell(reader, cell)
-                           : plain_cell(reader, cell, &last);
+    sp_csv_field field;
+    sp_status status = sp_csv_next_field(record, &field, reader->err);
     if (status != SP_OK) {
         return status;
     }
-    *ends = at_line_end(reader);
-    if (*ends) {
-        next_line(reader);
-    } else {
-        reader->at++;
+    char *text = reader->csv->text + (field.text - reader->csv->text);
+    const char *quote = field.quoted ? NULL : memchr(field.text, '"', field.bytes);
+    *cell = (sp_csv_cell){.text = text, .line = (int)field.line, .column = field.column};
+    if (quote != NULL) {
+        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, field.line,
+                           field.column + (int)(quote - field.text),
+                           "a quote inside a cell that does not begin with one");
     }
-    if (last != NULL) {
-        *last = '\0';
-    }
-    int kept = reader->csv->columns > 0 ? reader->csv->columns : SP_CSV_COLUMNS;
-    return column < kept ? keep_cell(reader, cell) : SP_OK;
+    (void)sp_csv_copy_field(&field, text);
+    return SP_OK;
 }
 
 static void wrong_count(const csv_reader *reader, int found, const sp_csv_cell *extra)
@@ -209,6 +132,25 @@ static sp_status end_record(csv_reader *reader, int cells, const sp_csv_cell *ex
     return SP_OK;
 }
 
+// Cells past those of the header are read, not kept.
+static sp_status read_record(csv_reader *reader, sp_csv_record *record)
+{
+    const sp_csv *csv = reader->csv;
+    int kept = csv->columns > 0 ? csv->columns : SP_CSV_COLUMNS;
+    sp_csv_cell extra = {0};
+    sp_status status = SP_OK;
+    int cells = 0;
+    for (; status == SP_OK && record->at != NULL; cells++) {
+        sp_csv_cell cell = {0};
+        status = read_cell(reader, record, &cell);
+        if (status == SP_OK && cells < kept) {
+            status = keep_cell(reader, &cell);
+        }
+        extra = cells == csv->columns ? cell : extra;
+    }
+    return status == SP_OK ? end_record(reader, cells, &extra) : status;
+}
+
 static sp_status read_records(csv_reader *reader)
 {
     sp_status status = SP_OK;
@@ -217,24 +159,22 @@ static sp_status read_records(csv_reader *reader)
                             "%s: holds bytes of value 0: is it a text file?", reader->source);
     }
     while (status == SP_OK && reader->at < reader->end) {
-        if (at_line_end(reader)) {
-            next_line(reader);
-            continue;
+        size_t left = (size_t)(reader->end - reader->at);
+        size_t bytes = sp_csv_record_bytes(reader->at, left, ',');
+        bytes = bytes > 0 ? bytes : left;
+        sp_csv_record record = {.at = reader->at,
+                                .end = reader->at + bytes,
+                                .delimiter = ',',
+                                .source = reader->source,
+                                .line = reader->line,
+                                .line_begin = reader->at};
+        record.end -= record.end > record.at && record.end[-1] == '\n';
+        record.end -= record.end > record.at && record.end[-1] == '\r';
+        reader->at += bytes;
+        if (record.end > record.at) {
+            status = read_record(reader, &record);
         }
-        sp_csv_cell cell;
-        sp_csv_cell extra = {0};
-        bool ends = false;
-        int cells = 0;
-        while (status == SP_OK && !ends) {
-            status = read_cell(reader, cells, &cell, &ends);
-            if (cells == reader->csv->columns) {
-                extra = cell;
-            }
-            cells++;
-        }
-        if (status == SP_OK) {
-            status = end_record(reader, cells, &extra);
-        }
+        reader->line = record.line + 1;
     }
     return status;
 }
@@ -271,7 +211,6 @@ static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_er
     if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
         reader.at += 3;
     }
-    reader.line_begin = reader.at;
     sp_status status = read_records(&reader);
     if (status == SP_OK && csv->columns == 0) {
         status = sp_error_set(reader.err, SP_ERR_CONTENT,

@@ -24,10 +24,10 @@ typedef struct sp_csv {
     size_t rows; // without the header
 } sp_csv;
 
-// RFC 4180: comma, double quotes doubled inside a quoted cell, line ends in LF or CRLF. A byte
-// order mark and empty lines are skipped, blanks around a cell without quotes cut off. Rows with
-// other cells than the header has columns, and header names that are empty or stand twice, are
-// errors, up to ten of them collected. O(bytes).
+// Reads records by sim/base/csv.h with a comma as the delimiter. A byte order mark and empty lines
+// are skipped, blanks around a cell without quotes cut off. Rows with other cells than the header
+// has columns, and header names that are empty or stand twice, are errors, up to ten of them
+// collected. O(bytes).
 sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err);
 sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
                            sp_error *err);

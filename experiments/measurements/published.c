@@ -46,7 +46,8 @@ sp_status sp_published_list(sp_published *published, sp_error *err)
     int error = 0;
     *published = (sp_published){0};
     char folder[SP_DATA_PATH];
-    for (int f = 0; published->count == 0 && sp_data_folder("experiments/published", f, folder);
+    for (int f = 0; published->count == 0 && (error == 0 || error == ENOENT) &&
+                    sp_data_folder("experiments/published", f, folder);
          f++) {
         snprintf(published->folder, sizeof published->folder, "%s", folder);
         error = sp_data_each_document(published->folder, add_name, published);

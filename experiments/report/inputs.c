@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "experiments/report/document.h"
 #include "experiments/report/timeline.h"
@@ -12,7 +14,7 @@
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 
-enum { QUOTED = 48, KNOWN = 512 };
+enum { QUOTED = 48, KNOWN = 512, UNPACKED_AT_ONCE = 65536 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
     "result",       "comparison", "tune",   "validation", "plan",  "sweep summary",
@@ -275,22 +277,68 @@ sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
     return status == SP_OK ? keep_document(input, err) : status;
 }
 
-// In Perfetto's own form, by its name.
-static bool is_perfetto(const char *path)
+static bool ends_in(const char *path, const char *ending)
 {
-    const char *ending = strrchr(path, '.');
-    return ending != NULL && strcmp(ending, ".pftrace") == 0;
+    const char *last = strrchr(path, '.');
+    return last != NULL && strcmp(last, ending) == 0;
+}
+
+// A copy of what a file holds uncompressed, which goes with its stream.
+static sp_status unpack(const char *path, FILE *packed, FILE **plain, sp_error *err)
+{
+    char bytes[UNPACKED_AT_ONCE];
+    int descriptor = dup(fileno(packed));
+    gzFile from = descriptor >= 0 ? gzdopen(descriptor, "rb") : NULL;
+    FILE *to = tmpfile();
+    int count = from != NULL && to != NULL ? 1 : -1;
+    int reason = errno;
+    bool written = true;
+    while (count > 0 && written) {
+        count = gzread(from, bytes, sizeof bytes);
+        written = count <= 0 || fwrite(bytes, 1, (size_t)count, to) == (size_t)count;
+        reason = written ? reason : errno;
+    }
+    if (to != NULL && written && fflush(to) != 0) {
+        written = false;
+        reason = errno;
+    }
+    sp_status status = SP_OK;
+    if (from == NULL || to == NULL || !written) {
+        status = sp_error_system(err, path, reason);
+    }
+    // It is this call that tells of a stream that ends early.
+    if (from != NULL && gzclose_r(from) != Z_OK) {
+        count = -1;
+    } else if (from == NULL && descriptor >= 0) {
+        (void)close(descriptor);
+    }
+    if (status == SP_OK && count < 0) {
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: not a whole gzip file", path);
+    }
+    if (status != SP_OK && to != NULL) {
+        (void)fclose(to);
+    } else if (status == SP_OK) {
+        rewind(to);
+        *plain = to;
+    }
+    return status;
 }
 
 static sp_status open_input(report_input *input, sp_error *err)
 {
-    if (is_perfetto(input->path)) {
+    if (ends_in(input->path, ".pftrace")) {
         return sp_error_set(err, SP_ERR_CONTENT,
-                            "%s: a report reads traces as JSON, which --trace FILE.json writes",
+                            "%s: a report reads traces as JSON, which --trace FILE.json and "
+                            "FILE.json.gz write",
                             input->path);
     }
     FILE *file;
     sp_status status = sp_input_open(input->path, &file, err);
+    if (status == SP_OK && ends_in(input->path, ".gz")) {
+        FILE *packed = file;
+        status = unpack(input->path, packed, &file, err);
+        (void)fclose(packed);
+    }
     if (status != SP_OK) {
         return status;
     }

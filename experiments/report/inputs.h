@@ -38,9 +38,10 @@ typedef struct report_inputs {
     int count;
 } report_inputs;
 
-// Reads `count` files. A document is recognised by its member "schema" or "traceEvents", a sweep's
-// results file by its first line. A content error names file and JSON path of what a report cannot
-// show. After an error, too, the caller frees with report_inputs_fini().
+// Reads `count` files, those whose names end in .gz uncompressed. A document is recognised by its
+// member "schema" or "traceEvents", a sweep's results file by its first line. A content error names
+// file and JSON path of what a report cannot show. After an error, too, the caller frees with
+// report_inputs_fini().
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err);
 void report_inputs_fini(report_inputs *inputs);
 

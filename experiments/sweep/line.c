@@ -214,7 +214,8 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
     int64_t digit[SWEEP_AXES];
     const char *tag = json_string_value(json_object_get(row, "base"));
     if (tag != NULL && strcmp(tag, spec->base_tag) != 0) {
-        return sweep_line_of_other(spec, at, "has another base", err);
+        return sweep_line_of_other(spec, at,
+                                   "has another base, or a file that it names has changed", err);
     }
     sweep_spec_digits(spec, combination, digit);
     json_t *point = sweep_spec_point(spec, digit);

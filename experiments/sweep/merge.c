@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "experiments/sweep/line.h"
 #include "experiments/sweep/merge_private.h"
@@ -89,7 +88,7 @@ static sp_status find_shard(const sweep_spec *spec, shard *shards, int count, in
     return SP_OK;
 }
 
-static sp_status merge_point(const sweep_spec *spec, shard *s, int64_t combination, sweep_file *out,
+static sp_status merge_point(const sweep_spec *spec, shard *s, int64_t combination, FILE *out,
                              sweep_summary *summary, sp_error *err)
 {
     sweep_digest digest;
@@ -99,9 +98,7 @@ static sp_status merge_point(const sweep_spec *spec, shard *s, int64_t combinati
     }
     sp_status status = read_point(spec, s, combination, &digest, err);
     if (status == SP_OK) {
-        status = sweep_file_append(out, s->line, (size_t)s->bytes + 1, err);
-    }
-    if (status == SP_OK) {
+        fwrite(s->line, 1, (size_t)s->bytes + 1, out);
         status = sweep_summary_add(summary, combination, &digest, err);
     }
     next_line(s);
@@ -109,7 +106,7 @@ static sp_status merge_point(const sweep_spec *spec, shard *s, int64_t combinati
 }
 
 static sp_status merge_all(const sweep_spec *spec, sweep_choice *choice, shard *shards, int count,
-                           sweep_file *out, sweep_summary *summary, sp_error *err)
+                           FILE *out, sweep_summary *summary, sp_error *err)
 {
     shard **of = (shard **)sp_calloc((size_t)count, sizeof *of); // by number
     bool found = true;
@@ -139,7 +136,7 @@ sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *option
                       sp_error *err)
 {
     sweep_choice choice;
-    sweep_file out = {.fd = -1};
+    sp_output out = {0};
     shard *shards = sp_calloc((size_t)count, sizeof *shards);
     sp_status status = sweep_choice_begin(&choice, spec, options, err);
     summary->points = choice.points;
@@ -147,21 +144,15 @@ sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *option
         status = shards != NULL ? open_shards(files, count, shards, err)
                                 : sp_error_no_memory(err, "shards");
     }
+    status = status == SP_OK ? sweep_file_refuse(path, "remove it first", err) : status;
+    status = status == SP_OK ? sp_output_open(&out, path, err) : status;
     if (status == SP_OK) {
-        status = sweep_file_open(&out, path, "remove it first", err);
-    }
-    bool made = status == SP_OK && out.regular;
-    if (status == SP_OK) {
-        status = merge_all(spec, &choice, shards, count, &out, summary, err);
+        status = merge_all(spec, &choice, shards, count, out.file, summary, err);
     }
     if (status == SP_ERR_CONTENT) {
         status = sweep_i_explain_shards(spec, options, files, count, err);
     }
-    sp_status closed = sweep_file_close(&out, err);
-    status = status != SP_OK ? status : closed;
-    if (made && status != SP_OK) {
-        unlink(path);
-    }
+    status = sp_output_close(&out, status, err);
     close_shards(shards, shards != NULL ? count : 0);
     sweep_choice_end(&choice);
     return status;

@@ -26,6 +26,16 @@ static sp_status lock(const sweep_file *file, sp_error *err)
     return sp_error_set(err, SP_ERR_IO, "%s: another sweep is writing to it", file->path);
 }
 
+sp_status sweep_file_refuse(const char *path, const char *advice, sp_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
+        return SP_OK;
+    }
+    return sp_error_set(err, SP_ERR_IO, "%s: exists and holds %lld bytes (%s)", path,
+                        (long long)info.st_size, advice);
+}
+
 sp_status sweep_file_open(sweep_file *file, const char *path, const char *advice, sp_error *err)
 {
     *file = (sweep_file){.path = path};
@@ -43,9 +53,8 @@ sp_status sweep_file_open(sweep_file *file, const char *path, const char *advice
     file->regular = S_ISREG(info.st_mode);
     file->synced_s = sp_clock_s();
     sp_status status = file->regular ? lock(file, err) : SP_OK;
-    if (status == SP_OK && file->regular && info.st_size > 0 && advice != NULL) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: exists and holds %lld bytes (%s)", path,
-                              (long long)info.st_size, advice);
+    if (status == SP_OK && advice != NULL) {
+        status = sweep_file_refuse(path, advice, err);
     }
     if (status != SP_OK) {
         sweep_file_close(file, NULL);

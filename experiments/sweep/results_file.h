@@ -17,6 +17,9 @@ typedef struct sweep_file {
     double synced_s;
 } sweep_file;
 
+// SP_ERR_IO with the advice where a file is there that holds something.
+sp_status sweep_file_refuse(const char *path, const char *advice, sp_error *err);
+
 // Opens or makes the file for this process alone. One that holds something is refused with the
 // advice that is given; NULL: it is gone on with.
 sp_status sweep_file_open(sweep_file *file, const char *path, const char *advice, sp_error *err);

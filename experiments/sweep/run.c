@@ -14,8 +14,7 @@
 // to 5 ms, and whatever is ready waits for the slow ones before it.
 enum { BLOCKS_AHEAD = 8, MOST_TOGETHER = SWEEP_WINDOW / BLOCKS_AHEAD };
 
-// Of one block: handing it to another rank takes some milliseconds.
-static const double block_s = 0.02;
+static const double block_s = 0.02; // of one block, beside which handing it out is nothing
 
 // Blocks that each worker would get of the points that are left: all end at the same time.
 enum { SHARES_OF_REST = 4 };
@@ -34,7 +33,6 @@ typedef struct runner {
     sweep_file file;
     sweep_evaluator evaluator;
     sweep_choice choice;
-    int workers;         // threads of this rank, and one for each block that others take
     int64_t made;        // points that are in blocks
     bool cut;            // a block was, so that no later line has its place
     atomic_int together; // points of a block that takes block_s
@@ -85,7 +83,7 @@ static sp_status read_back(runner *run, sp_error *err)
 static int points_together(runner *run)
 {
     int64_t known = run->choice.chosen != NULL ? run->choice.chosen_count : run->summary->points;
-    int64_t share = (known - run->made) / run->workers / SHARES_OF_REST;
+    int64_t share = (known - run->made) / run->options->threads / SHARES_OF_REST;
     int together = atomic_load(&run->together);
     return share < 1 ? 1 : share < together ? (int)share : together;
 }
@@ -122,13 +120,9 @@ static sp_status evaluate_block(void *context, int worker, void *item, sp_error 
 {
     runner *run = context;
     swept_block *block = item;
-    bool done = false;
     sp_status status = SP_OK;
-    if (worker >= run->options->threads) {
-        status = sweep_ranks_evaluate(run->options->ranks, block->row, block->count, &done, err);
-    }
     double started_s = sp_clock_s();
-    for (int i = 0; status == SP_OK && !done && i < block->count; i++) {
+    for (int i = 0; status == SP_OK && i < block->count; i++) {
         status = sweep_row_evaluate(&run->evaluator, worker, &block->row[i], err);
         if (status == SP_ERR_STOPPED) {
             block->count = i;
@@ -139,9 +133,7 @@ static sp_status evaluate_block(void *context, int worker, void *item, sp_error 
         sp_error_clear(err);
         return SP_OK;
     }
-    if (!done) {
-        learn_speed(run, block, sp_clock_s() - started_s);
-    }
+    learn_speed(run, block, sp_clock_s() - started_s);
     return status;
 }
 
@@ -183,8 +175,8 @@ static bool stops(void *context)
 
 static sp_status run_points(runner *run, sp_error *err)
 {
-    const sp_ordered how = {.threads = run->workers,
-                            .ahead = run->workers * BLOCKS_AHEAD,
+    const sp_ordered how = {.threads = run->options->threads,
+                            .ahead = run->options->threads * BLOCKS_AHEAD,
                             .item_bytes = sizeof(swept_block),
                             .context = run,
                             .make = next_block,
@@ -225,7 +217,6 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
                     sweep_summary *summary, sp_error *err)
 {
     runner run = {.spec = spec, .options = options, .summary = summary, .file = {.fd = -1}};
-    run.workers = options->threads + sweep_ranks_blocks(options->ranks);
     sp_status status = sweep_choice_begin(&run.choice, spec, &options->choice, err);
     summary->points = run.choice.points;
     if (status == SP_OK) {
@@ -237,7 +228,7 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         summary->options.y = SWEEP_PEAK_MEMORY_GIB;
     }
     if (status == SP_OK) {
-        status = sweep_evaluator_init(&run.evaluator, spec, run.workers, err);
+        status = sweep_evaluator_init(&run.evaluator, spec, options->threads, err);
     }
     if (status == SP_OK) {
         const char *advice = "go on with it by --resume, or remove it";
@@ -245,9 +236,6 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
     }
     if (status == SP_OK) {
         status = read_back(&run, err);
-    }
-    if (status == SP_OK && summary->written < summary->points && options->ranks != NULL) {
-        status = sweep_ranks_open(options->ranks, spec, err);
     }
     if (status == SP_OK && summary->written < summary->points) {
         status = run_points(&run, err);

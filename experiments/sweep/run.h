@@ -3,18 +3,18 @@
 #define SLIMPACK_EXPERIMENTS_SWEEP_RUN_H
 
 #include "experiments/sweep/choice.h"
-#include "experiments/sweep/ranks.h"
+
+enum { SWEEP_MOST_THREADS = 1024 };
 
 typedef struct sweep_run_options {
-    int threads;        // 1 to SWEEP_MOST_THREADS
-    sweep_ranks *ranks; // others that evaluate, too; this is rank 0. NULL: none
-    bool resume;        // go on with a file that is there
-    bool quiet;         // no progress
+    int threads; // 1 to SWEEP_MOST_THREADS
+    bool resume; // go on with a file that is there
+    bool quiet;  // no progress
     sweep_choice_options choice;
 } sweep_run_options;
 
 // Runs the sweep into `path` and adds its lines to `summary`, which has begun. The lines do not
-// depend on the number of threads and ranks. After an error the file holds whole lines and can be
+// depend on the number of threads. After an error the file holds whole lines and can be
 // gone on with. A kill, and a stop (sp_stop_request), which ends the run soon and is no error, lose
 // the points in work and those that wait for an earlier one, at most SWEEP_WINDOW for each thread.
 // SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be walked.

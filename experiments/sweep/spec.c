@@ -1,10 +1,13 @@
 #include "experiments/sweep/spec.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
 
@@ -140,25 +143,99 @@ static void read_document(sweep_spec *spec, sp_error *err)
     }
 }
 
-void sweep_tag(const char *text, size_t bytes, char tag[SWEEP_TAG])
+static const uint64_t hash_start = 14695981039346656037u; // FNV-1a
+
+static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t count)
 {
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+    for (size_t i = 0; i < count; i++) {
+        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
     }
+    return hash;
+}
+
+static void write_tag(uint64_t hash, char tag[SWEEP_TAG])
+{
     snprintf(tag, SWEEP_TAG, "%016llx", (unsigned long long)hash);
 }
 
-// Of the base with sorted keys.
+void sweep_tag(const char *text, size_t bytes, char tag[SWEEP_TAG])
+{
+    write_tag(hash_bytes(hash_start, text, bytes), tag);
+}
+
+// The bytes of a file of this name, where there is one; a pipe is another one at each run.
+static sp_status hash_file(const char *name, uint64_t *hash, sp_error *err)
+{
+    static const char *const endings[] = {"", "/config.json", ".idx"};
+    char path[SP_DATA_PATH];
+    bool found = false;
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0] && !found; i++) {
+        int bytes = snprintf(path, sizeof path, "%s%s", name, endings[i]);
+        found = bytes < SP_DATA_PATH && sp_is_file(path) && !sp_is_stream(path);
+    }
+    FILE *file = NULL;
+    sp_status status = found ? sp_input_open(path, &file, err) : SP_OK;
+    if (status != SP_OK || !found) {
+        return status;
+    }
+    char bytes[16384];
+    size_t count;
+    errno = 0;
+    while ((count = fread(bytes, 1, sizeof bytes, file)) > 0) {
+        *hash = hash_bytes(*hash, bytes, count);
+    }
+    status = ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
+    fclose(file);
+    return status;
+}
+
+static const json_t *base_value(const sweep_spec *spec, const char *path)
+{
+    char part[SP_JSON_PATH];
+    const json_t *value = spec->base;
+    bool more = true;
+    while (value != NULL && more) {
+        more = sp_json_path_next(&path, part);
+        value = json_object_get(value, part);
+    }
+    return value;
+}
+
+// A name, or an array of names.
+static sp_status hash_files(const json_t *names, uint64_t *hash, sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (json_is_string(names)) {
+        return hash_file(json_string_value(names), hash, err);
+    }
+    for (size_t i = 0; i < json_array_size(names) && status == SP_OK; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        status = name != NULL ? hash_file(name, hash, err) : SP_OK;
+    }
+    return status;
+}
+
+// Of the base with sorted keys, and of the files that the spec names.
 static sp_status tag_base(sweep_spec *spec, sp_error *err)
 {
     char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
     if (text == NULL) {
         return sp_error_no_memory(err, "a sweep");
     }
-    sweep_tag(text, strlen(text), spec->base_tag);
+    uint64_t hash = hash_bytes(hash_start, text, strlen(text));
     free(text);
-    return SP_OK;
+    sp_status status = SP_OK;
+    const char *path;
+    for (int i = 0; status == SP_OK && (path = sp_scenario_path_setting(i)) != NULL; i++) {
+        status = hash_files(base_value(spec, path), &hash, err);
+        for (int a = 0; a < spec->axis_count && status == SP_OK; a++) {
+            status = strcmp(spec->axes[a].path, path) == 0
+                         ? hash_files(spec->axes[a].values, &hash, err)
+                         : SP_OK;
+        }
+    }
+    write_tag(hash, spec->base_tag);
+    return status;
 }
 
 // ---- settings that a condition can name ----

@@ -33,7 +33,7 @@ typedef struct sweep_spec {
     int64_t combinations;
     sweep_symbols symbols;
     sweep_where *where;       // NULL: every combination is a point
-    char base_tag[SWEEP_TAG]; // tells results of one base from those of another
+    char base_tag[SWEEP_TAG]; // of the base and of what the files that are named hold
 } sweep_spec;
 
 // Tells a text from another: FNV-1a (Fowler, Noll, Vo; 64 bits) in hexadecimal.

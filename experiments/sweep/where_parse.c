@@ -195,6 +195,16 @@ static const char *layout_path(const char *word)
     return NULL;
 }
 
+// A word behind == or != is rather a text without its quotes than the name of something.
+static bool is_compared(const parser *in, int at)
+{
+    const char *before = in->text + at - 1;
+    while (before > in->text && isspace((unsigned char)before[-1])) {
+        before--;
+    }
+    return before > in->text && before[-1] == '=';
+}
+
 static int unknown_name(parser *in, int at, const char *word)
 {
     const char *names[HINTS] = {"tp", "cp", "pp", "dp"};
@@ -209,7 +219,8 @@ static int unknown_name(parser *in, int at, const char *word)
         near = strncmp(names[i], word, strlen(word)) == 0 ? names[i] : NULL; // without its unit
     }
     return near != NULL ? fail(in, at, "unknown name '%s' (did you mean '%s'?)", word, near)
-                        : fail(in, at, "'%s' is %s", word, in->symbols->unknown);
+                        : fail(in, at, "'%s' is %s%s", word, in->symbols->unknown,
+                               is_compared(in, at) ? "; a text stands in quotes" : "");
 }
 
 static int parse_word(parser *in, int at, const char *word)

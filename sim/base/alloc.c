@@ -2,92 +2,76 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#ifdef SP_TEST_HOOKS
-
-// Negative: all succeed. Threads may allocate at the same time.
-static atomic_long fail_after = -1;
-static atomic_long live;
-
-static bool refuse(void)
+static void end_program(size_t bytes)
 {
-    long left = atomic_load_explicit(&fail_after, memory_order_relaxed);
-    while (left > 0 && !atomic_compare_exchange_weak(&fail_after, &left, left - 1)) {
+    char text[80];
+    int length = snprintf(text, sizeof text, "error: out of memory (%zu bytes more)\n", bytes);
+    ssize_t written = write(STDERR_FILENO, text, (size_t)length);
+    (void)written;
+    _exit(sp_status_exit(SP_ERR_NO_MEMORY));
+}
+
+static _Atomic(sp_memory_handler *) set_handler;
+
+void sp_set_memory_handler(sp_memory_handler *handler)
+{
+    atomic_store(&set_handler, handler);
+}
+
+void sp_out_of_memory(size_t bytes)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&told)) {
+        pause(); // another thread ends the program
     }
-    return left == 0;
+    sp_memory_handler *handler = atomic_load(&set_handler);
+    (handler != NULL ? handler : end_program)(bytes);
+    abort();
 }
 
-static void *taken(void *pointer)
+static void *checked(void *pointer, size_t bytes)
 {
-    atomic_fetch_add_explicit(&live, pointer != NULL, memory_order_relaxed);
+    if (pointer == NULL) {
+        sp_out_of_memory(bytes);
+    }
     return pointer;
 }
 
-static void given(const void *pointer)
+static size_t product(size_t count, size_t size)
 {
-    atomic_fetch_sub_explicit(&live, pointer != NULL, memory_order_relaxed);
+    return size > 0 && count > SIZE_MAX / size ? SIZE_MAX : count * size;
 }
-
-void sp_i_alloc_fail_after(long n)
-{
-    atomic_store(&fail_after, n);
-}
-
-long sp_i_alloc_live(void)
-{
-    return atomic_load(&live);
-}
-
-#else
-
-static bool refuse(void)
-{
-    return false;
-}
-
-static void *taken(void *pointer)
-{
-    return pointer;
-}
-
-static void given(const void *pointer)
-{
-    (void)pointer;
-}
-
-#endif
 
 void *sp_calloc(size_t count, size_t size)
 {
-    return refuse() ? NULL : taken(calloc(count > 0 ? count : 1, size > 0 ? size : 1));
+    size_t bytes = product(count, size);
+    return checked(bytes < SIZE_MAX ? calloc(bytes > 0 ? bytes : 1, 1) : NULL, bytes);
 }
 
 void *sp_malloc(size_t size)
 {
-    return refuse() ? NULL : taken(malloc(size > 0 ? size : 1));
+    return checked(malloc(size > 0 ? size : 1), size);
 }
 
 void *sp_realloc(void *pointer, size_t size)
 {
-    if (pointer == NULL) {
-        return sp_malloc(size);
-    }
-    return refuse() ? NULL : realloc(pointer, size > 0 ? size : 1);
+    return checked(realloc(pointer, size > 0 ? size : 1), size);
 }
 
 void sp_free(void *pointer)
 {
-    given(pointer);
     free(pointer);
 }
 
 char *sp_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char *copy = sp_malloc(bytes);
-    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+    return memcpy(sp_malloc(bytes), text, bytes);
 }
 
 bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
@@ -102,14 +86,7 @@ bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_by
     if (wanted < 16) {
         wanted = 16;
     }
-    if (wanted > SIZE_MAX / element_bytes) {
-        return false;
-    }
-    void *grown = sp_realloc(*items, wanted * element_bytes);
-    if (grown == NULL) {
-        return false;
-    }
-    *items = grown;
+    *items = sp_realloc(*items, product(wanted, element_bytes));
     *capacity = wanted;
     return true;
 }
@@ -122,14 +99,12 @@ struct sp_arena_block {
 
 void *sp_arena_take(sp_arena *arena, size_t count, size_t size)
 {
-    struct sp_arena_block *block = NULL;
-    if (size == 0 || count <= (SIZE_MAX - sizeof *block) / size) {
-        block = sp_calloc(1, sizeof *block + count * size);
+    size_t bytes = product(count, size);
+    struct sp_arena_block *block;
+    if (bytes > SIZE_MAX - sizeof *block) {
+        sp_out_of_memory(bytes);
     }
-    if (block == NULL) {
-        arena->failed = true;
-        return NULL;
-    }
+    block = sp_calloc(1, sizeof *block + bytes);
     block->before = arena->last;
     arena->last = block;
     return block->memory;
@@ -142,5 +117,4 @@ void sp_arena_free(sp_arena *arena)
         arena->last = block->before;
         sp_free(block);
     }
-    arena->failed = false;
 }

@@ -55,6 +55,12 @@ bool sp_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+bool sp_is_stream(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 // A stream of its own over the descriptor, whose position it shares. Opened by its name, a file
 // would be written from its beginning, and a socket not at all.
 static FILE *open_descriptor(int descriptor, const char *mode)
@@ -337,15 +343,14 @@ static int open_part(sp_output *out)
     const char *slash = strrchr(out->target, '/');
     size_t folder = slash != NULL ? (size_t)(slash - out->target) + 1 : 0;
     out->part = sp_malloc(folder + PART_NAME);
-    if (out->part == NULL) {
-        errno = ENOMEM;
-        return -1;
-    }
     memcpy(out->part, out->target, folder);
     int descriptor = -1;
     for (int tries = 0; descriptor < 0 && tries < PART_NAMES; tries++) {
         snprintf(out->part + folder, PART_NAME, ".slimpack-%ld-%d.part", (long)getpid(),
                  atomic_fetch_add(&latest, 1));
+        if (tries == 0) {
+            note_part(out->part); // before it is there, or a signal in between would leave it
+        }
         descriptor = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor < 0 && errno != EEXIST) {
             break;
@@ -357,12 +362,11 @@ static int open_part(sp_output *out)
 // errno says why not.
 static bool open_beside(sp_output *out, const place *at)
 {
-    out->target = at->there ? realpath(out->path, NULL) : strdup(out->path);
+    out->target = at->there ? realpath(out->path, NULL) : sp_strdup(out->path);
     int descriptor = out->target != NULL ? open_part(out) : -1;
     if (descriptor < 0) {
         return false;
     }
-    note_part(out->part);
     struct stat created;
     if (fstat(descriptor, &created) == 0) {
         forget_input(&created);

@@ -16,6 +16,9 @@
 // Is something there, and no folder?
 bool sp_is_file(const char *path);
 
+// Is it a pipe, a socket or a device, where a second writing does not replace the first?
+bool sp_is_stream(const char *path);
+
 // Opens a file for reading. It may be a pipe, a socket or a terminal, which is read to its end,
 // once, and can be sought in and opened again. No output of this process writes over a regular file
 // that was opened so. SP_ERR_IO names the path; a folder is no file.

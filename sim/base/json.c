@@ -18,35 +18,11 @@ enum {
     FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
 };
 
-// ---- memory that runs out ----
-
-// jansson tells of it in few places: in the others a text reads as a malformed one, or is read on
-// with an attempt for each byte.
-static _Thread_local bool reads, ran_out;
-
-static void *take_noted(size_t bytes)
+// Memory that jansson cannot have ends the program too: in some places it would tell of it as of a
+// malformed text, in others not at all.
+__attribute__((constructor)) static void watch_memory(void)
 {
-    void *memory = reads && ran_out ? NULL : malloc(bytes);
-    ran_out = reads && memory == NULL;
-    return memory;
-}
-
-static void begin_reading(void)
-{
-    reads = true;
-    ran_out = false;
-}
-
-// Did memory suffice?
-static bool end_reading(void)
-{
-    reads = false;
-    return !ran_out;
-}
-
-void sp_json_watch_memory(void)
-{
-    json_set_alloc_funcs(take_noted, free);
+    json_set_alloc_funcs(sp_malloc, sp_free);
 }
 
 // ---- texts ----
@@ -69,9 +45,6 @@ static bool is_blank(const char *text, size_t bytes)
 sp_status sp_json_load_error(sp_error *err, const char *source, long line,
                              const json_error_t *error)
 {
-    if (errno == ENOMEM || json_error_code(error) == json_error_out_of_memory) {
-        return sp_error_no_memory(err, source);
-    }
     line = line > 0 ? line : error->line;
     if (strstr(error->text, "'\xef\xbb\xbf") != NULL) {
         return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
@@ -105,7 +78,7 @@ char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes)
     char *plain = sp_malloc(bytes + bytes / 3 + 2);
     size_t used = 0;
     bool quoted = false;
-    for (size_t i = 0; plain != NULL && i < bytes;) {
+    for (size_t i = 0; i < bytes;) {
         size_t word = quoted || !begins_value(text, i) ? 0 : not_finite(text + i, bytes - i);
         if (word > 0) {
             memcpy(plain + used, "null     ", word > 4 ? word : 4);
@@ -128,7 +101,7 @@ static bool is_python(const char *text, size_t bytes)
 {
     size_t used = 0;
     char *plain = sp_json_from_python(text, bytes, &used);
-    json_t *root = plain != NULL && used != 0 && (used != bytes || memcmp(plain, text, used) != 0)
+    json_t *root = used != bytes || memcmp(plain, text, used) != 0
                        ? json_loadb(plain, used, FLAGS, NULL)
                        : NULL;
     bool parsed = root != NULL;
@@ -145,14 +118,7 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
     if (is_blank(text, bytes)) {
         return sp_error_set(err, SP_ERR_SYNTAX, "%s: is empty, expected JSON", source);
     }
-    begin_reading();
-    errno = 0;
     *root = json_loadb(text, bytes, FLAGS, &error);
-    if (!end_reading()) {
-        json_decref(*root); // of which a part may be missing
-        *root = NULL;
-        return sp_error_no_memory(err, source);
-    }
     if (*root == NULL && is_python(text, bytes)) {
         return sp_error_at(err, SP_ERR_SYNTAX, source, error.line, error.column,
                            "NaN and Infinity, which Python writes, are no JSON: write null or a "
@@ -166,10 +132,6 @@ static sp_status read_python_text(const char *text, size_t bytes, const char *so
 {
     size_t used = 0;
     char *plain = sp_json_from_python(text, bytes, &used);
-    *root = NULL;
-    if (plain == NULL) {
-        return sp_error_no_memory(err, source);
-    }
     sp_status status = sp_json_read_text(plain, used, source, root, err);
     sp_free(plain);
     return status;
@@ -196,10 +158,7 @@ static sp_status read_stream(FILE *file, const char *path, int64_t limit_bytes, 
     }
     size_t wanted = (size_t)sp_larger(size + 1, PIPE_BYTES); // one byte more tells the end
     do {
-        if (!sp_reserve(&held, &room, *bytes + wanted, 1)) {
-            sp_free(held);
-            return sp_error_no_memory(err, path);
-        }
+        sp_reserve(&held, &room, *bytes + wanted, 1);
         errno = 0;
         *bytes += fread((char *)held + *bytes, 1, room - *bytes, file);
     } while (*bytes == room && *bytes <= (size_t)limit_bytes);
@@ -510,7 +469,7 @@ int sp_object_enum(sp_object *object, const char *key, const char *const *names,
     char list[192] = "";
     size_t used = 0;
     for (; names[n] != NULL; n++) {
-        if (json_is_string(value) && strcmp(json_string_value(value), names[n]) == 0) {
+        if (json_is_string(value) && sp_same_name(json_string_value(value), names[n])) {
             return n;
         }
         int more =
@@ -564,6 +523,18 @@ static const char *with_word(const sp_object *object, const char *word)
     return count == 1 ? found : NULL;
 }
 
+// "name" and "type" are what others call the kind of a thing.
+static const char *kind_of(const sp_object *object, const char *key)
+{
+    bool is_kind = strcmp(key, "name") == 0 || strcmp(key, "type") == 0;
+    for (int i = 0; is_kind && i < object->known_count; i++) {
+        if (strcmp(object->known[i], "kind") == 0) {
+            return object->known[i];
+        }
+    }
+    return NULL;
+}
+
 void sp_object_end(sp_object *object)
 {
     if (object->json == NULL) {
@@ -584,7 +555,10 @@ void sp_object_end(sp_object *object)
             sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
-        const char *near = object->watch != NULL ? object->watch->meant(key) : NULL;
+        const char *near = kind_of(object, key);
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->meant(key);
+        }
         const char *why =
             near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
         if (why != NULL) {

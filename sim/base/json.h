@@ -44,23 +44,17 @@ SP_API sp_status sp_json_read_text(const char *text, size_t bytes, const char *s
 // JSON as Python writes it: NaN, Infinity and -Infinity are null.
 sp_status sp_json_read_python_file(const char *path, int64_t limit_bytes, json_t **root,
                                    sp_error *err);
-// Such a text as JSON, with null in their place; the caller frees it. NULL when memory ran out.
+// Such a text as JSON, with null in their place; the caller frees it.
 char *sp_json_from_python(const char *text, size_t bytes, size_t *plain_bytes);
 
-// The error of a text that jansson did not read, errno having been 0 before; `line` is that of a
-// text which is one line of its source, else 0. jansson tells memory that ran out as wrong syntax:
-// SP_ERR_NO_MEMORY then.
+// The error of a text that jansson did not read; `line` is that of a text which is one line of its
+// source, else 0.
 sp_status sp_json_load_error(sp_error *err, const char *source, long line,
                              const json_error_t *error);
 
 // Reads what follows of a stream likewise.
 sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
                               sp_error *err);
-
-// Has jansson allocate through a function that notes where memory runs out: texts are then read
-// whole or are SP_ERR_NO_MEMORY. Without it jansson takes some of them for malformed ones. Call it
-// before threads begin.
-void sp_json_watch_memory(void);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
@@ -115,7 +109,7 @@ void sp_object_text(sp_object *object, const char *key, const char *fallback, ch
 // The member "schema" of a document: absent, or this one.
 void sp_object_schema(sp_object *root, const char *schema);
 
-// One of the names (NULL-terminated); returns its index.
+// One of the names (NULL-terminated), whatever case, hyphens and underscores; returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
 // A required key that is missing is a content error.
@@ -162,7 +156,8 @@ bool sp_json_path_next(const char **path, char part[SP_JSON_PATH]);
 // (`--set parallel.pp=8`); intermediate objects are made. `root` is changed in place.
 sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err);
 
-// Member of an object being built; takes over `value`. Returns false when memory ran out.
+// Member of an object being built; takes over `value`. False, and nothing is put, where the key is
+// no UTF-8 or the value NULL: that of a text that is none, or of a number that is not finite.
 bool sp_json_put(json_t *object, const char *key, json_t *value);
 
 // A number, or null where it is not finite.
@@ -171,16 +166,15 @@ json_t *sp_json_figure(double value);
 // A text, or null where it is NULL or empty.
 json_t *sp_json_text_or_null(const char *text);
 
-// An array of texts: those up to NULL, or `count` of them, each in `stride` bytes, of which those
-// are left out that are no UTF-8, cut short as they may be. NULL when memory ran out.
+// An array of texts: those up to NULL, or `count` of them, each in `stride` bytes. Those are left
+// out that are no UTF-8, cut short as they may be.
 json_t *sp_json_texts(const char *const *texts);
 json_t *sp_json_lines(const char *first, size_t stride, int count);
 
-// An object being built member by member. When memory runs out, the builder lets everything that is
-// added later go, and sp_json_built() returns NULL.
+// An object being built member by member, as sp_json_put() does; reals that are not finite are
+// null.
 typedef struct sp_json_builder {
     json_t *json;
-    bool ok;
 } sp_json_builder;
 
 sp_json_builder sp_json_build(void);

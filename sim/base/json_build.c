@@ -1,7 +1,6 @@
 // Building JSON, and setting what a dotted path names.
 #include "sim/base/json.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -52,21 +51,11 @@ json_t *sp_json_text_or_null(const char *text)
     return text != NULL && text[0] != '\0' ? json_string(text) : json_null();
 }
 
-// NULL, the array let go, where that fails.
-static json_t *append(json_t *array, json_t *item)
-{
-    if (array != NULL && json_array_append_new(array, item) == 0) {
-        return array;
-    }
-    json_decref(array);
-    return NULL;
-}
-
 json_t *sp_json_texts(const char *const *texts)
 {
     json_t *array = json_array();
-    for (int i = 0; array != NULL && texts[i] != NULL; i++) {
-        array = append(array, json_string(texts[i]));
+    for (int i = 0; texts[i] != NULL; i++) {
+        json_array_append_new(array, json_string(texts[i]));
     }
     return array;
 }
@@ -74,9 +63,8 @@ json_t *sp_json_texts(const char *const *texts)
 json_t *sp_json_lines(const char *first, size_t stride, int count)
 {
     json_t *array = json_array();
-    for (int i = 0; array != NULL && i < count; i++) {
-        json_t *line = json_string(first + (size_t)i * stride);
-        array = line != NULL ? append(array, line) : array;
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(array, json_string(first + (size_t)i * stride));
     }
     return array;
 }
@@ -111,45 +99,31 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE, "--set expects KEY=VALUE, got '%s'", assignment);
     }
     char *path = sp_strdup(assignment);
-    if (path == NULL) {
-        return sp_error_no_memory(err, "an override");
-    }
     path[equals - assignment] = '\0';
-    errno = 0;
     json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (value == NULL && errno != ENOMEM) {
-        value = json_string(equals + 1);
-    }
-    sp_status status = SP_OK;
+    value = value != NULL ? value : json_string(equals + 1);
     char *last = NULL;
     json_t *holder = value == NULL ? NULL : holder_of(root, path, &last);
-    if (holder == NULL && errno == ENOMEM) {
-        status = sp_error_no_memory(err, "an override");
+    bool placed = holder != NULL && last[0] != '\0';
+    if (placed) {
+        placed = sp_json_put(holder, last, value);
+    } else {
         json_decref(value);
-    } else if (holder == NULL || last[0] == '\0') {
-        status =
-            sp_error_set(err, SP_ERR_USAGE, "--set %s: no such place in the scenario", assignment);
-        json_decref(value);
-    } else if (!sp_json_put(holder, last, value)) {
-        status = sp_error_no_memory(err, "an override");
     }
     sp_free(path);
-    return status;
+    return placed ? SP_OK
+                  : sp_error_set(err, SP_ERR_USAGE, "--set %s: no such place in the scenario",
+                                 assignment);
 }
 
 sp_json_builder sp_json_build(void)
 {
-    json_t *json = json_object();
-    return (sp_json_builder){.json = json, .ok = json != NULL};
+    return (sp_json_builder){.json = json_object()};
 }
 
 void sp_json_add(sp_json_builder *builder, const char *key, json_t *value)
 {
-    if (!builder->ok) {
-        json_decref(value);
-        return;
-    }
-    builder->ok = sp_json_put(builder->json, key, value);
+    sp_json_put(builder->json, key, value);
 }
 
 void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value)
@@ -159,7 +133,7 @@ void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value)
 
 void sp_json_add_real(sp_json_builder *builder, const char *key, double value)
 {
-    sp_json_add(builder, key, json_real(value));
+    sp_json_add(builder, key, sp_json_figure(value));
 }
 
 void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value)
@@ -174,9 +148,5 @@ void sp_json_add_text(sp_json_builder *builder, const char *key, const char *val
 
 json_t *sp_json_built(sp_json_builder builder)
 {
-    if (!builder.ok) {
-        json_decref(builder.json);
-        return NULL;
-    }
     return builder.json;
 }

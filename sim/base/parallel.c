@@ -86,9 +86,6 @@ sp_status sp_parallel_for(int threads, int count, sp_i_job job, void *context, s
     }
     shared all = {.job = job, .context = context, .count = count};
     worker *workers = sp_calloc((size_t)threads, sizeof *workers);
-    if (workers == NULL) {
-        return sp_error_no_memory(err, "threads");
-    }
     int started = 1;
     for (int i = 0; i < threads; i++) {
         workers[i] = (worker){.all = &all, .index = i};
@@ -307,8 +304,7 @@ sp_status sp_ordered_run(const sp_ordered *how, sp_error *err)
     pthread_mutex_init(&q.mutex, NULL);
     pthread_cond_init(&q.room, NULL);
     pthread_cond_init(&q.done, NULL);
-    sp_status status =
-        arena.failed ? sp_error_no_memory(err, "threads") : run_queue(&q, workers, err);
+    sp_status status = run_queue(&q, workers, err);
     pthread_cond_destroy(&q.done);
     pthread_cond_destroy(&q.room);
     pthread_mutex_destroy(&q.mutex);

@@ -9,13 +9,16 @@ enum { MAX_DIGITS = 20 }; // of a 64-bit integer
 void sp_writer_init(sp_writer *out, FILE *file)
 {
     out->file = file;
+    out->sink = NULL;
     out->used = 0;
     out->error_number = 0;
 }
 
 static void drain(sp_writer *out)
 {
-    if (out->used > 0 && out->error_number == 0) {
+    if (out->used > 0 && out->error_number == 0 && out->sink != NULL) {
+        out->error_number = out->sink(out->context, out->buffer, out->used);
+    } else if (out->used > 0 && out->error_number == 0) {
         errno = 0;
         if (fwrite(out->buffer, 1, out->used, out->file) != out->used) {
             out->error_number = errno != 0 ? errno : EIO;
@@ -106,6 +109,9 @@ void sp_write(sp_writer *out, const char *format, ...)
 sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err)
 {
     drain(out);
+    if (out->error_number == 0 && out->sink != NULL) {
+        out->error_number = out->sink(out->context, NULL, 0);
+    }
     if (out->error_number == 0) {
         errno = 0;
         if (fflush(out->file) != 0) {
@@ -121,34 +127,38 @@ sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err)
 
 // ---- text for people ----
 
-// Bytes of the character at text[0..bytes) that a terminal only shows, or 0 where it is a control
-// character (C0, DEL, C1), one that changes lines or the direction of writing, or no UTF-8.
-static size_t shown_bytes(const unsigned char *text, size_t bytes)
+// A character of UTF-8, as long as it is; `shown` where a terminal only shows it: it is no control
+// character (C0, DEL, C1) and changes neither lines nor the direction of writing. Of what is no
+// UTF-8 a byte counts as one that is not shown.
+typedef struct character {
+    uint32_t code;
+    size_t bytes;
+    bool shown;
+} character;
+
+static character read_character(const unsigned char *text, size_t bytes)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = text[0];
-    if (first < 0x80) {
-        return first >= 0x20 && first != 0x7f ? 1 : 0;
-    }
+    const character byte = {.code = first, .bytes = 1, .shown = first >= 0x20 && first < 0x7f};
     size_t length = first >= 0xf0 && first < 0xf8   ? 4
                     : first >= 0xe0 && first < 0xf0 ? 3
                     : first >= 0xc0 && first < 0xe0 ? 2
                                                     : 0;
     if (length == 0 || length > bytes) {
-        return 0;
+        return byte;
     }
-    uint32_t character = first & (0x7fu >> length);
+    uint32_t code = first & (0x7fu >> length);
     for (size_t i = 1; i < length; i++) {
         if ((text[i] & 0xc0) != 0x80) {
-            return 0;
+            return byte;
         }
-        character = character << 6 | (text[i] & 0x3f);
+        code = code << 6 | (text[i] & 0x3f);
     }
-    bool control = character < 0xa0 || (character >= 0x2028 && character <= 0x202e) ||
-                   (character >= 0x2066 && character <= 0x2069);
-    bool valid = character >= least[length] && character <= 0x10ffff &&
-                 (character < 0xd800 || character > 0xdfff);
-    return valid && !control ? length : 0;
+    bool control =
+        code < 0xa0 || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    bool valid = code >= least[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+    return valid ? (character){.code = code, .bytes = length, .shown = !control} : byte;
 }
 
 // Writes what stands for text[0..bytes) to `out` where that is not NULL; returns its bytes.
@@ -158,7 +168,8 @@ static size_t escape(FILE *out, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes;) {
         char code[8];
         const unsigned char *at = (const unsigned char *)text + i;
-        size_t shown = shown_bytes(at, bytes - i);
+        character c = read_character(at, bytes - i);
+        size_t shown = c.shown ? c.bytes : 0;
         const char *piece = shown > 0 ? text + i : code;
         size_t length = shown;
         if (shown == 0) {
@@ -189,6 +200,21 @@ static int print_text(FILE *out, const char *text, bool left, int width, int pre
     escape(out, text, bytes);
     fprintf(out, "%*s", left ? blanks : 0, "");
     return used + blanks;
+}
+
+void sp_print_json_text(FILE *out, const char *text, size_t bytes)
+{
+    size_t written = 0;
+    for (size_t i = 0; i < bytes;) {
+        character c = read_character((const unsigned char *)text + i, bytes - i);
+        if (!c.shown && c.code >= 0x20) {
+            fwrite(text + written, 1, i - written, out);
+            fprintf(out, "\\u%04x", (unsigned)c.code);
+            written = i + c.bytes;
+        }
+        i += c.bytes;
+    }
+    fwrite(text + written, 1, bytes - written, out);
 }
 
 // One conversion of a format.
@@ -308,4 +334,16 @@ void sp_append(char *text, size_t bytes, const char *format, ...)
     va_start(args, format);
     vsnprintf(text + used, bytes - used, format, args);
     va_end(args);
+}
+
+size_t sp_fitting(const char *text, size_t bytes)
+{
+    size_t length = strlen(text);
+    if (length >= bytes) {
+        length = bytes - 1;
+        while (length > 0 && ((unsigned char)text[length] & 0xC0u) == 0x80u) {
+            length--;
+        }
+    }
+    return length;
 }

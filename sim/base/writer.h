@@ -14,11 +14,16 @@ enum { SP_WRITER_BYTES = 32 * 1024 }; // written to the file at once
 
 typedef struct sp_writer {
     FILE *file;
+    // Takes the bytes on their way to the file, and none where they end; returns an errno or 0.
+    // NULL: the file takes them.
+    int (*sink)(void *context, const char *bytes, size_t count);
+    void *context;
     size_t used;
     int error_number; // errno of the first write that failed, else 0
     char buffer[SP_WRITER_BYTES];
 } sp_writer;
 
+// Without a sink, which may be set before the first byte.
 void sp_writer_init(sp_writer *out, FILE *file);
 // As printf for %s, %c, %d, %zu and %lld alone. A precision from 1 to 9 of %lld is the number of
 // its decimals: %.3lld writes 1234567 as 1234.567.
@@ -34,7 +39,15 @@ sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
 int sp_print(FILE *out, const char *format, ...) SP_PRINTF(2, 3);
 int sp_vprint(FILE *out, const char *format, va_list args);
 
+// Text of a JSON document, as it is but for characters above the ASCII ones that could steer a
+// terminal: these are written as JSON writes them by their number.
+void sp_print_json_text(FILE *out, const char *text, size_t bytes);
+
 // Adds to a text that has place for `bytes` in all, and is cut off there.
 void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);
+
+// Bytes of `text` that have place among so many with the terminator, cut between characters: half
+// of one is no UTF-8, which no JSON text holds.
+size_t sp_fitting(const char *text, size_t bytes);
 
 #endif

@@ -71,7 +71,7 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s, bool backward);
 
-sp_i_cp_ring *sp_i_cp_ring_new(int cp); // NULL without memory
+sp_i_cp_ring *sp_i_cp_ring_new(int cp);
 void sp_i_cp_ring_free(sp_i_cp_ring *ring);
 void sp_i_cp_ring_clear(sp_i_cp_ring *ring);
 // A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs, and of more
@@ -132,7 +132,7 @@ typedef struct sp_i_cp_row {
 // pack over several CP ranks must hold the slices of one forward pack, whose cut it then keeps:
 // otherwise activations would have to change ranks in between. *forward_pack is sp_regroup's,
 // freed by the caller; NULL for the other ways, and where there are no backward packs. Errors:
-// SP_ERR_CONTENT at strategy.cp_sharding of `source`, SP_ERR_NO_MEMORY. O(slices * log slices).
+// SP_ERR_CONTENT at strategy.cp_sharding of `source`. O(slices * log slices).
 sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,
                           int32_t **forward_pack, sp_error *err);
 

@@ -23,7 +23,6 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
                             .memory = memory,
                             .source = source};
     size_t vstages = (size_t)sp_layout_vstages(layout);
-    sp_status status = SP_OK;
     cost->stages = sp_calloc(vstages, sizeof *cost->stages);
     size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
     cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
@@ -34,20 +33,10 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     cost->least = sp_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
     cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
     cost->tried = sp_malloc(sizeof *cost->tried);
-    if (cost->tried == NULL || cost->stages == NULL || cost->class_stage == NULL ||
-        cost->class_of_vstage == NULL ||
-        (sp_shares_are(layout) && cost->memory_class_of_vstage == NULL) || cost->least == NULL ||
-        cost->sizes == NULL) {
-        status = sp_error_no_memory(err, "the cost model");
-    }
+    cost->tried->count = 0;
+    sp_status status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
     if (status == SP_OK) {
-        cost->tried->count = 0;
-        status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, &cost->packs, err);
-    }
-    if (status == SP_OK) {
+        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory);
         status = sp_i_lone_lines_find(cost, err);
     }
     if (status != SP_OK) {
@@ -124,30 +113,22 @@ static void find_reach(sp_cost_model *cost)
     }
 }
 
-sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err)
+void sp_cost_model_interpolate(sp_cost_model *cost)
 {
     cost->approximate = cost->layout->zero < 2;
-    return sp_i_pack_timer_interpolate(cost->packs, err);
+    sp_i_pack_timer_interpolate(cost->packs);
 }
 
 static sp_status add_searching(sp_cost_model *cost, sp_error *err)
 {
     sp_cost_model *own = sp_malloc(sizeof *own);
-    if (own == NULL) {
-        return sp_error_no_memory(err, "the cost model");
-    }
     sp_status status = sp_cost_model_init(own, cost->model, cost->layout, cost->cluster,
                                           cost->profile, cost->memory, cost->source, err);
-    if (status == SP_OK) {
-        status = sp_cost_model_interpolate(own, err);
-        if (status != SP_OK) {
-            sp_cost_model_fini(own);
-        }
-    }
     if (status != SP_OK) {
         sp_free(own);
         return status;
     }
+    sp_cost_model_interpolate(own);
     cost->searching = own;
     return SP_OK;
 }
@@ -180,9 +161,7 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
     double most_s = 0.0;
-    if (sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL) != SP_OK) {
-        return SP_I_MOST_S;
-    }
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL);
     for (int c = 0; c < cost->stage_classes; c++) {
         most_s =
             fmax(most_s, sp_i_price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
@@ -196,9 +175,7 @@ double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
     double most_s = 0.0;
-    if (sp_i_pack_times_of(cost->packs, &timer, list, pack, &time, NULL) != SP_OK) {
-        return SP_I_MOST_S;
-    }
+    sp_i_pack_times_of(cost->packs, &timer, list, pack, &time);
     for (int c = 0; c < cost->stage_classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
         most_s = fmax(most_s, sp_i_price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
@@ -242,11 +219,9 @@ sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
-    if (status == SP_OK) {
-        forward_ns(cost, &timer, pack, &time, f_ns);
-    }
-    return status;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
+    forward_ns(cost, &timer, pack, &time, f_ns);
+    return SP_OK;
 }
 
 sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
@@ -255,11 +230,9 @@ sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *lis
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_status status = sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
-    if (status == SP_OK) {
-        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-    }
-    return status;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
+    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    return SP_OK;
 }
 
 sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
@@ -268,10 +241,9 @@ sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, c
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_status status = sp_i_pack_times_of(cost->packs, &timer, list, pack, &time, err);
-    if (status == SP_OK) {
-        forward_ns(cost, &timer, pack, &time, f_ns);
-        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-    }
-    return status;
+    sp_i_pack_times_of(cost->packs, &timer, list, pack, &time);
+    forward_ns(cost, &timer, pack, &time, f_ns);
+    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    (void)err;
+    return SP_OK;
 }

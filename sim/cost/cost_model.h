@@ -72,7 +72,7 @@ void sp_cost_model_fini(sp_cost_model *cost);
 
 // From now on times of packs are approximate, within about 0.1 %, and are found several times as
 // fast: for searches that price many packs which are only tried.
-sp_status sp_cost_model_interpolate(sp_cost_model *cost, sp_error *err);
+void sp_cost_model_interpolate(sp_cost_model *cost);
 
 // Cost model `index` of the same scenario for such a search, which lives as long as this one and
 // keeps what it has priced: one for each thread.

@@ -78,8 +78,7 @@ void sp_i_least_work_find(sp_cost_model *cost);
 // ---- epilogue.c: what a pipeline rank does once a step, after its packs ----
 
 // Fills costs->epilogue; costs->crosses_nodes is already there.
-sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer,
-                              sp_step_costs *costs, sp_error *err);
+void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
 // ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
 
@@ -94,8 +93,8 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
 
 // Keeps what the zones of pack k exchange, if it has any; notes that it is as that of the pack
 // before.
-sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
-                               size_t k, sp_error *err);
+void sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
+                          size_t k);
 void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k);
 
 // ---- lone_lines.c: collectives that a spine slows ----
@@ -132,7 +131,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
                         const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
                         sp_action_cost *w, sp_action_cost *r);
 // Fills costs->sharded.
-sp_status sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 sp_step_costs *costs, sp_error *err);
+void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
+                            sp_step_costs *costs);
 
 #endif

@@ -24,12 +24,6 @@ sp_i_cp_ring *sp_i_cp_ring_new(int cp)
     sp_i_cp_ring *ring = sp_calloc(1, sizeof *ring);
     double *table = sp_calloc(n * (n + 4), sizeof *table);
     piece *pieces = sp_calloc(4 * n, sizeof *pieces);
-    if (ring == NULL || table == NULL || pieces == NULL) {
-        sp_free(ring);
-        sp_free(table);
-        sp_free(pieces);
-        return NULL;
-    }
     *ring = (sp_i_cp_ring){.cp = cp,
                            .pairs = table,
                            .sums = table + n * n,

@@ -30,8 +30,7 @@ static bool hides_reduction(const sp_cost_model *cost)
            (stack->hide_gradient_all_reduce && zero == 0);
 }
 
-sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer,
-                              sp_step_costs *costs, sp_error *err)
+void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
 {
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
@@ -40,10 +39,6 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
     sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
     if (hides_reduction(cost)) {
         costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
-    }
-    if (held == NULL || (hides_reduction(cost) && costs->buckets == NULL)) {
-        sp_free(held);
-        return sp_error_no_memory(err, "the costs of a packing");
     }
     for (int r = 0; r < layout->pp; r++) {
         double parameters = 0.0;
@@ -73,7 +68,6 @@ sp_status sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *time
     }
     add_tied_reduction(cost, timer, costs);
     sp_free(held);
-    return SP_OK;
 }
 
 // Bucket after bucket, each with its latency; 0 buckets: at once.

@@ -202,27 +202,18 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
 // ---- storage ----
 
 // Room for so many records, all zero.
-static sp_status allocate_records(sp_error_records *records, int count, sp_error *err)
+static void allocate_records(sp_error_records *records, int count)
 {
-    records->count = 0;
-    records->record = NULL;
-    if (count > 0) {
-        records->record = sp_calloc((size_t)count, sizeof *records->record);
-        if (records->record == NULL) {
-            return sp_error_no_memory(err, "the errors of a profile");
-        }
-        records->count = count;
-    }
-    return SP_OK;
+    records->count = count;
+    records->record = count > 0 ? sp_calloc((size_t)count, sizeof *records->record) : NULL;
 }
 
-sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to, sp_error *err)
+void sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to)
 {
-    sp_status status = allocate_records(to, from->count, err);
-    if (status == SP_OK && from->count > 0) {
+    allocate_records(to, from->count);
+    if (from->count > 0) {
         memcpy(to->record, from->record, (size_t)from->count * sizeof *to->record);
     }
-    return status;
 }
 
 void sp_i_error_records_fini(sp_error_records *records)
@@ -357,22 +348,21 @@ static void read_record(sp_object *object, sp_error_record *record)
     sp_object_end(object);
 }
 
-sp_status sp_i_error_records_read(sp_object *root, sp_error_records *records)
+void sp_i_error_records_read(sp_object *root, sp_error_records *records)
 {
     const json_t *list = sp_object_get(root, "errors");
     size_t count = json_array_size(list);
     if (list != NULL && (!json_is_array(list) || count > SP_ERROR_RECORDS)) {
         sp_object_error(root, "errors", "expected an array of at most %d records",
                         (int)SP_ERROR_RECORDS);
-        return SP_OK;
+        return;
     }
-    sp_status status = allocate_records(records, (int)count, root->err);
-    for (int i = 0; status == SP_OK && i < records->count; i++) {
+    allocate_records(records, (int)count);
+    for (int i = 0; i < records->count; i++) {
         char path[32];
         sp_object object;
         snprintf(path, sizeof path, "errors[%d]", i);
         sp_object_begin(&object, json_array_get(list, (size_t)i), root->source, path, root->err);
         read_record(&object, &records->record[i]);
     }
-    return status;
 }

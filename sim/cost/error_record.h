@@ -81,12 +81,10 @@ typedef struct sp_error_records {
     int count;
 } sp_error_records;
 
-// Reads `errors` of a profile (absent: none). SP_ERR_NO_MEMORY is the only error returned; content
-// errors go to root->err.
-sp_status sp_i_error_records_read(sp_object *root, sp_error_records *records);
+// Reads `errors` of a profile (absent: none). Content errors go to root->err.
+void sp_i_error_records_read(sp_object *root, sp_error_records *records);
 // A copy that owns its records.
-sp_status sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to,
-                                  sp_error *err);
+void sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to);
 void sp_i_error_records_fini(sp_error_records *records);
 
 // What the records say of a step.

@@ -36,7 +36,7 @@ typedef struct exchange {
     double most_before, most_after, mean; // sums over the steps, ns
 } exchange;
 
-static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
+static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
 static void take_tables(sp_step_costs *costs, sp_step_costs *wide);
 static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
                          sp_error *err);
@@ -54,10 +54,7 @@ sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchan
     unit_list list = {0};
     exchange x = {.plan = plan, .costs = &wide, .report = report};
     x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
-    if (x.workers == NULL || !widen(costs, &plan->layout, &wide)) {
-        status = sp_error_no_memory(err, "the attention exchange");
-        goto out;
-    }
+    widen(costs, &plan->layout, &wide);
     for (int side = 0; side < 2; side++) {
         for (int d = 0; d < plan->layout.dp; d++) {
             status = collect(plan, d, side == 1, &list, err);
@@ -95,14 +92,13 @@ static size_t others_of(const sp_step_costs *costs)
     return costs->share_class > 0 ? (size_t)(costs->classes - costs->stage_classes) : 0;
 }
 
-// A copy of a table with its rows spread over the virtual stages, other classes behind them; NULL
-// when memory runs out.
+// A copy of a table with its rows spread over the virtual stages, other classes behind them.
 static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t rows,
                     size_t bytes)
 {
     size_t columns = vstages + others_of(costs);
-    char *made = rows > SIZE_MAX / columns ? NULL : sp_calloc(rows * columns, bytes);
-    for (size_t k = 0; made != NULL && k < rows; k++) {
+    char *made = sp_calloc(rows * columns, bytes);
+    for (size_t k = 0; k < rows; k++) {
         for (size_t s = 0; s < columns; s++) {
             size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
                                        : (size_t)costs->stage_classes + s - vstages;
@@ -124,7 +120,7 @@ static size_t count_rows(const int32_t *row_of, size_t packs)
 }
 
 // Only the tables that depend on the class are filled.
-static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide)
+static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide)
 {
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t forward = costs->forward_packs;
@@ -141,33 +137,26 @@ static bool widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
     wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
     wide->w = spread(costs, vstages, costs->w, backward, sizeof *costs->w);
     wide->r = spread(costs, vstages, costs->r, backward, sizeof *costs->r);
-    bool ok = wide->class_of_vstage != NULL && wide->memory_class_of_vstage != NULL &&
-              wide->f != NULL && wide->b != NULL && wide->i != NULL && wide->w != NULL &&
-              wide->r != NULL;
-    for (size_t s = 0; ok && s < vstages; s++) {
+    for (size_t s = 0; s < vstages; s++) {
         wide->class_of_vstage[s] = (int)s;
         wide->memory_class_of_vstage[s] = shares ? costs->memory_class_of_vstage[s] + moved : 0;
     }
     const size_t unit_rows = count_rows(costs->unit_row, forward);
-    if (ok && costs->unit != NULL) {
+    if (costs->unit != NULL) {
         wide->unit = spread(costs, vstages, costs->unit, unit_rows, sizeof *costs->unit);
-        ok = wide->unit != NULL;
     }
-    if (ok && costs->backward_unit != NULL) {
+    if (costs->backward_unit != NULL) {
         wide->backward_unit =
             spread(costs, vstages, costs->backward_unit,
                    count_rows(costs->backward_unit_row, backward), sizeof *costs->backward_unit);
-        ok = wide->backward_unit != NULL;
     }
     // Copies to host memory come all together.
-    if (ok && costs->o_ns != NULL) {
+    if (costs->o_ns != NULL) {
         wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
         wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
         wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes, unit_rows,
                                        sizeof *costs->offloaded_bytes);
-        ok = wide->o_ns != NULL && wide->l_ns != NULL && wide->offloaded_bytes != NULL;
     }
-    return ok;
 }
 
 static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
@@ -233,15 +222,12 @@ static unit unit_of(const sp_pack_list *packs, sp_action action)
     return made;
 }
 
-static bool append(unit_list *list, unit made)
+static void append(unit_list *list, unit made)
 {
     void *units = list->units;
-    if (!sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units)) {
-        return false;
-    }
+    sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units);
     list->units = units;
     list->units[list->count++] = made;
-    return true;
 }
 
 static sp_status not_in_step(const sp_plan *plan, int dp_rank, int pp_rank, sp_error *err)
@@ -272,8 +258,8 @@ static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_l
                                     "data-parallel ranks share, such as pack %d",
                                     (int)action.pack);
             }
-            if (r == 0 && !append(list, unit_of(packs, action))) {
-                return sp_error_no_memory(err, "the attention exchange");
+            if (r == 0) {
+                append(list, unit_of(packs, action));
             }
             if (place >= list->count || list->units[place].pack != (size_t)action.pack ||
                 list->units[place].chunk != action.chunk) {

@@ -114,9 +114,7 @@ sp_status sp_i_lone_lines_find(sp_cost_model *cost, sp_error *err)
     sp_topology *topology = NULL;
     int64_t *gpus = sp_malloc(ranks * sizeof *gpus);
     cost->lone = sp_calloc(1, sizeof *cost->lone);
-    sp_status status = gpus != NULL && cost->lone != NULL
-                           ? sp_topology_new(cost->cluster, &rates, &topology, err)
-                           : sp_error_no_memory(err, "the ways of data-parallel ranks");
+    sp_status status = sp_topology_new(cost->cluster, &rates, &topology, err);
     if (status == SP_OK) {
         status = find_all(cost, topology, gpus, err);
     }

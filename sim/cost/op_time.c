@@ -17,39 +17,56 @@ static const struct {
                             {"attention backward", "length"},
                             {"collective", "bytes"}};
 
+static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
+                       double first, double last);
+
 int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160])
 {
+    const sp_range_kind forward = SP_RANGE_ATTENTION_FORWARD;
+    const sp_range_kind backward = SP_RANGE_ATTENTION_BACKWARD;
+    bool both = use->most[forward] > 0.0 && use->most[backward] > 0.0;
+    sp_uncalibrated said = *use;
     int count = 0;
+    if (both) { // of one length each
+        note_range(&said, forward, use->least[backward], use->most[backward],
+                   use->table_least[backward], use->table_most[backward]);
+        said.most[backward] = 0.0;
+    }
     for (int i = 0; i < SP_RANGES; i++) {
-        if (use->most[i] > 0.0) {
-            snprintf(lines[count++], sizeof lines[0],
-                     "%s: %s %.6g to %.6g (calibrated %.6g to %.6g)", range_texts[i].kind,
-                     range_texts[i].x, use->least[i], use->most[i], use->table_least[i],
-                     use->table_most[i]);
+        if (said.most[i] > 0.0) {
+            snprintf(
+                lines[count++], sizeof lines[0], "%s: %s %.6g to %.6g (calibrated %.6g to %.6g)",
+                both && i == (int)forward ? "attention" : range_texts[i].kind, range_texts[i].x,
+                said.least[i], said.most[i], said.table_least[i], said.table_most[i]);
         }
     }
     return count;
+}
+
+static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
+                       double first, double last)
+{
+    if (use->most[kind] <= 0.0) {
+        use->least[kind] = least;
+        use->most[kind] = most;
+        use->table_least[kind] = first;
+        use->table_most[kind] = last;
+        return;
+    }
+    use->least[kind] = fmin(use->least[kind], least);
+    use->most[kind] = fmax(use->most[kind], most);
+    // Several tables of one kind: the range that all of them cover.
+    use->table_least[kind] = fmax(use->table_least[kind], first);
+    use->table_most[kind] = fmin(use->table_most[kind], last);
 }
 
 void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
                      double last)
 {
     sp_uncalibrated *use = timer->uncalibrated;
-    if (use == NULL || (x >= first && x <= last)) {
-        return;
+    if (use != NULL && !(x >= first && x <= last)) {
+        note_range(use, kind, x, x, first, last);
     }
-    if (use->most[kind] <= 0.0) {
-        use->least[kind] = x;
-        use->most[kind] = x;
-        use->table_least[kind] = first;
-        use->table_most[kind] = last;
-        return;
-    }
-    use->least[kind] = fmin(use->least[kind], x);
-    use->most[kind] = fmax(use->most[kind], x);
-    // Several tables of one kind: the range that all of them cover.
-    use->table_least[kind] = fmax(use->table_least[kind], first);
-    use->table_most[kind] = fmin(use->table_most[kind], last);
 }
 
 // By a captured graph of which the profile says what its kernels take.

@@ -22,7 +22,7 @@ typedef struct sp_uncalibrated {
 } sp_uncalibrated;
 
 // "gemm: cube edge 120 to 980 (calibrated 1024 to 10240)" and the like, one line per kind used
-// outside its table. Returns the number of lines.
+// outside its table, and one for attention both ways. Returns the number of lines.
 int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]);
 
 typedef struct sp_op_timer {

@@ -80,24 +80,17 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
-static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                            const sp_pack_list *list, const sp_pack *pack, bool forward,
-                            bool backward, sp_i_pack_time *time, sp_error *err);
+static void time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
-static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                            const sp_pack_list *list, const sp_pack *pack, bool backward,
-                            sp_error *err);
+static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool backward);
 static double remapped_bytes(const sp_i_pack_timer *packs);
 
-sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                              const sp_cluster *cluster, const sp_memory_options *memory,
-                              sp_i_pack_timer **out, sp_error *err)
+sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
+                                     const sp_cluster *cluster, const sp_memory_options *memory)
 {
-    *out = NULL;
     sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
-    if (packs == NULL) {
-        return sp_error_no_memory(err, "the cost model");
-    }
     packs->model = model;
     packs->layout = layout;
     packs->cluster = cluster;
@@ -108,15 +101,8 @@ sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
-    if (packs->variants != NULL && packs->keys != NULL && packs->memos != NULL) {
-        packs->variants[1] = variant_new(packs, 1);
-        if (packs->variants[1] != NULL) {
-            *out = packs;
-            return SP_OK;
-        }
-    }
-    sp_i_pack_timer_free(packs);
-    return sp_error_no_memory(err, "the cost model");
+    packs->variants[1] = variant_new(packs, 1);
+    return packs;
 }
 
 void sp_i_pack_timer_free(sp_i_pack_timer *packs)
@@ -124,7 +110,7 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     if (packs == NULL) {
         return;
     }
-    for (int i = 0; packs->variants != NULL && i <= packs->layout->dp; i++) {
+    for (int i = 0; i <= packs->layout->dp; i++) {
         variant_free(packs->variants[i]);
     }
     sp_free(packs->variants);
@@ -138,11 +124,10 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     sp_free(packs);
 }
 
-sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err)
+void sp_i_pack_timer_interpolate(sp_i_pack_timer *packs)
 {
     packs->interpolates = true;
     packs->attention = sp_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->attention);
-    return packs->attention != NULL ? SP_OK : sp_error_no_memory(err, "the cost model");
 }
 
 void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s)
@@ -151,7 +136,6 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s)
     packs->kept_fixed_s = fixed_s;
 }
 
-// NULL when memory runs out.
 static const variant *variant_of(sp_i_pack_timer *packs, int dp_count)
 {
     SP_ASSERT(dp_count >= 1 && dp_count <= packs->layout->dp);
@@ -171,24 +155,21 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err)
 {
-    return time_sides(packs, timer, list, pack, !backward, backward, time, err);
+    time_sides(packs, timer, list, pack, !backward, backward, time);
+    (void)err;
+    return SP_OK;
 }
 
-sp_status sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                             const sp_pack_list *list, const sp_pack *pack, sp_i_pack_time *time,
-                             sp_error *err)
+void sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                        const sp_pack *pack, sp_i_pack_time *time)
 {
-    return time_sides(packs, timer, list, pack, true, true, time, err);
+    time_sides(packs, timer, list, pack, true, true, time);
 }
 
-static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                            const sp_pack_list *list, const sp_pack *pack, bool forward,
-                            bool backward, sp_i_pack_time *time, sp_error *err)
+static void time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
 {
     const variant *v = variant_of(packs, pack->dp_count);
-    if (v == NULL) {
-        return sp_error_no_memory(err, "the cost model");
-    }
     bool zones = has_zones(list, pack);
     const memo *tokens = packs->interpolates
                              ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
@@ -209,16 +190,15 @@ static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              .ring_steps = ring_steps(attention.memory, &v->layout),
                              .unfused_softmax =
                                  load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
-    sp_status status = SP_OK;
-    for (int pass = 0; status == SP_OK && pass < SP_I_PASSES; pass++) {
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
         bool of_forward = pass == SP_PASS_F;
         if (!(of_forward ? forward : backward)) {
             continue;
         }
         if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
-            status = fill_zones(packs, timer, list, pack, !of_forward, err);
+            fill_zones(packs, timer, list, pack, !of_forward);
         }
-        for (int part = 0; status == SP_OK && part < SP_I_PARTS; part++) {
+        for (int part = 0; part < SP_I_PARTS; part++) {
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
             if (ops->attends && zones) {
@@ -231,7 +211,6 @@ static sp_status time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer,
             of->tp_s += tokens->tp_s[part][pass];
         }
     }
-    return status;
 }
 
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
@@ -282,9 +261,6 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
 {
     variant *v = sp_calloc(1, sizeof *v);
-    if (v == NULL) {
-        return NULL;
-    }
     v->layout = *packs->layout;
     v->layout.cp = packs->layout->cp * dp_count;
     v->layout.dp = packs->layout->dp / dp_count;
@@ -297,10 +273,6 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     if (uneven) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
-        if (v->rank_s == NULL || (v->layout.cp_ring_steps && v->ring == NULL)) {
-            variant_free(v);
-            return NULL;
-        }
     }
     for (int part = 0; part < SP_I_PARTS; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -481,7 +453,7 @@ static double remapped_bytes(const sp_i_pack_timer *packs)
     return 2.0 * BYTES_BF16 * (double)(shard.q + shard.kv) / packs->layout->cp;
 }
 
-static sp_status begin_zones(sp_i_pack_timer *packs, const sp_pack *pack, sp_error *err)
+static void begin_zones(sp_i_pack_timer *packs, const sp_pack *pack)
 {
     sp_i_zones *z = &packs->zones;
     size_t dp = (size_t)packs->layout->dp;
@@ -495,24 +467,18 @@ static sp_status begin_zones(sp_i_pack_timer *packs, const sp_pack *pack, sp_err
     z->first = pack->dp_first;
     z->ranks = pack->dp_count;
     z->count = 0;
-    return z->work != NULL && z->move != NULL && z->rank != NULL
-               ? SP_OK
-               : sp_error_no_memory(err, "the cost model");
 }
 
 // The slices of `pack` have one zone.
-static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                          const sp_pack_list *list, const sp_pack *pack, bool backward,
-                          sp_error *err)
+static void add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                     const sp_pack *pack, bool backward)
 {
     sp_i_zones *z = &packs->zones;
     int32_t zone = list->slices[pack->first_slice].zone;
     int ranks = zone != 0 ? sp_zone_ranks(zone) : pack->dp_count;
     const variant *v = variant_of(packs, ranks);
     void *parts = z->part;
-    if (v == NULL || !sp_reserve(&parts, &z->capacity, z->count + 1, sizeof *z->part)) {
-        return sp_error_no_memory(err, "the cost model");
-    }
+    sp_reserve(&parts, &z->capacity, z->count + 1, sizeof *z->part);
     z->part = parts;
     sp_i_attention attention = attention_of(packs, v, timer);
     sp_i_attention_load load =
@@ -535,25 +501,22 @@ static sp_status add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer,
             part->blocking_s[pass] = ring ? exchange->heads_s : part->of[pass].cp_s;
         }
     }
-    return SP_OK;
 }
 
-static sp_status fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                            const sp_pack_list *list, const sp_pack *pack, bool backward,
-                            sp_error *err)
+static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool backward)
 {
-    sp_status status = begin_zones(packs, pack, err);
     size_t end = pack->first_slice + pack->slice_count;
     sp_pack run = *pack;
-    while (status == SP_OK && run.first_slice < end) {
+    begin_zones(packs, pack);
+    while (run.first_slice < end) {
         int32_t zone = list->slices[run.first_slice].zone;
         run.slice_count = 1;
         while (run.first_slice + run.slice_count < end &&
                list->slices[run.first_slice + run.slice_count].zone == zone) {
             run.slice_count++;
         }
-        status = add_zone(packs, timer, list, &run, backward, err);
+        add_zone(packs, timer, list, &run, backward);
         run.first_slice += run.slice_count;
     }
-    return status;
 }

@@ -34,15 +34,14 @@ typedef struct sp_i_pack_time {
 
 typedef struct sp_i_pack_timer sp_i_pack_timer;
 
-sp_status sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                              const sp_cluster *cluster, const sp_memory_options *memory,
-                              sp_i_pack_timer **packs, sp_error *err);
+sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
+                                     const sp_cluster *cluster, const sp_memory_options *memory);
 void sp_i_pack_timer_free(sp_i_pack_timer *packs);
 
 // From now on times that depend on the tokens alone are interpolated between counts 64 tokens a
 // rank apart, and attention of slices that were priced before is looked up: for searches, which
 // price many packs that are only tried.
-sp_status sp_i_pack_timer_interpolate(sp_i_pack_timer *packs, sp_error *err);
+void sp_i_pack_timer_interpolate(sp_i_pack_timer *packs);
 
 // From now on the attention of a forward takes this share of its time, and fixed_s beside it in
 // each layer: prefill over a part of the keys.
@@ -54,9 +53,8 @@ sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
                             const sp_pack_list *list, const sp_pack *pack, bool backward,
                             sp_i_pack_time *time, sp_error *err);
 // All passes.
-sp_status sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                             const sp_pack_list *list, const sp_pack *pack, sp_i_pack_time *time,
-                             sp_error *err);
+void sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                        const sp_pack *pack, sp_i_pack_time *time);
 
 // What no size of pack gets below, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {

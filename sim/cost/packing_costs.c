@@ -75,9 +75,8 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
                             const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
                             int64_t *internode_ns);
-static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err);
-static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
-                            sp_error *err);
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err)
@@ -86,13 +85,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
-    sp_status status = sp_i_step_costs_take(costs, cost->layout, packing, cost->classes, err);
-    if (status == SP_OK) {
-        status = fill_share_classes(cost, costs, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
-    }
+    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
+    fill_share_classes(cost, costs);
+    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
@@ -100,16 +95,13 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             repeat_forward(k, costs);
             continue;
         }
-        status = is_countable(pack)
-                     ? sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err)
-                     : sp_i_beyond_limit(pack, err);
+        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
+            sp_i_pack_time_of(cost->packs, &timer, forward, pack, false, &time, err);
             fill_forward(cost, &timer, pack, &time, k, costs);
             costs->cp_f[k] = time.cp[SP_PASS_F];
-            status = sp_i_zone_costs_note(costs, &time, false, k, err);
-            status = status == SP_OK && is_cut(costs->f, k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : status;
+            sp_i_zone_costs_note(costs, &time, false, k);
+            status = is_cut(costs->f, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
             costs->p2p_f_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
                               &costs->p2p_f_internode_ns[k]);
@@ -123,17 +115,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             repeat_backward(k, costs);
             continue;
         }
-        status = is_countable(pack)
-                     ? sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, true, &time, err)
-                     : sp_i_beyond_limit(pack, err);
+        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
+            sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, true, &time, err);
             fill_backward(cost, &timer, pack, &time, k, costs);
             costs->cp_i[k] = time.cp[SP_PASS_I];
             costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
-            status = sp_i_zone_costs_note(costs, &time, true, k, err);
-            status = status == SP_OK && is_cut(costs->b, k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : status;
+            sp_i_zone_costs_note(costs, &time, true, k);
+            status = is_cut(costs->b, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
             costs->p2p_b_bytes[k] =
                 fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
                               &costs->p2p_b_internode_ns[k]);
@@ -145,28 +134,23 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         status = sp_i_unit_costs_fill(cost, packing, costs, err);
     }
     if (status == SP_OK) {
-        status = fill_ranks(cost, packing, costs, err);
-    }
-    if (status != SP_OK) {
+        fill_ranks(cost, packing, costs);
+    } else {
         sp_step_costs_fini(costs);
     }
     return status;
 }
 
-static sp_status fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs, sp_error *err)
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
 {
     if (cost->memory_class_of_vstage == NULL) {
-        return SP_OK;
+        return;
     }
     size_t bytes = (size_t)sp_layout_vstages(cost->layout) * sizeof *costs->memory_class_of_vstage;
     costs->stage_classes = cost->stage_classes;
     costs->share_class = cost->stage_classes;
     costs->memory_class_of_vstage = sp_malloc(bytes);
-    if (costs->memory_class_of_vstage == NULL) {
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
     memcpy(costs->memory_class_of_vstage, cost->memory_class_of_vstage, bytes);
-    return SP_OK;
 }
 
 static void repeat_forward(size_t k, sp_step_costs *costs)
@@ -262,15 +246,11 @@ static int64_t positions_of(const sp_pack_list *list)
     return positions;
 }
 
-static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
-                            sp_error *err)
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
 {
     const sp_layout *layout = cost->layout;
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
-    if (held == NULL) {
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
     int64_t rotary =
         sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
     for (int r = 0; r < layout->pp; r++) {
@@ -288,6 +268,6 @@ static sp_status fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_s
     }
     sp_free(held);
     costs->lone_times = cost->lone != NULL;
-    sp_status status = sp_i_fill_epilogues(cost, &timer, costs, err);
-    return status == SP_OK ? sp_i_zero_fill_sharded(cost, &timer, costs, err) : status;
+    sp_i_fill_epilogues(cost, &timer, costs);
+    sp_i_zero_fill_sharded(cost, &timer, costs);
 }

@@ -220,7 +220,7 @@ sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profil
 // nothing. Latencies that the cluster states take the place of the profile's, but for those within
 // measured times of collectives. A second time nothing changes.
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
-enum { SP_PROFILE_LINES = 5, SP_PROFILE_LINE = 320 };
+enum { SP_PROFILE_LINES = 4, SP_PROFILE_LINE = 320 };
 // Says where a profile that was joined to a cluster, under a stack, does not hold as it is: another
 // GPU, rates that were scaled, other software. Returns the number of lines.
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,

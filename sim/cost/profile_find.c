@@ -1,4 +1,5 @@
 // Profiles by name or path.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,29 +61,33 @@ static void add_name(void *context, const char *name)
     }
 }
 
-// The caller owns the list; NULL after an error.
-static name_list *all_names(sp_error *err)
+// The caller owns the list. A folder need not be there, but is read whole.
+static sp_status all_names(name_list **names, sp_error *err)
 {
+    *names = NULL;
     name_list *list = sp_calloc(1, sizeof *list);
-    if (list == NULL) {
-        sp_error_no_memory(err, "the list of profiles");
-        return NULL;
-    }
     char folder[SP_PROFILE_PATH];
     size_t next = 0;
-    while (next_folder(&next, folder)) {
-        sp_data_each_document(folder, add_name, list);
+    int error = 0;
+    while ((error == 0 || error == ENOENT || error == ENOTDIR) && next_folder(&next, folder)) {
+        error = sp_data_each_document(folder, add_name, list);
+    }
+    if (error != 0 && error != ENOENT && error != ENOTDIR) {
+        sp_free(list);
+        return sp_error_system(err, folder, error);
     }
     qsort(list->name, (size_t)list->count, sizeof list->name[0], compare_names);
-    return list;
+    *names = list;
+    return SP_OK;
 }
 
 sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), void *context,
                                sp_error *err)
 {
-    name_list *list = all_names(err);
-    if (list == NULL) {
-        return SP_ERR_NO_MEMORY;
+    name_list *list = NULL;
+    sp_status listed = all_names(&list, err);
+    if (listed != SP_OK) {
+        return listed;
     }
     for (int i = 0; i < list->count; i++) {
         visit(context, list->name[i]);
@@ -91,12 +96,8 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
     return SP_OK;
 }
 
-static sp_status unknown_name(const char *name, sp_error *err)
+static sp_status unknown_name(const char *name, const name_list *list, sp_error *err)
 {
-    name_list *list = all_names(err);
-    if (list == NULL) {
-        return SP_ERR_NO_MEMORY;
-    }
     const char *names[NAMES];
     char text[SP_ERROR_TEXT / 2] = "";
     size_t used = 0;
@@ -120,7 +121,6 @@ static sp_status unknown_name(const char *name, sp_error *err)
         status =
             sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s' (known: %s)", name, text);
     }
-    sp_free(list);
     return status;
 }
 
@@ -143,13 +143,31 @@ static bool find_file(const char *name, char path[SP_PROFILE_PATH])
     return false;
 }
 
+// The name may differ in case, hyphens and underscores.
+static sp_status find_meant(const char *name, char path[SP_PROFILE_PATH], sp_error *err)
+{
+    name_list *list = NULL;
+    sp_status status = all_names(&list, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    bool found = false;
+    for (int i = 0; i < list->count && !found; i++) {
+        found = sp_same_name(list->name[i], name) && find_file(list->name[i], path);
+    }
+    status = found ? SP_OK : unknown_name(name, list, err);
+    sp_free(list);
+    return status;
+}
+
 static sp_status read_document(const char *name, json_t **root, char file[SP_PROFILE_PATH],
                                sp_error *err)
 {
     *root = NULL;
     if (!sp_profile_is_path(name)) {
-        return name[0] != '\0' && find_file(name, file) ? sp_json_read_file(file, LIMIT, root, err)
-                                                        : unknown_name(name, err);
+        sp_status found =
+            name[0] != '\0' && find_file(name, file) ? SP_OK : find_meant(name, file, err);
+        return found == SP_OK ? sp_json_read_file(file, LIMIT, root, err) : found;
     }
     snprintf(file, SP_PROFILE_PATH, "%s", name);
     return sp_json_read_file(name, LIMIT, root, err);
@@ -170,13 +188,12 @@ static bool is_alias(const json_t *own)
 
 // Sections of `own` stand in place of the base's; null takes one away. What the base says of itself
 // does not hold for a profile that changes it.
-static bool replace_sections(json_t *base, const json_t *own)
+static void replace_sections(json_t *base, const json_t *own)
 {
     static const char *const of_itself[] = {"name", "fit", "errors", "for_stack"};
     size_t removed = is_alias(own) ? 1 : sizeof of_itself / sizeof of_itself[0];
     const char *key;
     json_t *value;
-    bool ok = true;
     for (size_t i = 0; i < removed; i++) {
         json_object_del(base, of_itself[i]);
     }
@@ -184,10 +201,9 @@ static bool replace_sections(json_t *base, const json_t *own)
         if (json_is_null(value) || strcmp(key, "extends") == 0) {
             json_object_del(base, key);
         } else {
-            ok = ok && json_object_set(base, key, value) == 0;
+            json_object_set(base, key, value);
         }
     }
-    return ok;
 }
 
 // A path that a profile names leads from its own folder, where that has it.
@@ -229,8 +245,8 @@ static sp_status extend(json_t **root, const char *file, int depth, sp_error *er
     if (status == SP_OK) {
         status = extend(root, base_file, depth - 1, err);
     }
-    if (status == SP_OK && !replace_sections(*root, own)) {
-        status = sp_error_no_memory(err, "a profile");
+    if (status == SP_OK) {
+        replace_sections(*root, own);
     }
     json_decref(own);
     return status;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/writer.h"
 #include "sim/cost/profile_private.h"
 
 // NVLink's nominal rate where the profile's links were measured; 0: nobody knows.
@@ -177,6 +178,24 @@ void sp_profile_join(sp_profile *profile, const sp_cluster *cluster)
     take_latencies(profile, cluster);
 }
 
+static void describe_scales(const sp_profile *profile, const sp_cluster *cluster,
+                            char line[SP_PROFILE_LINE])
+{
+    snprintf(line, SP_PROFILE_LINE, "rates of profile %s scaled", profile->name);
+    if (profile->compute_scale > 0.0) {
+        sp_append(line, SP_PROFILE_LINE,
+                  " by %.4g: matrix products and attention go with the cluster's peak of %.5g "
+                  "TFLOP/s",
+                  profile->compute_scale, cluster->peak_flops_per_s / 1e12);
+    }
+    if (profile->memory_scale > 0.0) {
+        sp_append(line, SP_PROFILE_LINE,
+                  "%s by %.4g: memory-bound work goes with the cluster's HBM of %.5g GB/s",
+                  profile->compute_scale > 0.0 ? ", and" : "", profile->memory_scale,
+                  cluster->hbm_bytes_per_s / 1e9);
+    }
+}
+
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE])
 {
@@ -195,17 +214,8 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
                  "profile state that GPU's",
                  profile->name);
     }
-    if (profile->compute_scale > 0.0) {
-        snprintf(lines[count++], SP_PROFILE_LINE,
-                 "rates of profile %s scaled by %.4g: matrix products and attention go with the "
-                 "cluster's peak of %.5g TFLOP/s",
-                 profile->name, profile->compute_scale, cluster->peak_flops_per_s / 1e12);
-    }
-    if (profile->memory_scale > 0.0) {
-        snprintf(lines[count++], SP_PROFILE_LINE,
-                 "rates of profile %s scaled by %.4g: memory-bound work goes with the cluster's "
-                 "HBM of %.5g GB/s",
-                 profile->name, profile->memory_scale, cluster->hbm_bytes_per_s / 1e9);
+    if (profile->compute_scale > 0.0 || profile->memory_scale > 0.0) {
+        describe_scales(profile, cluster, lines[count++]);
     }
     if (profile->of_stack[0] != '\0') {
         snprintf(lines[count++], SP_PROFILE_LINE,

@@ -36,36 +36,33 @@ static void point_error(sp_object *object, const char *table, size_t index, cons
     sp_object_expected(object, key, found, "%s", expected);
 }
 
-sp_status sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
+void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
 {
     sp_object_require(object, key);
     const json_t *points = sp_object_get(object, key);
     if (points == NULL) {
-        return SP_OK;
+        return;
     }
     size_t count = json_array_size(points);
     if (count == 0 || count > POINTS) {
         sp_object_error(object, key, "expected an array of 1 to %d points [x, y]", (int)POINTS);
-        return SP_OK;
+        return;
     }
-    if (!sp_i_curve_allocate(curve, count)) {
-        return sp_error_no_memory(object->err, "a profile table");
-    }
+    sp_i_curve_allocate(curve, count);
     for (size_t i = 0; i < count; i++) {
         const json_t *point = json_array_get(points, i);
         double y = 0.0;
         if (json_array_size(point) != 2 || !point_number(point, 0, &curve->x[i]) ||
             !point_number(point, 1, &y)) {
             point_error(object, key, i, "[x, y], two numbers from 1e-9 to 1e+18", point);
-            return SP_OK;
+            return;
         }
         if (i > 0 && curve->x[i] <= curve->x[i - 1]) {
             point_error(object, key, i, "a larger x than the point before", point);
-            return SP_OK;
+            return;
         }
         curve->y[i] = y * y_unit;
     }
-    return SP_OK;
 }
 
 void sp_i_profile_monotone(sp_curve *curve, double power, bool floor)

@@ -26,9 +26,9 @@ sp_level sp_i_profile_provenance(sp_object *object, char *source);
 // A number that must be given.
 double sp_i_profile_number(sp_object *object, const char *key, double least, double most);
 
-// Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. SP_ERR_NO_MEMORY is the only
-// error returned; content errors go to object->err and leave the curve empty.
-sp_status sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve);
+// Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. Content errors go to
+// object->err.
+void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve);
 
 // Slopes of a filled curve. Times must not fall as work grows, whatever the noise of a measurement
 // says: a rate may grow at most with the `power` of x with which the work grows, and a table of
@@ -37,12 +37,12 @@ void sp_i_profile_monotone(sp_curve *curve, double power, bool floor);
 
 // The optional sections that describe a model in place of a table: gemm_model, host,
 // unfused_attention, loss, node_collectives, and the links' own keys for pipeline transfers.
-sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile);
+void sp_i_profile_read_models(sp_object *root, sp_profile *profile);
 
 // A profile's curve: memory and evaluation.
 
-// Room for so many points, freed through curve->x; false when memory runs out.
-bool sp_i_curve_allocate(sp_curve *curve, size_t points);
+// Room for so many points, freed through curve->x.
+void sp_i_curve_allocate(sp_curve *curve, size_t points);
 
 static inline double sp_i_curve_first(const sp_curve *curve)
 {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/writer.h"
 #include "sim/cost/profile_private.h"
 
 #define SCHEMA "slimpack/profile/1"
@@ -14,64 +15,57 @@ enum { GEMM_EDGE_POWER = 3 }; // work grows with the cube of the edge
 enum { MOST_RANKS = 1 << 20 };
 
 // The keys of a table in an object already begun; the caller ends it.
-static sp_status read_curve(sp_object *object, double y_unit, double power, bool floor,
-                            sp_curve *curve)
+static void read_curve(sp_object *object, double y_unit, double power, bool floor, sp_curve *curve)
 {
     int before = object->err->count + object->err->dropped;
     curve->level = sp_i_profile_provenance(object, curve->source);
-    sp_status status = sp_i_profile_points(object, "points", y_unit, curve);
-    if (status == SP_OK && object->err->count + object->err->dropped == before) {
+    sp_i_profile_points(object, "points", y_unit, curve);
+    if (object->err->count + object->err->dropped == before) {
         sp_i_profile_monotone(curve, power, floor);
     }
-    return status;
 }
 
-static sp_status read_rate(sp_object *parent, const char *key, double y_unit, double power,
-                           sp_curve *curve)
+static void read_rate(sp_object *parent, const char *key, double y_unit, double power,
+                      sp_curve *curve)
 {
     sp_object table;
     if (!sp_object_member(parent, key, &table)) {
-        return SP_OK;
+        return;
     }
     double scale = sp_object_real(&table, "scale", 1.0, SP_I_PROFILE_LEAST, MOST_SCALE);
-    sp_status status = read_curve(&table, y_unit * scale, power, false, curve);
+    read_curve(&table, y_unit * scale, power, false, curve);
     sp_object_end(&table);
-    return status;
 }
 
 // ---- sections of the document ----
 
 // One entry of an array of tables; content errors go to object->err.
-typedef sp_status read_table(sp_object *object, sp_profile *profile);
+typedef void read_table(sp_object *object, sp_profile *profile);
 
 // Tables under `key`, at most `most` of them, each an object of its own.
-static sp_status read_tables(sp_object *root, const char *key, int most, read_table *read,
-                             sp_profile *profile)
+static void read_tables(sp_object *root, const char *key, int most, read_table *read,
+                        sp_profile *profile)
 {
     const json_t *tables = sp_object_get(root, key);
     if (tables == NULL) {
-        return SP_OK;
+        return;
     }
     size_t count = json_array_size(tables);
     if (!json_is_array(tables) || count > (size_t)most) {
         sp_object_error(root, key, "expected an array of at most %d tables", most);
-        return SP_OK;
+        return;
     }
     for (size_t i = 0; i < count; i++) {
         char path[40];
         sp_object object;
         snprintf(path, sizeof path, "%s[%zu]", key, i);
         sp_object_begin(&object, json_array_get(tables, i), root->source, path, root->err);
-        sp_status status = read(&object, profile);
-        if (status != SP_OK) {
-            return status;
-        }
+        read(&object, profile);
         sp_object_end(&object);
     }
-    return SP_OK;
 }
 
-static sp_status read_gemm_table(sp_object *object, sp_profile *profile)
+static void read_gemm_table(sp_object *object, sp_profile *profile)
 {
     static const char *const passes[] = {"any", "weight", NULL};
     sp_object_require(object, "n");
@@ -80,39 +74,37 @@ static sp_status read_gemm_table(sp_object *object, sp_profile *profile)
     table->n = sp_object_int(object, "n", 1, 1, INT32_MAX);
     table->k = sp_object_int(object, "k", 1, 1, INT32_MAX);
     table->weight_gradient = sp_object_enum(object, "pass", passes, 0) == 1;
-    sp_status status = read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
-    for (int j = 0; status == SP_OK && j + 1 < profile->gemm_tables; j++) {
+    read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; j + 1 < profile->gemm_tables; j++) {
         if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k &&
             profile->gemm[j].weight_gradient == table->weight_gradient) {
             sp_object_error(object, "n", "a table for n %lld and k %lld is given already",
                             (long long)table->n, (long long)table->k);
         }
     }
-    return status;
 }
 
-static sp_status read_collective_table(sp_object *object, sp_profile *profile)
+static void read_collective_table(sp_object *object, sp_profile *profile)
 {
     sp_object_require(object, "kind");
     sp_object_require(object, "ranks");
     sp_collective_table *table = &profile->collective_times[profile->collective_tables++];
     table->kind = (sp_collective)sp_object_enum(object, "kind", sp_collective_names, 0);
     table->ranks = (int)sp_object_int(object, "ranks", 2, 2, MOST_RANKS);
-    sp_status status = read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
-    for (int j = 0; status == SP_OK && j + 1 < profile->collective_tables; j++) {
+    read_curve(object, SP_I_S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; j + 1 < profile->collective_tables; j++) {
         if (profile->collective_times[j].kind == table->kind &&
             profile->collective_times[j].ranks == table->ranks) {
             sp_object_error(object, "ranks", "a table for %s of %d ranks is given already",
                             sp_collective_names[table->kind], table->ranks);
         }
     }
-    return status;
 }
 
 // The rate of one attention call may grow at most with its length: then a query row never takes
 // less time when its sequence grows, by which slices can be priced (op_time.h). That of a block may
 // grow with its pairs: a larger one never takes less.
-static sp_status read_attention(sp_object *root, sp_profile *profile)
+static void read_attention(sp_object *root, sp_profile *profile)
 {
     struct {
         const char *key;
@@ -133,30 +125,22 @@ static sp_status read_attention(sp_object *root, sp_profile *profile)
         if (tables[i].required) {
             sp_object_require(&object, tables[i].key);
         }
-        sp_status status = read_rate(&object, tables[i].key, scale * SP_I_FLOPS_PER_TFLOP,
-                                     tables[i].power, tables[i].curve);
-        if (status != SP_OK) {
-            return status;
-        }
+        read_rate(&object, tables[i].key, scale * SP_I_FLOPS_PER_TFLOP, tables[i].power,
+                  tables[i].curve);
     }
     sp_object_end(&object);
-    return SP_OK;
 }
 
-static sp_status read_collectives(sp_object *root, sp_profile *profile)
+static void read_collectives(sp_object *root, sp_profile *profile)
 {
     sp_object object;
     sp_object_member(root, "collectives", &object);
     double scale = sp_object_real(&object, "scale", 1.0, SP_I_PROFILE_LEAST, MOST_SCALE);
     for (int i = 0; i < SP_COLLECTIVES; i++) {
-        sp_status status = read_rate(&object, sp_collective_names[i], scale * SP_I_BYTES_PER_GB,
-                                     1.0, &profile->collective[i]);
-        if (status != SP_OK) {
-            return status;
-        }
+        read_rate(&object, sp_collective_names[i], scale * SP_I_BYTES_PER_GB, 1.0,
+                  &profile->collective[i]);
     }
     sp_object_end(&object);
-    return SP_OK;
 }
 
 // {"<key>": number, "level", "source"}
@@ -235,9 +219,11 @@ static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
     const char *slash = strrchr(source, '/');
     const char *base = slash == NULL ? source : slash + 1;
     size_t length = strlen(base);
+    size_t fitting = sp_fitting(base, SP_PROFILE_NAME);
     if (length > 5 && strcmp(base + length - 5, ".json") == 0) {
         length -= 5;
     }
+    length = length < fitting ? length : fitting;
     snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
 }
 
@@ -281,40 +267,24 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     // How a fit came to its constants: for people, but for their number.
     const json_t *fit = sp_object_get(&root, "fit");
     profile->fitted_constants = (int)json_object_size(json_object_get(fit, "constants"));
-    sp_status status =
-        read_rate(&root, "gemm_rate", SP_I_FLOPS_PER_TFLOP, GEMM_EDGE_POWER, &profile->gemm_rate);
-    if (status == SP_OK) {
-        status = read_tables(&root, "gemm", SP_GEMM_TABLES, read_gemm_table, profile);
-    }
-    if (status == SP_OK) {
-        status = read_attention(&root, profile);
-    }
-    if (status == SP_OK) {
-        status = read_collectives(&root, profile);
-    }
-    if (status == SP_OK) {
-        status = read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table,
-                             profile);
-    }
-    if (status == SP_OK) {
-        status = sp_i_profile_read_models(&root, profile);
-    }
-    if (status == SP_OK) {
-        status = sp_i_error_records_read(&root, &profile->errors);
-    }
-    if (status == SP_OK) {
-        sp_level optimizer_level = SP_LEVEL_ASSUMED;
-        profile->memory_bytes_per_s =
-            SP_I_BYTES_PER_GB *
-            read_constant(&root, "memory", "gb_per_s", SP_I_PROFILE_LEAST, &profile->memory_level);
-        profile->kernel_s =
-            SP_I_S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
-        profile->optimizer_bytes_per_parameter =
-            read_constant(&root, "optimizer", "bytes_per_parameter", 0.0, &optimizer_level);
-        read_links(&root, profile);
-        sp_object_end(&root);
-        status = err->count + err->dropped > before ? err->status : SP_OK;
-    }
+    read_rate(&root, "gemm_rate", SP_I_FLOPS_PER_TFLOP, GEMM_EDGE_POWER, &profile->gemm_rate);
+    read_tables(&root, "gemm", SP_GEMM_TABLES, read_gemm_table, profile);
+    read_attention(&root, profile);
+    read_collectives(&root, profile);
+    read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table, profile);
+    sp_i_profile_read_models(&root, profile);
+    sp_i_error_records_read(&root, &profile->errors);
+    sp_level optimizer_level = SP_LEVEL_ASSUMED;
+    profile->memory_bytes_per_s =
+        SP_I_BYTES_PER_GB *
+        read_constant(&root, "memory", "gb_per_s", SP_I_PROFILE_LEAST, &profile->memory_level);
+    profile->kernel_s =
+        SP_I_S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
+    profile->optimizer_bytes_per_parameter =
+        read_constant(&root, "optimizer", "bytes_per_parameter", 0.0, &optimizer_level);
+    read_links(&root, profile);
+    sp_object_end(&root);
+    sp_status status = err->count + err->dropped > before ? err->status : SP_OK;
     if (status != SP_OK) {
         sp_profile_fini(profile);
     }

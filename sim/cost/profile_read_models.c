@@ -172,11 +172,11 @@ static void read_reference(sp_object *root, sp_profile *profile)
     }
 }
 
-static sp_status read_groups(sp_object *root, sp_group_model *groups)
+static void read_groups(sp_object *root, sp_group_model *groups)
 {
     sp_object object;
     if (!sp_object_member(root, "node_collectives", &object)) {
-        return SP_OK;
+        return;
     }
     const constant constants[] = {
         {"latency_us", &groups->latency_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
@@ -185,17 +185,15 @@ static sp_status read_groups(sp_object *root, sp_group_model *groups)
     };
     READ_CONSTANTS(&object, constants);
     int before = object.err->count + object.err->dropped;
-    sp_status status =
-        sp_i_profile_points(&object, "gb_per_s", SP_I_BYTES_PER_GB, &groups->bytes_per_s);
-    if (status == SP_OK && object.err->count + object.err->dropped == before) {
+    sp_i_profile_points(&object, "gb_per_s", SP_I_BYTES_PER_GB, &groups->bytes_per_s);
+    if (object.err->count + object.err->dropped == before) {
         sp_i_profile_monotone(&groups->bytes_per_s, MOST_GROWTH, false);
     }
     groups->bytes_per_s.level = sp_i_profile_provenance(&object, groups->bytes_per_s.source);
     sp_object_end(&object);
-    return status;
 }
 
-sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile)
+void sp_i_profile_read_models(sp_object *root, sp_profile *profile)
 {
     read_gemm_model(root, &profile->gemm_model);
     read_host(root, &profile->host);
@@ -204,5 +202,5 @@ sp_status sp_i_profile_read_models(sp_object *root, sp_profile *profile)
     read_scores(root, &profile->scores);
     read_loss(root, profile);
     read_reference(root, profile);
-    return read_groups(root, &profile->groups);
+    read_groups(root, &profile->groups);
 }

@@ -46,21 +46,13 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
 }
 
 // Of every pack; `written`: whoever asks for it writes all of it.
-static void *pack_table(size_t count, size_t size, bool written, bool *ok)
+static void *pack_table(size_t count, size_t size, bool written)
 {
-    void *memory = written ? sp_malloc(count * size + 1) : sp_calloc(count, size);
-    *ok = *ok && memory != NULL;
-    return memory;
+    return written ? sp_malloc(count * size + 1) : sp_calloc(count, size);
 }
 
-static void *table(size_t count, size_t size, bool *ok)
-{
-    return pack_table(count, size, false, ok);
-}
-
-static sp_status make_tables(sp_step_costs *costs, const sp_layout *layout,
-                             const sp_packing *packing, int classes, bool with_memory, bool written,
-                             sp_error *err)
+static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
+                        int classes, bool with_memory, bool written)
 {
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
@@ -73,67 +65,56 @@ static sp_status make_tables(sp_step_costs *costs, const sp_layout *layout,
                              .unit_b = -1.0,
                              .split_unit_f = 1.0,
                              .split_unit_w = -1.0};
-    bool ok = true;
     costs->class_of_vstage =
-        table((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage, &ok);
-    costs->f = pack_table(forward * rows, sizeof *costs->f, written, &ok);
-    costs->b = pack_table(backward * rows, sizeof *costs->b, written, &ok);
-    costs->i = pack_table(backward * rows, sizeof *costs->i, written, &ok);
-    costs->w = pack_table(backward * rows, sizeof *costs->w, written, &ok);
-    costs->r = pack_table(backward * rows, sizeof *costs->r, written, &ok);
-    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, written, &ok);
-    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, written, &ok);
-    costs->p2p_f_internode_ns =
-        pack_table(forward, sizeof *costs->p2p_f_internode_ns, written, &ok);
-    costs->p2p_b_internode_ns =
-        pack_table(backward, sizeof *costs->p2p_b_internode_ns, written, &ok);
-    costs->crosses_nodes = table(pp, sizeof *costs->crosses_nodes, &ok);
-    costs->epilogue = table(pp, sizeof *costs->epilogue, &ok);
+        sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage);
+    costs->f = pack_table(forward * rows, sizeof *costs->f, written);
+    costs->b = pack_table(backward * rows, sizeof *costs->b, written);
+    costs->i = pack_table(backward * rows, sizeof *costs->i, written);
+    costs->w = pack_table(backward * rows, sizeof *costs->w, written);
+    costs->r = pack_table(backward * rows, sizeof *costs->r, written);
+    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, written);
+    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, written);
+    costs->p2p_f_internode_ns = pack_table(forward, sizeof *costs->p2p_f_internode_ns, written);
+    costs->p2p_b_internode_ns = pack_table(backward, sizeof *costs->p2p_b_internode_ns, written);
+    costs->crosses_nodes = sp_calloc(pp, sizeof *costs->crosses_nodes);
+    costs->epilogue = sp_calloc(pp, sizeof *costs->epilogue);
     if (with_memory) {
-        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, written, &ok);
-        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, written, &ok);
-        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, written, &ok);
-        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, written, &ok);
-        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written, &ok);
+        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, written);
+        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, written);
+        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, written);
+        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, written);
+        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written);
         costs->layers_of_vstage =
-            table((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage, &ok);
-        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written, &ok);
-        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written, &ok);
-        costs->states = table(pp, sizeof *costs->states, &ok);
+            sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage);
+        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
+        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written);
+        costs->states = sp_calloc(pp, sizeof *costs->states);
     }
     // Whoever fills the others knows how many rows there are of what units hold.
     if (with_memory && written) {
-        costs->unit_row = pack_table(forward, sizeof *costs->unit_row, written, &ok);
+        costs->unit_row = pack_table(forward, sizeof *costs->unit_row, written);
     } else if (with_memory) {
-        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written, &ok);
+        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written);
         costs->offloaded_bytes =
-            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written, &ok);
+            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written);
     }
     if (with_memory && written && packing->backward.count > 0) {
-        costs->backward_unit_row =
-            pack_table(backward, sizeof *costs->backward_unit_row, written, &ok);
+        costs->backward_unit_row = pack_table(backward, sizeof *costs->backward_unit_row, written);
     } else if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit =
-            pack_table(backward * rows, sizeof *costs->backward_unit, written, &ok);
+        costs->backward_unit = pack_table(backward * rows, sizeof *costs->backward_unit, written);
     }
-    if (!ok) {
-        sp_step_costs_fini(costs);
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
-    return SP_OK;
 }
 
-sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
-                               const sp_packing *packing, int classes, bool with_memory,
-                               sp_error *err)
+void sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
+                          int classes, bool with_memory)
 {
-    return make_tables(costs, layout, packing, classes, with_memory, false, err);
+    make_tables(costs, layout, packing, classes, with_memory, false);
 }
 
-sp_status sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout,
-                               const sp_packing *packing, int classes, sp_error *err)
+void sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
+                          int classes)
 {
-    return make_tables(costs, layout, packing, classes, true, true, err);
+    make_tables(costs, layout, packing, classes, true, true);
 }
 
 // The part of a micro-batch's time that one pack takes.
@@ -168,10 +149,7 @@ static sp_action_cost part_cost(double ms, share part)
 sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
                                 const sp_packing *packing, sp_step_costs *costs, sp_error *err)
 {
-    sp_status status = sp_i_step_costs_init(costs, layout, packing, 1, false, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_i_step_costs_init(costs, layout, packing, 1, false);
     double chunks = uniform->per_chunk ? 1.0 : (double)layout->chunks;
     int64_t p2p_ns = sp_ns_from_ms(uniform->p2p_ms);
     for (size_t k = 0; k < costs->forward_packs; k++) {
@@ -195,6 +173,7 @@ sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout
         costs->unit_b = costs->split_unit_b = uniform->unit_b;
         costs->unit_w = costs->split_unit_w = uniform->unit_w;
     }
+    (void)err;
     return SP_OK;
 }
 
@@ -245,9 +224,6 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     size_t backward = costs->backward_packs * vstages;
     size_t packs = costs->forward_packs + costs->backward_packs;
     int64_t *f_ns = sp_malloc((forward + 3 * backward + packs + 1) * sizeof *f_ns);
-    if (f_ns == NULL) {
-        return sp_error_no_memory(err, "the costs of packs");
-    }
     int64_t *b_ns = f_ns + forward;
     int64_t *i_ns = b_ns + backward;
     int64_t *w_ns = i_ns + backward;
@@ -265,6 +241,7 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     means->pack_b_ns = b_ns;
     means->pack_i_ns = i_ns;
     means->pack_w_ns = w_ns;
+    (void)err;
     return SP_OK;
 }
 
@@ -285,9 +262,6 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
     // One block: the record, then the three tables.
     sp_schedule_costs *made = sp_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
     *means = made;
-    if (made == NULL) {
-        return sp_error_no_memory(err, "mean costs");
-    }
     int64_t *table = (int64_t *)(void *)(made + 1);
     for (size_t s = 0; s < vstages; s++) {
         int class = costs->class_of_vstage[s];
@@ -307,5 +281,6 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
                                 .unit_w = costs->split_unit_w};
     made->p2p_ns =
         costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
+    (void)err;
     return SP_OK;
 }

@@ -184,12 +184,11 @@ typedef struct sp_step_costs {
 } sp_step_costs;
 
 // Zeroed tables for a packing, with the default activation units.
-sp_status sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout,
-                               const sp_packing *packing, int classes, bool with_memory,
-                               sp_error *err);
+void sp_i_step_costs_init(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
+                          int classes, bool with_memory);
 // With memory, for whoever then writes every row of a pack: those hold anything until then.
-sp_status sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout,
-                               const sp_packing *packing, int classes, sp_error *err);
+void sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
+                          int classes);
 void sp_step_costs_fini(sp_step_costs *costs);
 
 // The class whose memory an action of the virtual stage has.

@@ -1,11 +1,15 @@
 #include "sim/cost/cost_private.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/time_private.h"
 #include "sim/plan/regroup.h"
+
+// Bytes of a category that the packs of a rank hold, so that sums over categories and of what an
+// action needs besides stay below 2^63.
+#define MOST_HELD 0x1p57
 
 typedef struct filler {
     const sp_cost_model *cost;
@@ -19,7 +23,7 @@ typedef struct filler {
 
 static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
                            sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err);
-static sp_status fill_copies(const filler *f, size_t rows, sp_error *err);
+static void fill_copies(const filler *f, size_t rows);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
@@ -38,14 +42,13 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
     }
     if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
         f.end = sp_calloc(packing->batch->count, sizeof *f.end);
-        status = f.end != NULL ? SP_OK : sp_error_no_memory(err, "the ends of samples");
     }
     if (status == SP_OK) {
         status =
             fill_list(&f, &packing->forward, !regrouped, &costs->unit, costs->unit_row, &rows, err);
     }
     if (status == SP_OK) {
-        status = fill_copies(&f, rows, err);
+        fill_copies(&f, rows);
     }
     if (status == SP_OK && regrouped) {
         status = fill_list(&f, &packing->backward, true, &costs->backward_unit,
@@ -106,6 +109,7 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 typedef struct known_load {
     sp_unit_load load;
     int32_t dp_count;
+    int64_t largest; // bytes of a category, over all classes
 } known_load;
 
 typedef struct known_loads {
@@ -115,17 +119,16 @@ typedef struct known_loads {
     size_t slot_count;
 } known_loads;
 
-static bool make_slots(known_loads *known, size_t packs)
+static void make_slots(known_loads *known, size_t packs)
 {
     known->slot_count = 16;
     while (known->slot_count < 2 * packs) {
         known->slot_count *= 2;
     }
     known->slots = sp_malloc(known->slot_count * sizeof *known->slots);
-    for (size_t i = 0; known->slots != NULL && i < known->slot_count; i++) {
+    for (size_t i = 0; i < known->slot_count; i++) {
         known->slots[i] = -1;
     }
-    return known->slots != NULL;
 }
 
 // FNV-1a over the words of a load; the high bits go into the low ones, by which slots are chosen.
@@ -141,7 +144,7 @@ static size_t hash_load(const sp_unit_load *load, int32_t dp_count)
     return (size_t)(hash ^ hash >> 32);
 }
 
-// The row of the load, a new one behind all others where it is not known; -1 without memory.
+// The row of the load, a new one behind all others where it is not known.
 static int32_t find_row(known_loads *known, const sp_unit_load *load, int32_t dp_count)
 {
     size_t slot = hash_load(load, dp_count) & (known->slot_count - 1);
@@ -152,30 +155,42 @@ static int32_t find_row(known_loads *known, const sp_unit_load *load, int32_t dp
         }
         slot = (slot + 1) & (known->slot_count - 1);
     }
-    if (!sp_reserve((void **)&known->items, &known->capacity, known->count + 1,
-                    sizeof *known->items)) {
-        return -1;
-    }
+    sp_reserve((void **)&known->items, &known->capacity, known->count + 1, sizeof *known->items);
     known->slots[slot] = (int32_t)known->count;
-    known->items[known->count] = (known_load){*load, dp_count};
+    known->items[known->count] = (known_load){*load, dp_count, 0};
     return (int32_t)known->count++;
 }
 
-// Products of bytes stop at SP_MOST_BYTES, or at what is left of that for each layer: units that
-// come close hold an unknown number, and what one takes another would not give back.
-static bool is_beyond(const sp_unit_bytes *unit)
+// The largest number of bytes of a category that a unit takes or gives back.
+static int64_t largest_of(const sp_unit_bytes *unit)
 {
-    const sp_bytes *const held[] = {&unit->held,           &unit->weights, &unit->repeated,
-                                    &unit->forward,        &unit->repeat,  &unit->backward,
-                                    &unit->input_gradient, &unit->first,   &unit->loaded_backward};
-    const int64_t most = SP_MOST_BYTES / 2;
-    bool beyond = unit->gradients_begun >= most || unit->gradients_found >= most;
-    for (size_t i = 0; i < sizeof held / sizeof(*held); i++) {
+    const sp_bytes *const parts[] = {&unit->held,           &unit->weights, &unit->repeated,
+                                     &unit->forward,        &unit->repeat,  &unit->backward,
+                                     &unit->input_gradient, &unit->first,   &unit->loaded_backward};
+    int64_t largest = sp_larger(unit->gradients_begun, unit->gradients_found);
+    for (size_t i = 0; i < sizeof parts / sizeof(*parts); i++) {
         for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            beyond = beyond || held[i]->of[c] >= most || held[i]->of[c] <= -most;
+            largest = sp_larger(largest, llabs(parts[i]->of[c]));
         }
     }
-    return beyond;
+    return largest;
+}
+
+// The packs of a data-parallel rank may hold as much as int64_t has room for. `steps` [dp + 1] are
+// the differences between what those of neighbouring ranks hold.
+static sp_status check_ranks(const filler *f, const double *steps, sp_error *err)
+{
+    double all = 0.0;
+    for (int d = 0; d < f->cost->layout->dp; d++) {
+        all += steps[d];
+        if (all * f->cost->layout->chunks >= MOST_HELD) {
+            return sp_error_set(err, SP_ERR_LIMIT,
+                                "the packs of data-parallel rank %d hold more bytes than are "
+                                "counted; use shorter samples, or fewer of them a batch",
+                                d);
+        }
+    }
+    return SP_OK;
 }
 
 // Packs of one load share a row, which has some hundred bytes for each class.
@@ -185,17 +200,17 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
     const sp_cost_model *cost = f->cost;
     size_t classes = (size_t)cost->classes;
     size_t capacity = 0;
+    double *steps = sp_calloc((size_t)cost->layout->dp + 1, sizeof *steps);
     known_loads known = {0};
-    bool ok = make_slots(&known, list->count);
     sp_status status = SP_OK;
+    make_slots(&known, list->count);
     *rows = 0;
-    for (size_t k = 0; ok && status == SP_OK && k < list->count; k++) {
+    for (size_t k = 0; status == SP_OK && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         sp_unit_load load = load_of(f, list, k, backward);
         row_of[k] = find_row(&known, &load, pack->dp_count);
-        ok = row_of[k] >= 0 &&
-             sp_reserve((void **)units, &capacity, known.count * classes, sizeof **units);
-        if (ok && known.count > *rows) {
+        if (known.count > *rows) {
+            sp_reserve((void **)units, &capacity, known.count * classes, sizeof **units);
             // A merged pack is sharded over its data-parallel ranks like context parallelism.
             sp_layout layout = *cost->layout;
             layout.cp *= pack->dp_count;
@@ -203,15 +218,25 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
             sp_unit_bytes *row = *units + *rows * classes;
             sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes,
                                &cost->memory, &load, row);
-            for (size_t c = 0; c < classes && status == SP_OK; c++) {
-                status = is_beyond(&row[c]) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            for (size_t c = 0; c < classes; c++) {
+                known.items[*rows].largest =
+                    sp_larger(known.items[*rows].largest, largest_of(&row[c]));
             }
             *rows = known.count;
         }
+        // Products of bytes stop at SP_MOST_BYTES, or at what is left of that for each layer: a
+        // unit that comes close holds an unknown number, and what it takes others would not give
+        // back.
+        const int64_t largest = known.items[row_of[k]].largest;
+        status = largest < SP_MOST_BYTES / 2 ? SP_OK : sp_i_beyond_limit(pack, err);
+        steps[pack->dp_first] += (double)largest;
+        steps[pack->dp_first + pack->dp_count] -= (double)largest;
     }
+    status = status == SP_OK ? check_ranks(f, steps, err) : status;
+    sp_free(steps);
     sp_free(known.items);
     sp_free(known.slots);
-    return ok ? status : sp_error_no_memory(err, "the costs of a packing");
+    return status;
 }
 
 // The tables hold units as they are on the GPU; a copy between it and its host runs at the link's
@@ -223,14 +248,11 @@ static int64_t copy_ns(const sp_cluster *cluster, int64_t bytes)
                      : 0;
 }
 
-static sp_status fill_copies(const filler *f, size_t rows, sp_error *err)
+static void fill_copies(const filler *f, size_t rows)
 {
     sp_step_costs *costs = f->costs;
     size_t classes = (size_t)costs->classes;
     costs->offloaded_bytes = sp_malloc(rows * classes * sizeof *costs->offloaded_bytes + 1);
-    if (costs->offloaded_bytes == NULL) {
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
     for (size_t at = 0; at < rows * classes; at++) {
         sp_bytes *held = &costs->unit[at].held;
         costs->offloaded_bytes[at] = held->of[SP_MEM_OFFLOADED];
@@ -244,7 +266,6 @@ static sp_status fill_copies(const filler *f, size_t rows, sp_error *err)
             costs->l_ns[k * classes + c] = costs->o_ns[k * classes + c];
         }
     }
-    return SP_OK;
 }
 
 // Without tensor parallelism nobody gathers the gradient of the lookup: all that is left of a share

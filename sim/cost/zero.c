@@ -213,19 +213,15 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
                                             in_layer * scatter_bytes)};
 }
 
-sp_status sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 sp_step_costs *costs, sp_error *err)
+void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
+                            sp_step_costs *costs)
 {
     int vstages = sp_layout_vstages(cost->layout);
     if (cost->layout->zero < 2) {
-        return SP_OK;
+        return;
     }
     costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
-    if (costs->sharded == NULL) {
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
     for (int s = 0; s < vstages; s++) {
         costs->sharded[s] = sharded_of(cost, timer, &cost->stages[s]);
     }
-    return SP_OK;
 }

@@ -2,13 +2,12 @@
 #include "sim/cost/cost_private.h"
 #include "sim/cost/zone_time.h"
 
-sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
-                               size_t k, sp_error *err)
+void sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward, size_t k)
 {
     const sp_i_zones *zones = time->zones;
     const sp_pack_zones ***table = backward ? &costs->zones_b : &costs->zones_f;
     if (zones == NULL) {
-        return SP_OK;
+        return;
     }
     if (*table == NULL) {
         size_t packs = backward ? costs->backward_packs : costs->forward_packs;
@@ -17,9 +16,6 @@ sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time,
     sp_pack_zones *of = sp_arena_take(&costs->zone_work, 1, sizeof *of);
     sp_zone_exchange *exchanges = sp_arena_take(&costs->zone_work, zones->count, sizeof *exchanges);
     sp_zone_move *moves = sp_arena_take(&costs->zone_work, (size_t)zones->moves + 1, sizeof *moves);
-    if (costs->zone_work.failed) {
-        return sp_error_no_memory(err, "the costs of a packing");
-    }
     for (size_t z = 0; z < zones->count; z++) {
         const sp_i_zone_part *part = &zones->part[z];
         exchanges[z] = (sp_zone_exchange){
@@ -39,7 +35,6 @@ sp_status sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time,
                           .token_bytes = 0.5 * zones->gpu_bytes,
                           .moves_s = {zones->moves_s, again ? zones->moves_s : 0.0}};
     (*table)[k] = of;
-    return SP_OK;
 }
 
 void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k)

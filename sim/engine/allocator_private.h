@@ -25,7 +25,7 @@ typedef struct sp_i_unit_shape {
     struct sp_i_unit_shape *before; // another one of the same rank
 } sp_i_unit_shape;
 
-sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_error *err);
+void sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio);
 void sp_i_unit_shape_fini(sp_i_unit_shape *shape);
 
 typedef enum sp_i_tensor_place {
@@ -68,8 +68,7 @@ typedef struct sp_i_unit_memory {
 // A block, or SP_NO_BLOCK without one.
 int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes);
 
-// False without memory.
-bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape);
+void sp_i_unit_begin(sp_i_unit *unit, const sp_i_unit_shape *shape);
 void sp_i_unit_end(sp_i_unit *unit);
 void sp_i_unit_run(sp_i_unit_memory *memory, sp_i_unit *unit, sp_program_pass pass);
 // Memory that crosses the unit's border.
@@ -104,9 +103,8 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
                           const sp_i_largest *largest);
 
 // Pieces of data-parallel rank `rank` of dp * cp.
-sp_status sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout,
-                                const sp_stage *stages, int64_t rank, sp_i_pieces *pieces,
-                                sp_error *err);
+void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                           int64_t rank, sp_i_pieces *pieces);
 
 // What parameters in fp32 count in blocks of their own.
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,

@@ -44,9 +44,6 @@ sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
     l->actions = sp_arena_take(&l->work, stage->count, sizeof *l->actions);
     l->next_forward = sp_arena_take(&l->work, stage->count + 1, sizeof *l->next_forward);
     l->next_backward = sp_arena_take(&l->work, stage->count + 1, sizeof *l->next_backward);
-    if (l->work.failed) {
-        return sp_error_no_memory(err, "the allocator's view");
-    }
     for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         bool of_backward = is_backward(action) || action.kind == SP_ACTION_W;
@@ -69,7 +66,7 @@ void sp_i_rank_replay_fini(sp_i_rank_replay *l)
     for (sp_i_unit_shape *shape = l->last_shape; shape != NULL; shape = shape->before) {
         sp_i_unit_shape_fini(shape);
     }
-    for (size_t i = 0; l->units != NULL && i < units; i++) {
+    for (size_t i = 0; i < units; i++) {
         sp_i_unit_end(&l->units[i]);
     }
     sp_arena_free(&l->work);
@@ -84,10 +81,6 @@ static sp_i_unit_shape *make_shape(sp_i_rank_replay *l, const sp_pack *pack, int
 {
     sp_error *err = l->memory.err;
     sp_i_unit_shape *shape = sp_arena_take(&l->work, 1, sizeof *shape);
-    if (shape == NULL) {
-        l->memory.status = sp_error_no_memory(err, "the allocator's view");
-        return NULL;
-    }
     shape->before = l->last_shape;
     l->last_shape = shape;
     // Merged ranks share the tokens by context parallelism.
@@ -98,7 +91,7 @@ static sp_i_unit_shape *make_shape(sp_i_rank_replay *l, const sp_pack *pack, int
         sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, pack->computed,
                                 pack->kv_tokens, pack->full_pairs, &shape->program, err);
     if (l->memory.status == SP_OK) {
-        l->memory.status = sp_i_unit_shape_init(shape, l->options->offload_ratio, err);
+        sp_i_unit_shape_init(shape, l->options->offload_ratio);
     }
     return shape;
 }
@@ -149,9 +142,10 @@ static void run_forward(sp_i_rank_replay *l, size_t a)
 {
     sp_i_unit *unit = &l->units[unit_index(l, l->actions[a])];
     const sp_i_unit_shape *shape = shape_for(l, l->actions[a]);
-    if (l->memory.status != SP_OK || !sp_i_unit_begin(&l->memory, unit, shape)) {
+    if (l->memory.status != SP_OK) {
         return;
     }
+    sp_i_unit_begin(unit, shape);
     const sp_tensor_program *program = &shape->program;
     if (program->input != SP_NO_TENSOR) {
         sp_i_unit_adopt(unit, program->input, l->received);

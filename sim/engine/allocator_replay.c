@@ -38,19 +38,17 @@ size_t sp_layer_passes(const sp_timeline *timeline, const sp_model *model)
 }
 
 // Finds the forward pack of every backward pack; *packs stays NULL where they are the same list.
-static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle,
-                             sp_error *err)
+static void match_packs(const sp_plan *plan, int32_t **packs, const char **obstacle)
 {
     const sp_pack_list *backward = &plan->packing->backward;
     const sp_pack_list *forward = &plan->packing->forward;
     int32_t *of_slice = NULL;
-    sp_status status = sp_regroup(plan->packing, &of_slice, err);
-    if (status != SP_OK || of_slice == NULL) {
-        return status;
+    sp_regroup(plan->packing, &of_slice, NULL);
+    if (of_slice == NULL) {
+        return;
     }
     *packs = sp_malloc(backward->count * sizeof(**packs));
-    status = *packs != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
-    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
+    for (size_t k = 0; k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         (*packs)[k] = pack->slice_count > 0 ? of_slice[pack->first_slice] : 0;
         bool same =
@@ -63,32 +61,29 @@ static sp_status match_packs(const sp_plan *plan, int32_t **packs, const char **
         }
     }
     sp_free(of_slice);
-    return status;
 }
 
 // The forward pack of every backward pack (match_packs), or why the step has no such view.
-static sp_status prepare(const sp_timeline *timeline, const sp_step_costs *costs,
-                         const sp_model *model, const sp_memory_options *options,
-                         int32_t **forward_pack, const char **obstacle, sp_error *err)
+static void prepare(const sp_timeline *timeline, const sp_step_costs *costs, const sp_model *model,
+                    const sp_memory_options *options, int32_t **forward_pack, const char **obstacle)
 {
     *forward_pack = NULL;
     *obstacle = NULL;
     if (sp_layer_passes(timeline, model) > MOST_LAYER_PASSES) {
         *obstacle = SP_REPLAY_TOO_LONG;
-        return SP_OK;
+        return;
     }
     if (costs->unit == NULL) {
         *obstacle = "uniform costs know no bytes";
-        return SP_OK;
+        return;
     }
-    sp_status status = match_packs(timeline->plan, forward_pack, obstacle, err);
+    match_packs(timeline->plan, forward_pack, obstacle);
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
         *obstacle = "tensors of the stack are not PyTorch's";
     }
     if (*forward_pack != NULL && sp_plan_find(timeline->plan, SP_ACTION_R) != NULL) {
         *obstacle = "forwards run again";
     }
-    return status;
 }
 
 static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs *costs,
@@ -127,8 +122,9 @@ sp_status sp_allocator_replay(const sp_timeline *timeline, const sp_step_costs *
 {
     int32_t *forward_pack;
     *peak = (sp_allocator_peak){0};
-    sp_status status = prepare(timeline, costs, model, options, &forward_pack, obstacle, err);
-    bool known = status == SP_OK && *obstacle == NULL;
+    sp_status status = SP_OK;
+    prepare(timeline, costs, model, options, &forward_pack, obstacle);
+    bool known = *obstacle == NULL;
     if (known) {
         status = replay(timeline, costs, memory, model, options, forward_pack, which, peak, err);
     }
@@ -151,8 +147,9 @@ sp_status sp_allocator_reserved(const sp_timeline *timeline, const sp_step_costs
     int32_t *forward_pack;
     sp_allocator_peak peak = {0};
     const sp_memory_options kept = with_lingering(options);
-    sp_status status = prepare(timeline, costs, model, options, &forward_pack, obstacle, err);
-    if (status == SP_OK && *obstacle == NULL) {
+    sp_status status = SP_OK;
+    prepare(timeline, costs, model, options, &forward_pack, obstacle);
+    if (*obstacle == NULL) {
         status = replay_fullest(timeline, costs, memory, model, &kept, forward_pack, enough_bytes,
                                 &peak, err);
     }
@@ -251,25 +248,17 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs
     const sp_plan *plan = timeline->plan;
     size_t count = timeline->rank_count;
     sp_alike_ranks alike = {0};
-    sp_status status = SP_OK;
     alike_rank *ranks = sp_calloc(count, sizeof *ranks);
-    if (ranks == NULL) {
-        return sp_error_no_memory(err, "the allocator's view");
-    }
     if (count == (size_t)plan->layout.dp * (size_t)plan->layout.pp) {
-        status = sp_i_fold(plan, costs, false, &alike, err);
-    }
-    if (alike.members != NULL) {
+        sp_i_fold(plan, costs, false, &alike);
         list_ranks(timeline, memory, &alike, ranks);
         count = (size_t)alike.kinds * (size_t)plan->layout.pp;
     }
     for (size_t r = 0; alike.members == NULL && r < count; r++) {
         ranks[r] = (alike_rank){timeline->ranks[r], sp_bytes_total(&memory->ranks[r].peak)};
     }
-    if (status == SP_OK) {
-        status = replay_ranks(ranks, count, plan, model, options, forward_pack, costs->unit_row,
-                              enough_bytes, peak, err);
-    }
+    sp_status status = replay_ranks(ranks, count, plan, model, options, forward_pack,
+                                    costs->unit_row, enough_bytes, peak, err);
     sp_i_alike_fini(&alike);
     sp_free(ranks);
     return status;
@@ -286,12 +275,9 @@ static void first_step(sp_i_rank_replay *l, const sp_i_pieces *pieces, const sp_
                        sp_error *err)
 {
     const sp_stack *stack = &l->options->stack;
-    l->memory = (sp_i_unit_memory){.err = err};
-    l->memory.status = sp_block_allocator_new(stack->split_limit_bytes, &l->memory.blocks, err);
-    if (l->memory.status == SP_OK) {
-        sp_i_allocate_states(&l->memory, l->model, &l->plan->layout, l->stages, pieces, stack,
-                             largest);
-    }
+    l->memory =
+        (sp_i_unit_memory){.blocks = sp_block_allocator_new(stack->split_limit_bytes), .err = err};
+    sp_i_allocate_states(&l->memory, l->model, &l->plan->layout, l->stages, pieces, stack, largest);
     sp_i_rank_replay_step(l);
 }
 
@@ -348,12 +334,9 @@ static sp_status weigh(const sp_i_rank_replay *l, candidate *ranks, size_t count
     sp_error *err = l->memory.err;
     sp_status status = l->memory.status;
     for (size_t r = 0; status == SP_OK && r < count; r++) {
-        sp_i_unit_memory copy = {.err = err};
-        copy.status = sp_block_allocator_copy(l->memory.blocks, &copy.blocks, err);
-        if (copy.status == SP_OK) {
-            copy.status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
-                                            &ranks[r].state_bytes, err);
-        }
+        sp_i_unit_memory copy = {.blocks = sp_block_allocator_copy(l->memory.blocks), .err = err};
+        copy.status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
+                                        &ranks[r].state_bytes, err);
         sp_i_allocate_moments(&copy, &ranks[r].pieces);
         if (copy.status == SP_OK) {
             ranks[r].state_bytes += sp_block_allocator_allocated(copy.blocks);
@@ -401,24 +384,23 @@ static bool is_among(const candidate *ranks, size_t count, const sp_i_pieces *pi
 }
 
 // Each of the first `count` data-parallel ranks that the rank stands for, but for those that have
-// the pieces of an earlier one.
-static sp_status find_candidates(const sp_i_rank_replay *l, size_t count, candidate *ranks,
-                                 size_t *found, sp_error *err)
+// the pieces of an earlier one; returns how many.
+static size_t find_candidates(const sp_i_rank_replay *l, size_t count, candidate *ranks)
 {
     const sp_layout *layout = &l->plan->layout;
-    sp_status status = SP_OK;
-    for (size_t r = 0; status == SP_OK && r < count; r++) {
+    size_t found = 0;
+    for (size_t r = 0; r < count; r++) {
         sp_i_pieces pieces = {0};
         int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
                        (int64_t)(r % (size_t)layout->cp);
-        status = sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &pieces, err);
-        if (status == SP_OK && !is_among(ranks, *found, &pieces)) {
-            ranks[(*found)++].pieces = pieces;
+        sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &pieces);
+        if (!is_among(ranks, found, &pieces)) {
+            ranks[found++].pieces = pieces;
         } else {
             sp_free(pieces.elements);
         }
     }
-    return status;
+    return found;
 }
 
 // The data-parallel ranks that the rank stands for differ in their pieces alone, and not at all
@@ -428,15 +410,9 @@ static sp_status rank_peak(sp_i_rank_replay *l, int64_t enough_bytes, sp_allocat
 {
     const sp_layout *layout = &l->plan->layout;
     size_t count = layout->zero >= 1 ? (size_t)l->rank->alike * (size_t)layout->cp : 1;
-    size_t found = 0;
     candidate *ranks = sp_calloc(count, sizeof *ranks);
-    sp_status status = ranks != NULL ? SP_OK : sp_error_no_memory(err, "the allocator's view");
-    if (status == SP_OK) {
-        status = find_candidates(l, count, ranks, &found, err);
-    }
-    if (status == SP_OK) {
-        status = replay_alike(l, ranks, found, enough_bytes, peak, err);
-    }
+    size_t found = find_candidates(l, count, ranks);
+    sp_status status = replay_alike(l, ranks, found, enough_bytes, peak, err);
     for (size_t r = 0; r < found; r++) {
         sp_free(ranks[r].pieces.elements);
     }
@@ -473,9 +449,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                                              options, forward_pack, unit_row, err);
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
-        status = sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces, err);
-    }
-    if (status == SP_OK) {
+        sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);
         sp_i_largest largest = largest_of(&l);
         status = two_steps(&l, &pieces, &largest, peak, err);
     }

@@ -99,11 +99,8 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
     bool head_table = head_has_table(model, layout, stages);
     for (int c = 0; memory->status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
-        if (sp_parameter_list_add(model, layout, &stages[c], head_table, &list)) {
-            allocate_chunk(memory, layout, stack, &list);
-        } else {
-            memory->status = sp_error_no_memory(memory->err, "the parameters of a rank");
-        }
+        sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+        allocate_chunk(memory, layout, stack, &list);
         sp_parameter_list_fini(&list);
     }
     allocate_masters(memory, pieces);
@@ -112,7 +109,7 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
 
 // Which parameters lie in [begin, end) of a chunk's buffer, whose order is that of the backward:
 // the last parameter first (Megatron-LM, core/distributed/grad_buffer.py).
-static bool cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool decays,
+static void cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool decays,
                 sp_i_pieces *pieces)
 {
     int64_t at = 0;
@@ -124,45 +121,36 @@ static bool cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool 
         if (from >= to || parameter->decays != decays) {
             continue;
         }
-        if (!sp_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
-                        sizeof *pieces->elements)) {
-            return false;
-        }
+        sp_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
+                   sizeof *pieces->elements);
         pieces->elements[pieces->count++] = to - from;
     }
-    return true;
 }
 
 // The optimizer takes all parameters with weight decay before those without.
-sp_status sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout,
-                                const sp_stage *stages, int64_t rank, sp_i_pieces *pieces,
-                                sp_error *err)
+void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                           int64_t rank, sp_i_pieces *pieces)
 {
     bool head_table = head_has_table(model, layout, stages);
-    bool ok = true;
-    for (int group = 0; ok && group < 2; group++) {
-        for (int c = 0; ok && c < layout->chunks; c++) {
+    for (int group = 0; group < 2; group++) {
+        for (int c = 0; c < layout->chunks; c++) {
             sp_parameter_list list = {0};
-            ok = sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+            sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
             int64_t elements = elements_of(&list);
             int64_t share = layout->zero >= 1 ? sp_ceil_div(elements, shares(layout)) : elements;
             int64_t begin = layout->zero >= 1 ? rank * share : 0;
-            ok = ok && cut(&list, begin, begin + share, group == 0, pieces);
+            cut(&list, begin, begin + share, group == 0, pieces);
             sp_parameter_list_fini(&list);
         }
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "the optimizer's share of a rank");
 }
 
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,
                             sp_error *err)
 {
-    sp_i_unit_memory memory = {.err = err};
-    memory.status = sp_block_allocator_new(split_limit_bytes, &memory.blocks, err);
-    if (memory.status == SP_OK) {
-        allocate_masters(&memory, pieces);
-    }
-    *bytes = memory.status == SP_OK ? sp_block_allocator_allocated(memory.blocks) : 0;
+    sp_i_unit_memory memory = {.blocks = sp_block_allocator_new(split_limit_bytes), .err = err};
+    allocate_masters(&memory, pieces);
+    *bytes = sp_block_allocator_allocated(memory.blocks);
     sp_block_allocator_free(memory.blocks);
     return memory.status;
 }

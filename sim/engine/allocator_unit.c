@@ -38,18 +38,15 @@ static void order_items(const sp_tensor_program *program, sp_i_offload_cut *cut,
     }
 }
 
-sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_error *err)
+void sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio)
 {
     const sp_tensor_program *program = &shape->program;
     sp_i_offload_cut *cut = &shape->cut;
     *cut = (sp_i_offload_cut){0};
     if (offload_ratio <= 0.0) {
-        return SP_OK;
+        return;
     }
     cut->order = sp_calloc(program->saved_count, sizeof *cut->order);
-    if (cut->order == NULL) {
-        return sp_error_no_memory(err, "offloaded tensors");
-    }
     int64_t total = 0;
     for (size_t i = 0; i < program->saved_count; i++) {
         int64_t bytes = bytes_of(program, (int32_t)i);
@@ -66,7 +63,6 @@ sp_status sp_i_unit_shape_init(sp_i_unit_shape *shape, double offload_ratio, sp_
         left -= bytes_of(program, cut->order[cut->whole++]);
     }
     cut->split_bytes = cut->whole < cut->count ? left : 0;
-    return SP_OK;
 }
 
 void sp_i_unit_shape_fini(sp_i_unit_shape *shape)
@@ -85,15 +81,11 @@ int32_t sp_i_take(sp_i_unit_memory *memory, int64_t bytes)
     return block;
 }
 
-bool sp_i_unit_begin(sp_i_unit_memory *memory, sp_i_unit *unit, const sp_i_unit_shape *shape)
+void sp_i_unit_begin(sp_i_unit *unit, const sp_i_unit_shape *shape)
 {
     *unit =
         (sp_i_unit){.shape = shape, .resident = SP_NO_BLOCK, .packed = SP_NO_BLOCK, .buffer = -1};
     unit->tensors = sp_calloc(shape->program.tensor_count, sizeof *unit->tensors);
-    if (unit->tensors == NULL) {
-        memory->status = sp_error_no_memory(memory->err, "a unit");
-    }
-    return unit->tensors != NULL;
 }
 
 void sp_i_unit_end(sp_i_unit *unit)

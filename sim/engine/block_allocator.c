@@ -32,16 +32,12 @@ struct sp_block_allocator {
     int64_t peak;
 };
 
-sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out, sp_error *err)
+sp_block_allocator *sp_block_allocator_new(int64_t split_limit_bytes)
 {
     sp_block_allocator *allocator = sp_calloc(1, sizeof *allocator);
-    *out = allocator;
-    if (allocator == NULL) {
-        return sp_error_no_memory(err, "block allocator");
-    }
     allocator->unused = SP_NO_BLOCK;
     allocator->split_limit = split_limit_bytes > 0 ? split_limit_bytes : INT64_MAX;
-    return SP_OK;
+    return allocator;
 }
 
 // Room for two more records; the pools can then hold every block, so that a release cannot fail.
@@ -54,41 +50,24 @@ static bool reserve_blocks(sp_block_allocator *allocator)
         return false;
     }
     int32_t capacity = allocator->capacity == 0 ? 64 : 2 * allocator->capacity;
-    void *blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(sp_i_block));
-    if (blocks == NULL) {
-        return false;
-    }
-    allocator->blocks = blocks;
-    if (!sp_i_block_pool_reserve(&allocator->large, capacity) ||
-        !sp_i_block_pool_reserve(&allocator->small, capacity)) {
-        return false;
-    }
+    allocator->blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(sp_i_block));
+    sp_i_block_pool_reserve(&allocator->large, capacity);
+    sp_i_block_pool_reserve(&allocator->small, capacity);
     allocator->capacity = capacity;
     return true;
 }
 
-sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
-                                  sp_error *err)
+sp_block_allocator *sp_block_allocator_copy(const sp_block_allocator *from)
 {
-    sp_block_allocator *copy = sp_calloc(1, sizeof *copy);
-    *out = NULL;
-    if (copy == NULL) {
-        return sp_error_no_memory(err, "block allocator");
-    }
+    sp_block_allocator *copy = sp_malloc(sizeof *copy);
     *copy = *from;
-    size_t capacity = (size_t)from->capacity;
-    copy->blocks = sp_malloc(capacity * sizeof *copy->blocks);
-    bool large = sp_i_block_pool_copy(&from->large, &copy->large);
-    bool small = sp_i_block_pool_copy(&from->small, &copy->small);
-    if (copy->blocks == NULL || !large || !small) {
-        sp_block_allocator_free(copy);
-        return sp_error_no_memory(err, "block allocator");
-    }
+    copy->blocks = sp_malloc((size_t)from->capacity * sizeof *copy->blocks);
+    sp_i_block_pool_copy(&from->large, &copy->large);
+    sp_i_block_pool_copy(&from->small, &copy->small);
     if (from->count > 0) {
         memcpy(copy->blocks, from->blocks, (size_t)from->count * sizeof *copy->blocks);
     }
-    *out = copy;
-    return SP_OK;
+    return copy;
 }
 
 void sp_block_allocator_free(sp_block_allocator *allocator)
@@ -205,7 +184,7 @@ sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_
         return sp_error_set(err, SP_ERR_LIMIT, "allocator blocks exceed 2^62 B");
     }
     if (!reserve_blocks(allocator)) {
-        return sp_error_no_memory(err, "allocator blocks");
+        return sp_error_set(err, SP_ERR_LIMIT, "more than 2^30 allocator blocks");
     }
     bytes = sp_ceil_div(bytes, MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES;
     bool small = bytes <= SMALL_BYTES;

@@ -25,21 +25,19 @@ enum { SP_NO_BLOCK = -1 };
 typedef struct sp_block_allocator sp_block_allocator;
 
 // An empty allocator; split_limit_bytes 0: none.
-sp_status sp_block_allocator_new(int64_t split_limit_bytes, sp_block_allocator **out,
-                                 sp_error *err);
+sp_block_allocator *sp_block_allocator_new(int64_t split_limit_bytes);
 
 // A copy of an allocator with its state, on its own from then on; block handles hold in both.
 // O(blocks).
-sp_status sp_block_allocator_copy(const sp_block_allocator *from, sp_block_allocator **out,
-                                  sp_error *err);
+sp_block_allocator *sp_block_allocator_copy(const sp_block_allocator *from);
 
 // NULL is allowed.
 void sp_block_allocator_free(sp_block_allocator *allocator);
 
 // A block of at least `bytes`; a request of 0 bytes gets SP_NO_BLOCK, as tensors without elements
-// have no storage. Nothing changes on an error: SP_ERR_NO_MEMORY (of the simulator itself), or
-// SP_ERR_LIMIT past 2^62 B. O(log f) amortized with f free blocks of a size; O(s) where it leaves a
-// rest of a new size, with s sizes in the pool.
+// have no storage. Nothing changes on an error: SP_ERR_LIMIT past 2^62 B or 2^30 blocks. O(log f)
+// amortized with f free blocks of a size; O(s) where it leaves a rest of a new size, with s sizes
+// in the pool.
 sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_t *block,
                             sp_error *err);
 

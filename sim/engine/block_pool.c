@@ -7,25 +7,19 @@
 
 enum { FEW_SIZES = 64 };
 
-bool sp_i_block_pool_reserve(sp_i_block_pool *pool, int32_t capacity)
+void sp_i_block_pool_reserve(sp_i_block_pool *pool, int32_t capacity)
 {
-    void *sizes = sp_realloc(pool->sizes, (size_t)capacity * sizeof *pool->sizes);
-    if (sizes == NULL) {
-        return false;
-    }
-    pool->sizes = sizes;
+    pool->sizes = sp_realloc(pool->sizes, (size_t)capacity * sizeof *pool->sizes);
     pool->capacity = capacity;
-    return true;
 }
 
-bool sp_i_block_pool_copy(const sp_i_block_pool *from, sp_i_block_pool *to)
+void sp_i_block_pool_copy(const sp_i_block_pool *from, sp_i_block_pool *to)
 {
     *to = *from;
     to->sizes = sp_malloc((size_t)from->capacity * sizeof *to->sizes);
-    if (to->sizes != NULL && from->count > 0) {
+    if (from->count > 0) {
         memcpy(to->sizes, from->sizes, (size_t)from->count * sizeof *to->sizes);
     }
-    return to->sizes != NULL;
 }
 
 void sp_i_block_pool_fini(sp_i_block_pool *pool)

@@ -32,10 +32,9 @@ typedef struct sp_i_block_pool {
     int32_t guesses[SP_I_POOL_GUESSES]; // where a size was last, by its hash
 } sp_i_block_pool;
 
-// Room for as many sizes as there can be free blocks. False without memory.
-bool sp_i_block_pool_reserve(sp_i_block_pool *pool, int32_t capacity);
-// False without memory, with nothing to free.
-bool sp_i_block_pool_copy(const sp_i_block_pool *from, sp_i_block_pool *to);
+// Room for as many sizes as there can be free blocks.
+void sp_i_block_pool_reserve(sp_i_block_pool *pool, int32_t capacity);
+void sp_i_block_pool_copy(const sp_i_block_pool *from, sp_i_block_pool *to);
 void sp_i_block_pool_fini(sp_i_block_pool *pool);
 
 // Where in `sizes` the smallest free block of at least `bytes` is; `count`: there is none.

@@ -158,24 +158,23 @@ static sp_status run(const sp_plan *plan, const sp_step_costs *costs,
     bool differ = options->jitter.gpu_cv > 0.0;
     bool varies = traffic != NULL || differ;
     pricing prices = {.plan = plan, .costs = costs, .times = 1, .traffic = traffic};
-    sp_alike_ranks alike = {0};
+    sp_alike_ranks alike;
     sp_shares shares = {0};
-    sp_status status = sp_i_fold(plan, costs, options->unfold || varies, &alike, err);
-    if (status == SP_OK && differ) {
-        status = sp_i_jitter_factors(&plan->layout, &options->jitter, &prices.factors, err);
+    sp_status status = SP_OK;
+    sp_i_fold(plan, costs, options->unfold || varies, &alike);
+    if (differ) {
+        prices.factors = sp_i_jitter_factors(&plan->layout, &options->jitter);
     }
-    if (status == SP_OK && costs->share_class > 0) {
+    if (costs->share_class > 0) {
         status = sp_shares_make(plan, &shares, err);
     }
-    if (status == SP_OK) {
-        status = sp_timeline_init_alike(timeline, plan, &alike, err);
-    }
+    sp_timeline_init_alike(timeline, plan, &alike);
     if (alike.kinds < plan->layout.dp) {
         prices.times = plan->layout.dp;
     }
     timeline->varies = varies;
-    if (status == SP_OK && traffic != NULL) {
-        status = sp_timeline_keep_arrivals(timeline, err);
+    if (traffic != NULL) {
+        sp_timeline_keep_arrivals(timeline);
     }
     if (status == SP_OK) {
         const sp_walk_driver driver = driver_of(&prices, &shares, varies);
@@ -295,7 +294,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         status = run_named(plan, costs, options, traffic, timeline, counts, err);
     }
     if (status == SP_OK && traffic == NULL) {
-        status = sp_epilogue_fill(costs, timeline, err);
+        sp_epilogue_fill(costs, timeline, NULL);
     }
     if (status == SP_OK) {
         sp_timeline_finish(timeline);

@@ -47,13 +47,12 @@ SP_API sp_status sp_step_traffic(const sp_plan *plan, const sp_step_costs *costs
 // alike when their action lists are equal up to the numbering of their packs, every pack costs and
 // holds the same, and regrouped packs take the same tokens from the same forward packs. Merged
 // packs tie ranks together: nothing is folded then, nor when `unfold`. O(actions) expected.
-sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                    sp_alike_ranks *alike, sp_error *err);
+void sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold, sp_alike_ranks *alike);
 void sp_i_alike_fini(sp_alike_ranks *alike);
 
 // The optimizer epilogue of all ranks: when the gradients of each pipeline rank are reduced, which
 // needs those of all data-parallel ranks, and when its optimizer then runs. sp_timeline_finish is
-// left to the caller. O(spans + ranks * chunks^2).
+// left to the caller. O(spans + ranks * chunks^2). Always SP_OK.
 sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err);
 
 #endif

@@ -153,10 +153,8 @@ static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_
 sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
+    (void)err;
     readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
-    if (ready == NULL) {
-        return sp_error_no_memory(err, "the optimizer epilogue");
-    }
     for (int r = 0; r < layout->pp; r++) {
         fill_rank(costs, timeline, r, ready);
     }

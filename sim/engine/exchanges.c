@@ -6,16 +6,17 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-static bool add_groups(sp_i_traffic *t, bool backward);
+static void add_groups(sp_i_traffic *t, bool backward);
 
-bool sp_i_exchanges_make(sp_i_traffic *t)
+void sp_i_exchanges_make(sp_i_traffic *t)
 {
     const sp_layout *layout = &t->plan->layout;
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     t->groups = sp_arena_take(&t->work, ranks, sizeof(sp_i_group *));
     t->exchanges = sp_arena_take(&t->work, ranks, sizeof *t->exchanges);
     t->in_action = sp_arena_take(&t->work, ranks, sizeof *t->in_action);
-    return !t->work.failed && add_groups(t, false) && add_groups(t, true);
+    add_groups(t, false);
+    add_groups(t, true);
 }
 
 static double exchange_s(const sp_cp_exchange *exchange)
@@ -40,18 +41,14 @@ sp_i_group *sp_i_group_find(const sp_i_traffic *t, int dp_first, int dp_count, i
     return group;
 }
 
-sp_i_group *sp_i_group_add(sp_i_traffic *t, int dp_first, int dp_count, int pp,
-                           const sp_cp_exchange *exchange)
+void sp_i_group_add(sp_i_traffic *t, int dp_first, int dp_count, int pp,
+                    const sp_cp_exchange *exchange)
 {
     sp_i_group **first = &t->groups[sp_i_rank_of(t, dp_first, pp)];
-    sp_i_group *group = sp_i_group_find(t, dp_first, dp_count, pp, exchange);
-    if (group != NULL) {
-        return group;
+    if (sp_i_group_find(t, dp_first, dp_count, pp, exchange) != NULL) {
+        return;
     }
-    group = sp_arena_take(&t->work, 1, sizeof *group);
-    if (group == NULL || t->work.failed) {
-        return NULL;
-    }
+    sp_i_group *group = sp_arena_take(&t->work, 1, sizeof *group);
     *group = (sp_i_group){.dp_count = dp_count,
                           .head_ranks = head_ranks_of(exchange),
                           .ring_nics = exchange->ring_nics,
@@ -63,7 +60,6 @@ sp_i_group *sp_i_group_add(sp_i_traffic *t, int dp_first, int dp_count, int pp,
     if (t->plan->layout.cp * dp_count > group->head_ranks) {
         sp_i_use_way(t, &group->keys);
     }
-    return group;
 }
 
 static bool is_joint(const sp_i_traffic *t, const sp_pack *pack)
@@ -81,19 +77,17 @@ static const sp_cp_exchange *exchange_of(const sp_i_traffic *t, size_t k, bool b
     return exchange_s(exchange) > 0.0 ? exchange : NULL;
 }
 
-static bool add_groups(sp_i_traffic *t, bool backward)
+static void add_groups(sp_i_traffic *t, bool backward)
 {
     const sp_packing *packing = t->plan->packing;
     const sp_pack_list *list = backward ? sp_packing_backward(packing) : &packing->forward;
-    bool ok = true;
-    for (size_t k = 0; ok && k < list->count; k++) {
+    for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         const sp_cp_exchange *exchange = is_joint(t, pack) ? exchange_of(t, k, backward) : NULL;
-        for (int p = 0; ok && exchange != NULL && p < t->plan->layout.pp; p++) {
-            ok = sp_i_group_add(t, pack->dp_first, pack->dp_count, p, exchange) != NULL;
+        for (int p = 0; exchange != NULL && p < t->plan->layout.pp; p++) {
+            sp_i_group_add(t, pack->dp_first, pack->dp_count, p, exchange);
         }
     }
-    return ok;
 }
 
 // ---- in an action ----

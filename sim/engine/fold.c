@@ -154,9 +154,6 @@ static void find_alike(view *v, int side)
     }
     int32_t *table = sp_arena_take(&v->work, size, sizeof *table);
     v->alike[side] = sp_arena_take(&v->work, packs, sizeof *v->alike[side]);
-    if (v->work.failed) {
-        return;
-    }
     for (size_t i = 0; i < size; i++) {
         table[i] = -1;
     }
@@ -186,11 +183,11 @@ static void view_fini(view *v)
     sp_free(v->forward_pack);
 }
 
-static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
+static void view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
 {
     *v =
         (view){.plan = plan, .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
-    v->work.failed = sp_regroup(plan->packing, &v->forward_pack, NULL) != SP_OK;
+    sp_regroup(plan->packing, &v->forward_pack, NULL);
     for (int side = 0; side < 2; side++) {
         size_t packs = v->list[side]->count;
         int32_t *next = sp_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);
@@ -198,22 +195,21 @@ static bool view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
         v->hash[side] = sp_arena_take(&v->work, packs, sizeof *v->hash[side]);
         v->repeats[side] = sp_arena_take(&v->work, packs, sizeof *v->repeats[side]);
         columns_of(costs, side, v->columns[side]);
-        for (size_t k = 0; k < packs && !v->work.failed; k++) {
+        for (size_t k = 0; k < packs; k++) {
             v->ordinal[side][k] = next[v->list[side]->packs[k].dp_first]++;
         }
         // Neighbours are often alike, and comparing them is many times faster than a hash.
-        for (size_t k = 0; k < packs && !v->work.failed; k++) {
+        for (size_t k = 0; k < packs; k++) {
             bool repeats = k > 0 && same_pack(v, side, k - 1, k);
             v->repeats[side][k] = repeats;
             v->hash[side][k] = repeats ? v->hash[side][k - 1] : hash_pack(v, side, k);
         }
         find_alike(v, side);
         v->key[side] = sp_arena_take(&v->work, packs, sizeof *v->key[side]);
-        for (size_t k = 0; k < packs && !v->work.failed; k++) {
+        for (size_t k = 0; k < packs; k++) {
             v->key[side][k] = (uint64_t)v->alike[side][k] << 32 | (uint32_t)v->ordinal[side][k];
         }
     }
-    return !v->work.failed;
 }
 
 static uint64_t hash_rank(const view *v, int dp)
@@ -254,17 +250,16 @@ static bool same_rank(const view *v, int dp_a, int dp_b)
 }
 
 // Numbers the ranks by kind, each kind by its first rank: kind[dp]; returns how many kinds there
-// are, 0 without memory.
+// are.
 static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind)
 {
     view v;
     int kinds = 0;
     size_t dp = (size_t)plan->layout.dp;
-    bool ok = view_init(&v, plan, costs);
+    view_init(&v, plan, costs);
     uint64_t *kind_hash = sp_arena_take(&v.work, dp, sizeof *kind_hash);
     int *first = sp_arena_take(&v.work, dp, sizeof *first);
-    ok = ok && !v.work.failed;
-    for (int d = 0; ok && d < plan->layout.dp; d++) {
+    for (int d = 0; d < plan->layout.dp; d++) {
         // Neighbours again: ranks that differ do so early.
         if (d > 0 && same_rank(&v, first[kind[d - 1]], d)) {
             kind[d] = kind[d - 1];
@@ -283,29 +278,21 @@ static int find_kinds(const sp_plan *plan, const sp_step_costs *costs, int *kind
         kind[d] = k;
     }
     view_fini(&v);
-    return ok ? kinds : 0;
+    return kinds;
 }
 
-sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold,
-                    sp_alike_ranks *alike, sp_error *err)
+void sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold, sp_alike_ranks *alike)
 {
     int dp = plan->layout.dp;
     int *kind = sp_malloc((size_t)dp * sizeof *kind);
-    *alike = (sp_alike_ranks){.members = sp_calloc((size_t)dp, sizeof *alike->members),
+    *alike = (sp_alike_ranks){.kinds = dp,
+                              .members = sp_calloc((size_t)dp, sizeof *alike->members),
                               .first = sp_calloc((size_t)dp + 1, sizeof *alike->first)};
-    if (kind != NULL && alike->members != NULL && alike->first != NULL) {
-        alike->kinds = dp;
-        for (int d = 0; d < dp; d++) {
-            kind[d] = d;
-        }
-        if (!unfold && dp > 1 && can_fold(plan)) {
-            alike->kinds = find_kinds(plan, costs, kind);
-        }
+    for (int d = 0; d < dp; d++) {
+        kind[d] = d;
     }
-    if (alike->kinds == 0) {
-        sp_free(kind);
-        sp_i_alike_fini(alike);
-        return sp_error_no_memory(err, "folding of alike ranks");
+    if (!unfold && dp > 1 && can_fold(plan)) {
+        alike->kinds = find_kinds(plan, costs, kind);
     }
     // Counting sort by kind; first[k] runs ahead as the write position and ends one kind further.
     for (int d = 0; d < dp; d++) {
@@ -325,7 +312,6 @@ sp_status sp_i_fold(const sp_plan *plan, const sp_step_costs *costs, bool unfold
     }
     alike->first[0] = 0;
     sp_free(kind);
-    return SP_OK;
 }
 
 void sp_i_alike_fini(sp_alike_ranks *alike)

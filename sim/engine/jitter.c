@@ -28,20 +28,16 @@ static size_t rank_of(const sp_layout *layout, int64_t gpu)
     return (size_t)(dp * layout->pp + pp);
 }
 
-sp_status sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter, double **factors,
-                              sp_error *err)
+double *sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter)
 {
     sp_prng prng;
     sp_prng_seed(&prng, jitter->seed);
-    *factors = sp_calloc((size_t)layout->dp * (size_t)layout->pp, sizeof **factors);
-    if (*factors == NULL) {
-        return sp_error_no_memory(err, "the jitter of ranks");
-    }
+    double *factors = sp_calloc((size_t)layout->dp * (size_t)layout->pp, sizeof *factors);
     for (int64_t gpu = 0; gpu < sp_layout_ranks(layout); gpu++) {
-        double *of = &(*factors)[rank_of(layout, gpu)];
+        double *of = &factors[rank_of(layout, gpu)];
         *of = fmax(*of, next_factor(jitter, &prng));
     }
-    return SP_OK;
+    return factors;
 }
 
 double sp_jitter_slowest(const sp_layout *layout, const sp_jitter *jitter)

@@ -7,11 +7,9 @@ sp_status sp_memory_replay(const sp_timeline *timeline, const sp_step_costs *cos
                            sp_memory_timeline *memory, sp_error *err)
 {
     sp_i_memory_walks shared;
-    *memory = (sp_memory_timeline){0};
-    sp_status status = sp_i_memory_walks_init(&shared, timeline, costs, points, err);
-    if (status == SP_OK) {
-        status = sp_memory_timeline_init(memory, timeline, err);
-    }
+    sp_status status = SP_OK;
+    sp_i_memory_walks_init(&shared, timeline, costs, points);
+    sp_memory_timeline_init(memory, timeline, NULL);
     for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
         sp_i_memory_walk w = {
             .shared = &shared, .rank = &timeline->ranks[r], .out = &memory->ranks[r]};
@@ -35,16 +33,11 @@ sp_status sp_memory_at_peak(const sp_timeline *timeline, const sp_step_costs *co
                           .out = &again,
                           .peak = state,
                           .peak_bytes = sp_bytes_total(&memory->ranks[rank].peak)};
-    *state = (sp_peak_state){0};
-    sp_status status = sp_i_memory_walks_init(&shared, timeline, costs, false, err);
-    if (status == SP_OK) {
-        state->parts = shared.parts;
-        state->units = sp_malloc(shared.unit_count * sizeof *state->units);
-        state->deferred = sp_malloc(shared.deferred_count);
-        status = state->units != NULL && state->deferred != NULL
-                     ? sp_i_walk_rank(&w, err)
-                     : sp_error_no_memory(err, "the memory timeline");
-    }
+    sp_i_memory_walks_init(&shared, timeline, costs, false);
+    *state = (sp_peak_state){.parts = shared.parts,
+                             .units = sp_malloc(shared.unit_count * sizeof *state->units),
+                             .deferred = sp_malloc(shared.deferred_count)};
+    sp_status status = sp_i_walk_rank(&w, err);
     SP_ASSERT(status != SP_OK || w.peak_noted);
     sp_i_memory_walks_fini(&shared);
     if (status != SP_OK) {

@@ -3,7 +3,7 @@
 #include "sim/engine/memory_walk.h"
 #include "sim/schedule/schedule.h"
 
-static bool begin_span(sp_i_memory_walk *w, const sp_span *span)
+static void begin_span(sp_i_memory_walk *w, const sp_span *span)
 {
     w->action = span->action;
     w->acted = true;
@@ -15,11 +15,10 @@ static bool begin_span(sp_i_memory_walk *w, const sp_span *span)
                        sp_depends_left(span->action, sp_i_walk_runs_again(w, span->action)));
     }
     const sp_bytes *needs = sp_i_walk_begin_transients(w, span->action);
-    if (needs == NULL) {
-        return true;
+    if (needs != NULL) {
+        sp_i_walk_add(&w->now, needs, 1);
+        sp_i_walk_note(w, span->start_ns);
     }
-    sp_i_walk_add(&w->now, needs, 1);
-    return sp_i_walk_note(w, span->start_ns);
 }
 
 static void end_forward(sp_i_memory_walk *w, sp_action action)
@@ -73,7 +72,7 @@ static void end_weights(sp_i_memory_walk *w, sp_action action)
     }
 }
 
-static bool end_span(sp_i_memory_walk *w, const sp_span *span)
+static void end_span(sp_i_memory_walk *w, const sp_span *span)
 {
     w->running = false;
     if (w->transients != NULL) {
@@ -86,7 +85,9 @@ static bool end_span(sp_i_memory_walk *w, const sp_span *span)
         end_backward(w, span->action);
         end_weights(w, span->action);
     }
-    return w->shared->costs->unit == NULL || sp_i_walk_note(w, span->end_ns);
+    if (w->shared->costs->unit != NULL) {
+        sp_i_walk_note(w, span->end_ns);
+    }
 }
 
 // A share as an action of a part of its own, which holds what the share leaves; the stage's rank
@@ -106,11 +107,11 @@ static bool share_runs_again(const sp_i_memory_walk *w, const sp_share_span *sha
            sp_i_walk_state(w, first.pack, w->shared->chunks)->runs_again != 0;
 }
 
-static bool begin_share(sp_i_memory_walk *w, const sp_share_span *share)
+static void begin_share(sp_i_memory_walk *w, const sp_share_span *share)
 {
     sp_action part = as_part(w, share);
     if (share->own || w->shared->costs->unit == NULL) {
-        return true;
+        return;
     }
     w->action = share->span.action;
     w->acted = true;
@@ -124,13 +125,13 @@ static bool begin_share(sp_i_memory_walk *w, const sp_share_span *share)
         }
     }
     sp_i_walk_add(&w->now, w->transients, 1);
-    return sp_i_walk_note(w, share->span.start_ns);
+    sp_i_walk_note(w, share->span.start_ns);
 }
 
-static bool end_share(sp_i_memory_walk *w, const sp_share_span *share)
+static void end_share(sp_i_memory_walk *w, const sp_share_span *share)
 {
     if (w->transients == NULL) {
-        return true;
+        return;
     }
     sp_i_walk_add(&w->now, w->transients, -1);
     w->running = false;
@@ -138,7 +139,7 @@ static bool end_share(sp_i_memory_walk *w, const sp_share_span *share)
     if (share->part == SP_SHARE_HEAD_BACKWARD) {
         release(w, as_part(w, share));
     }
-    return sp_i_walk_note(w, share->span.end_ns);
+    sp_i_walk_note(w, share->span.end_ns);
 }
 
 // The share that the rank runs before a span, or with NULL the next one; NULL: none.
@@ -152,14 +153,13 @@ static const sp_share_span *share_before(const sp_i_memory_walk *w, const sp_spa
 }
 
 // All shares that are left.
-static bool run_shares(sp_i_memory_walk *w)
+static void run_shares(sp_i_memory_walk *w)
 {
-    bool ok = true;
-    for (; ok && w->share < w->rank->share_count; w->share++) {
+    for (; w->share < w->rank->share_count; w->share++) {
         const sp_share_span *share = &w->rank->shares[w->share];
-        ok = begin_share(w, share) && end_share(w, share);
+        begin_share(w, share);
+        end_share(w, share);
     }
-    return ok;
 }
 
 static int64_t copied_bytes(const sp_i_memory_walk *w, sp_action action)
@@ -179,25 +179,25 @@ static void begin_copy(sp_i_memory_walk *w, sp_action action)
 }
 
 // What an O has copied goes.
-static bool end_copy_out(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
+static void end_copy_out(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
 {
     begin_copy(w, action);
     if (copied_bytes(w, action) == 0 ||
         sp_i_walk_state(w, action.pack, action.chunk)->holds != SP_HOLDS_ALL) {
-        return true;
+        return;
     }
     sp_i_walk_hold(w, action, sp_depends_left(action, false));
     w->now.of[SP_MEM_OFFLOADED] += copied_bytes(w, action);
-    return sp_i_walk_note(w, time_ns);
+    sp_i_walk_note(w, time_ns);
 }
 
-static bool begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
+static void begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_ns)
 {
     int64_t bytes = copied_bytes(w, action);
     if (bytes == 0) {
-        return true;
+        return;
     }
-    bool ok = end_copy_out(w, action, time_ns);
+    end_copy_out(w, action, time_ns);
     begin_copy(w, action);
     sp_i_walk_hold(w, action, sp_depends_left(action, false));
     w->now.of[SP_MEM_OFFLOADED] -= bytes;
@@ -205,7 +205,7 @@ static bool begin_copy_back(sp_i_memory_walk *w, sp_action action, int64_t time_
         w->buffers++;
         w->now.of[SP_MEM_WORKSPACE] += w->buffer_bytes;
     }
-    return ok && sp_i_walk_note(w, time_ns);
+    sp_i_walk_note(w, time_ns);
 }
 
 static size_t next_copy(const sp_rank_timeline *rank, size_t from, sp_action_kind kind)
@@ -228,16 +228,14 @@ static int64_t copied_out_ns(const sp_i_memory_walk *w, const sp_span *copy)
 }
 
 // Both copy directions run their copies one after another, so that starts order ends as well.
-static bool run_in_order(sp_i_memory_walk *w)
+static void run_in_order(sp_i_memory_walk *w)
 {
     const sp_rank_timeline *rank = w->rank;
     size_t out = next_copy(rank, 0, SP_ACTION_O);
     size_t back = next_copy(rank, 0, SP_ACTION_L);
-    bool ok = true;
     bool running = false;
     size_t i = 0;
-    while (ok && (i < rank->count || out < rank->copy_count || back < rank->copy_count ||
-                  w->share_runs)) {
+    while (i < rank->count || out < rank->copy_count || back < rank->copy_count || w->share_runs) {
         // A share counts as a span of its own.
         const sp_span *span = i == rank->count ? NULL : &rank->spans[i];
         const sp_share_span *share = w->share_runs ? &rank->shares[w->share]
@@ -250,33 +248,31 @@ static bool run_in_order(sp_i_memory_walk *w)
         int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
         if (span_ns < copy_ns || (running && span_ns == copy_ns)) {
             if (share != NULL) {
-                ok = running ? end_share(w, share) : begin_share(w, share);
+                (running ? end_share : begin_share)(w, share);
                 w->share += running;
                 w->share_runs = !running;
             } else {
-                ok = running ? end_span(w, span) : begin_span(w, span);
+                (running ? end_span : begin_span)(w, span);
                 i += running;
             }
             running = !running;
         } else if (out_ns <= back_ns) {
-            ok = end_copy_out(w, rank->copies[out].action, out_ns);
+            end_copy_out(w, rank->copies[out].action, out_ns);
             out = next_copy(rank, out + 1, SP_ACTION_O);
         } else {
-            ok = begin_copy_back(w, rank->copies[back].action, back_ns);
+            begin_copy_back(w, rank->copies[back].action, back_ns);
             back = next_copy(rank, back + 1, SP_ACTION_L);
         }
     }
-    return ok;
 }
 
 // Where nothing runs beside the spans.
-static bool run_spans(sp_i_memory_walk *w)
+static void run_spans(sp_i_memory_walk *w)
 {
-    bool ok = true;
-    for (size_t i = 0; ok && i < w->rank->count; i++) {
-        ok = begin_span(w, &w->rank->spans[i]) && end_span(w, &w->rank->spans[i]);
+    for (size_t i = 0; i < w->rank->count; i++) {
+        begin_span(w, &w->rank->spans[i]);
+        end_span(w, &w->rank->spans[i]);
     }
-    return ok;
 }
 
 // Notes what the rank does with its units later on.
@@ -321,18 +317,13 @@ sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err)
         w->shared->costs->states != NULL ? &w->shared->costs->states[w->rank->pp] : &nothing;
     w->now = *states;
     sp_i_walk_find_classes(w);
-    bool ok = sp_i_walk_note(w, 0);
+    sp_i_walk_note(w, 0);
     look_ahead(w);
-    bool lone = w->rank->copy_count == 0 && w->rank->share_count == 0;
-    ok = ok && (lone ? run_spans(w) : run_in_order(w) && run_shares(w));
-    if (w->above) {
-        return sp_error_set(err, SP_ERR_LIMIT,
-                            "dp %d pp %d holds more than the %lld bytes that are counted; use "
-                            "shorter samples, or fewer of them a batch",
-                            w->rank->dp, w->rank->pp, (long long)SP_I_MOST_HELD);
-    }
-    if (!ok) {
-        return sp_error_no_memory(err, "the memory timeline");
+    if (w->rank->copy_count == 0 && w->rank->share_count == 0) {
+        run_spans(w);
+    } else {
+        run_in_order(w);
+        run_shares(w);
     }
     if (w->below) {
         char name[32];

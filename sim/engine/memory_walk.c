@@ -5,15 +5,12 @@
 #include "sim/base/alloc.h"
 #include "sim/plan/regroup.h"
 
-sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
-                                 const sp_step_costs *costs, bool points, sp_error *err)
+void sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
+                            const sp_step_costs *costs, bool points)
 {
     const sp_packing *packing = timeline->plan->packing;
     *shared = (sp_i_memory_walks){.timeline = timeline, .costs = costs, .points = points};
-    sp_status status = sp_regroup(packing, &shared->forward_pack, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_regroup(packing, &shared->forward_pack, NULL);
     shared->chunks = timeline->plan->layout.chunks;
     shared->parts = shared->chunks + (costs->share_class > 0);
     size_t parts = (size_t)shared->parts;
@@ -24,12 +21,10 @@ sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *t
     if (shared->forward_pack != NULL) {
         shared->deferred_count = packing->backward.count * parts;
         shared->last_begin = sp_last_begins(packing, &packing->forward);
-        shared->work.failed = shared->work.failed || shared->last_begin == NULL;
     }
     shared->deferred = sp_arena_take(&shared->work, shared->deferred_count, 1);
     shared->before =
         sp_arena_take(&shared->work, packing->backward.slice_count, sizeof *shared->before);
-    return shared->work.failed ? sp_error_no_memory(err, "the memory timeline") : SP_OK;
 }
 
 void sp_i_memory_walks_fini(sp_i_memory_walks *shared)
@@ -236,20 +231,15 @@ static void look_below(sp_i_memory_walk *w)
     }
 }
 
-bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total)
+void sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total)
 {
     look_below(w);
-    w->above = w->above || total > SP_I_MOST_HELD;
-    if (w->above) {
-        return false;
-    }
     if (w->peak != NULL && !w->peak_noted && total == w->peak_bytes) {
         note_peak_state(w);
     }
-    if (total <= w->most_bytes && !w->shared->points) {
-        return true;
+    if (total > w->most_bytes || w->shared->points) {
+        w->most_bytes = total > w->most_bytes ? total : w->most_bytes;
+        sp_rank_memory_note(w->out, w->time_ns, &w->now, w->acted ? &w->action : NULL,
+                            w->shared->points);
     }
-    w->most_bytes = total > w->most_bytes ? total : w->most_bytes;
-    return sp_rank_memory_note(w->out, w->time_ns, &w->now, w->acted ? &w->action : NULL,
-                               w->shared->points);
 }

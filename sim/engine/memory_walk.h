@@ -4,7 +4,6 @@
 #define SLIMPACK_SIM_ENGINE_MEMORY_WALK_H
 
 #include "sim/base/alloc.h"
-#include "sim/base/units.h"
 #include "sim/engine/memory.h"
 
 // What the walks over all ranks share.
@@ -50,15 +49,14 @@ typedef struct sp_i_memory_walk {
     bool share_runs;            // the next one, beside copies
     const sp_bytes *transients; // of the action or share that runs
     sp_bytes limited;           // where they are not those of the tables
-    bool above;                 // more was held than is counted, where the walk ended
     bool below;                 // something was held that is less than nothing: first where
     sp_memory_category below_category;
     int64_t below_bytes;
     sp_action below_action;
 } sp_i_memory_walk;
 
-sp_status sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
-                                 const sp_step_costs *costs, bool points, sp_error *err);
+void sp_i_memory_walks_init(sp_i_memory_walks *shared, const sp_timeline *timeline,
+                            const sp_step_costs *costs, bool points);
 void sp_i_memory_walks_fini(sp_i_memory_walks *shared);
 
 static inline void sp_i_walk_add(sp_bytes *to, const sp_bytes *change, int sign)
@@ -126,24 +124,22 @@ void sp_i_walk_free_slices(sp_i_memory_walk *w, sp_action action);
 // What the weight gradient of a regrouped pack needs is there, or goes.
 void sp_i_walk_defer(sp_i_memory_walk *w, sp_action action, bool there);
 
-// What a rank may hold at a time, so that sums of it stay defined.
-#define SP_I_MOST_HELD (SP_MOST_BYTES << 10)
-
-// Notes what is held at a time; false where memory for the points of the course runs out, or where
-// that is above SP_I_MOST_HELD. Mostly there is nothing to note: it is no new peak.
-bool sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total);
-static inline bool sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
+// Notes what is held at a time. Mostly there is nothing to note: it is no new peak.
+void sp_i_walk_note_total(sp_i_memory_walk *w, int64_t total);
+static inline void sp_i_walk_note(sp_i_memory_walk *w, int64_t time_ns)
 {
     int64_t total = sp_bytes_total(&w->now);
     bool may_matter =
         total > w->most_bytes || w->shared->points || w->peak != NULL || sp_i_falls_below(&w->now);
     w->time_ns = time_ns;
-    return !may_matter || sp_i_walk_note_total(w, total);
+    if (may_matter) {
+        sp_i_walk_note_total(w, total);
+    }
 }
 
 // Walks a whole rank (memory_spans.c): what its actions, its shares of a vocabulary and its copies
 // take and give back when they begin and end, in order of time; at one time what frees comes before
-// what allocates. SP_ERR_LIMIT above SP_I_MOST_HELD, SP_ERR_INTERNAL where the rank does not drain.
+// what allocates. SP_ERR_INTERNAL where the rank does not drain.
 sp_status sp_i_walk_rank(sp_i_memory_walk *w, sp_error *err);
 
 #endif

@@ -10,14 +10,12 @@
 #include "sim/engine/traffic_private.h"
 
 static bool exchanges(const sp_i_traffic *t, int pp_rank);
-static bool allocate(sp_i_traffic *t);
+static void allocate(sp_i_traffic *t);
 
-bool sp_i_reductions_make(sp_i_traffic *t)
+void sp_i_reductions_make(sp_i_traffic *t)
 {
     const sp_layout *layout = &t->plan->layout;
-    if (!allocate(t)) {
-        return false;
-    }
+    allocate(t);
     for (int i = 0; i < layout->dp * layout->pp; i++) {
         sp_i_reduction *r = &t->reductions[i % layout->pp];
         for (size_t a = 0; a < t->plan->stages[i].count; a++) {
@@ -38,20 +36,18 @@ bool sp_i_reductions_make(sp_i_traffic *t)
         t->reductions[p].is_due = t->reductions[p].left == 0;
         t->any_due = t->any_due || t->reductions[p].is_due;
     }
-    return true;
 }
 
-static bool allocate(sp_i_traffic *t)
+static void allocate(sp_i_traffic *t)
 {
     size_t pp = (size_t)t->plan->layout.pp;
     size_t chunks = (size_t)t->plan->layout.chunks;
     t->reductions = sp_calloc(pp, sizeof *t->reductions);
     t->chunks = sp_calloc(pp * chunks, sizeof *t->chunks);
     t->to_begin = sp_calloc((size_t)t->plan->layout.dp * pp * chunks, sizeof *t->to_begin);
-    for (size_t p = 0; t->reductions != NULL && t->chunks != NULL && p < pp; p++) {
+    for (size_t p = 0; p < pp; p++) {
         t->reductions[p].chunks = t->chunks + p * chunks;
     }
-    return t->reductions != NULL && t->chunks != NULL && t->to_begin != NULL;
 }
 
 static bool exchanges(const sp_i_traffic *t, int pp_rank)

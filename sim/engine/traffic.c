@@ -20,9 +20,6 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
         return status;
     }
     sp_i_traffic *t = sp_calloc(1, sizeof *t);
-    if (t == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
     SP_ASSERT(sp_layout_ranks(&plan->layout) <=
               (int64_t)network->cluster->nodes * network->cluster->gpus_per_node);
     t->plan = plan;
@@ -35,8 +32,7 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     }
     if (status == SP_OK) {
         t->carried = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *t->carried);
-        status = t->carried != NULL ? sp_i_ways_make(t, network, err)
-                                    : sp_error_no_memory(err, "the traffic of a step");
+        sp_i_ways_make(t, network);
     }
     if (status == SP_OK && (network->detail == SP_NETWORK_FLOWS || sp_i_ways_any_flow(t))) {
         *traffic = t;
@@ -107,9 +103,6 @@ sp_status sp_i_traffic_start(sp_i_traffic *t, const sp_flow *flow, int32_t *id, 
 
 // ---- sends of pipeline ranks ----
 
-static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
-                            sp_error *err);
-
 sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, int64_t at_ns,
                             int64_t *there_ns, sp_error *err)
 {
@@ -129,17 +122,11 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     int32_t id;
     sp_i_traffic_carry(t, &way->route, all_bytes, 1);
     sp_status status = sp_i_traffic_start(t, &flow, &id, err);
-    return status == SP_OK ? note_place(t, id, from, err) : status;
-}
-
-static sp_status note_place(sp_i_traffic *t, int32_t flow, const sp_plan_place *place,
-                            sp_error *err)
-{
-    if (!sp_reserve((void **)&t->places, &t->place_capacity, (size_t)flow + 1, sizeof *t->places)) {
-        return sp_error_no_memory(err, "the traffic of a step");
+    if (status == SP_OK) {
+        sp_reserve((void **)&t->places, &t->place_capacity, (size_t)id + 1, sizeof *t->places);
+        t->places[id] = *from;
     }
-    t->places[flow] = *place;
-    return SP_OK;
+    return status;
 }
 
 // ---- time goes on ----
@@ -154,14 +141,10 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     return status;
 }
 
-bool sp_i_traffic_event(sp_i_traffic *t, sp_walk_event event)
+void sp_i_traffic_event(sp_i_traffic *t, sp_walk_event event)
 {
-    if (!sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1,
-                    sizeof *t->events)) {
-        return false;
-    }
+    sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1, sizeof *t->events);
     t->events[t->event_count++] = event;
-    return true;
 }
 
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err);
@@ -199,8 +182,8 @@ static sp_status note_end(sp_i_traffic *t, const sp_flow_end *end, int64_t now_n
         break;
     }
     const sp_walk_event arrived = {SP_WALK_ARRIVED, t->places[end->flow], now_ns, 0};
-    return sp_i_traffic_event(t, arrived) ? SP_OK
-                                          : sp_error_no_memory(err, "the traffic of a step");
+    sp_i_traffic_event(t, arrived);
+    return SP_OK;
 }
 
 static sp_status note_ends(sp_i_traffic *t, int64_t now_ns, sp_error *err)

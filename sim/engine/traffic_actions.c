@@ -95,16 +95,14 @@ static sp_status start_turn(sp_i_traffic *t, int first, int64_t at_ns, sp_error 
     return status;
 }
 
-static sp_status end_action(sp_i_traffic *t, const sp_i_in_action *a, sp_error *err)
+static void end_action(sp_i_traffic *t, const sp_i_in_action *a)
 {
-    bool ok = true;
     for (int d = a->ranks.first; d < a->ranks.first + a->ranks.count; d++) {
         sp_walk_event event = {SP_WALK_ENDED, a->action.place, a->end_ns, a->dp_ns};
         event.place.dp = d;
         sp_i_reductions_made(t, &event.place, a->end_ns);
-        ok = ok && sp_i_traffic_event(t, event);
+        sp_i_traffic_event(t, event);
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
 }
 
 static void end_turn(sp_i_in_action *a)
@@ -125,7 +123,8 @@ static sp_status start_turns(sp_i_traffic *t, int first, int64_t at_ns, sp_error
         end_turn(a);
         at_ns = a->end_ns;
     }
-    return end_action(t, a, err);
+    end_action(t, a);
+    return SP_OK;
 }
 
 // An exchange of the turn has ended, or is known to.

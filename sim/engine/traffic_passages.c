@@ -45,86 +45,75 @@ static void use(sp_i_traffic *t, sp_i_passage *passage, sp_i_passage **list)
 
 // What all data-parallel ranks of a pipeline rank pass on together, into the list of its reduction,
 // or what each of them gets by itself, into its own. Those all have what the first one has.
-static sp_status add(sp_i_traffic *t, int pp_rank, bool by_parts, sp_collective_algorithm algorithm,
-                     sp_collective kind, const int64_t *gpus, sp_error *err)
+static void add(sp_i_traffic *t, int pp_rank, bool by_parts, sp_collective_algorithm algorithm,
+                sp_collective kind, const int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
     const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), by_parts ? layout->dp : 1};
     sp_i_passage **first =
         by_parts ? &t->sharded[pp_rank].passages : &t->reductions[pp_rank].passages;
     if (sp_i_passage_of(*first, algorithm, kind) != NULL) {
-        return SP_OK;
+        return;
     }
     sp_i_passage *made = sp_arena_take(&t->work, (size_t)split.count, sizeof *made);
     sp_passage *parts = sp_malloc((size_t)split.count * sizeof *parts);
-    sp_status status =
-        made != NULL && parts != NULL ? SP_OK : sp_error_no_memory(err, "the traffic of a step");
     find_key(&algorithm, &kind);
-    if (status == SP_OK) {
-        status = sp_passage_make_parts(t->topology, algorithm, kind, gpus, layout->tp,
-                                       layout->dp * layout->cp, split, parts, err);
-    }
-    for (int d = 0; status == SP_OK && d < split.count; d++) {
+    sp_passage_make_parts(t->topology, algorithm, kind, gpus, layout->tp, layout->dp * layout->cp,
+                          split, parts);
+    for (int d = 0; d < split.count; d++) {
         made[d] = (sp_i_passage){.algorithm = algorithm, .kind = kind, .of = parts[d]};
         use(t, &made[d], by_parts ? &t->sharded[sp_i_rank_of(t, d, pp_rank)].passages : first);
     }
     sp_free(parts);
-    return status;
 }
 
-static sp_status make_of(sp_i_traffic *t, int pp_rank, const int64_t *gpus, sp_error *err)
+static void make_of(sp_i_traffic *t, int pp_rank, const int64_t *gpus)
 {
     const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
     sp_collective reduces = t->plan->layout.zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int chunks = t->costs->buckets != NULL ? t->plan->layout.chunks : 0;
-    sp_status status = SP_OK;
-    for (int c = 0; status == SP_OK && c < chunks; c++) {
+    for (int c = 0; c < chunks; c++) {
         const sp_bucket_cost *bucket = &t->costs->buckets[pp_rank * chunks + c];
         if (bucket->total_ns > 0) {
-            status = add(t, pp_rank, false, bucket->reduces_by, reduces, gpus, err);
+            add(t, pp_rank, false, bucket->reduces_by, reduces, gpus);
         }
     }
-    if (status == SP_OK && epilogue->grad_reduce_ns > epilogue->tied_reduce_ns) {
-        status = add(t, pp_rank, false, epilogue->reduces_by, reduces, gpus, err);
+    if (epilogue->grad_reduce_ns > epilogue->tied_reduce_ns) {
+        add(t, pp_rank, false, epilogue->reduces_by, reduces, gpus);
     }
-    if (status == SP_OK && epilogue->param_gather_ns > 0) {
-        status = add(t, pp_rank, false, epilogue->gathers_by, SP_ALL_GATHER, gpus, err);
+    if (epilogue->param_gather_ns > 0) {
+        add(t, pp_rank, false, epilogue->gathers_by, SP_ALL_GATHER, gpus);
     }
-    return status;
 }
 
 // Of what ZeRO exchanges in actions.
-static sp_status make_sharded(sp_i_traffic *t, int pp_rank, const int64_t *gpus, sp_error *err)
+static void make_sharded(sp_i_traffic *t, int pp_rank, const int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
-    sp_status status = SP_OK;
-    for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
+    for (int c = 0; c < layout->chunks; c++) {
         const sp_sharded_stage *stage = &t->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
         if (stage->gather.bytes > 0.0) {
-            status = add(t, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus, err);
+            add(t, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus);
         }
-        if (status == SP_OK && stage->scatter.bytes > 0.0) {
-            status = add(t, pp_rank, true, stage->scatters_by, SP_REDUCE_SCATTER, gpus, err);
+        if (stage->scatter.bytes > 0.0) {
+            add(t, pp_rank, true, stage->scatters_by, SP_REDUCE_SCATTER, gpus);
         }
     }
-    return status;
 }
 
-sp_status sp_i_passages_make(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+void sp_i_passages_make(sp_i_traffic *t, int64_t *gpus)
 {
-    sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < t->plan->layout.pp; p++) {
+    for (int p = 0; p < t->plan->layout.pp; p++) {
         if (t->reductions[p].exchanges || t->sharded != NULL) {
             sp_layout_list_joint(&t->plan->layout, 0, t->plan->layout.dp, p, gpus);
         }
         if (t->reductions[p].exchanges) {
-            status = make_of(t, p, gpus, err);
+            make_of(t, p, gpus);
         }
-        if (status == SP_OK && t->sharded != NULL) {
-            status = make_sharded(t, p, gpus, err);
+        if (t->sharded != NULL) {
+            make_sharded(t, p, gpus);
         }
     }
-    return status;
 }
 
 double sp_i_passage_saved_s(const sp_i_passage *passage, double bytes, double closed_s)

@@ -227,7 +227,7 @@ static inline sp_i_way *sp_i_way_of(const sp_i_traffic *t, int dp, int from, int
 
 // Makes the routes that the plan uses, and says which of their transfers are flows
 // (traffic_ways.c).
-sp_status sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network, sp_error *err);
+void sp_i_ways_make(sp_i_traffic *traffic, const sp_network *network);
 void sp_i_ways_free(sp_i_traffic *traffic);
 bool sp_i_ways_any_flow(const sp_i_traffic *traffic);
 
@@ -281,7 +281,7 @@ static inline sp_dp_ranks sp_i_together(const sp_i_traffic *t, const sp_plan_pla
 
 // Makes the ways by which the data-parallel ranks of each pipeline rank exchange. `gpus` has room
 // for the data-parallel ranks of one.
-sp_status sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus, sp_error *err);
+void sp_i_passages_make(sp_i_traffic *traffic, int64_t *gpus);
 // NULL: there is none.
 const sp_i_passage *sp_i_passage_of(const sp_i_passage *passages, sp_collective_algorithm algorithm,
                                     sp_collective kind);
@@ -313,10 +313,10 @@ void sp_i_actions_layers(const sp_i_traffic *traffic, const sp_walk_action *acti
 
 // ---- traffic_zones.c: of the zones of a pack ----
 
-// Their groups and moves, without routes; false without memory.
-bool sp_i_zones_make(sp_i_traffic *traffic);
+// Their groups and moves, without routes.
+void sp_i_zones_make(sp_i_traffic *traffic);
 // The way of a move's list on its rank.
-sp_status sp_i_zones_route(sp_i_traffic *traffic, int rank, sp_i_move_way *move, sp_error *err);
+void sp_i_zones_route(sp_i_traffic *traffic, int rank, sp_i_move_way *move);
 // Has an action flows of theirs?
 bool sp_i_zones_are(const sp_i_traffic *traffic, const sp_walk_action *action);
 // Begins what the zones of an action's pack exchange, of which shown_ns come beside hidden_ns of
@@ -329,15 +329,15 @@ sp_status sp_i_zones_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, bool
 
 // ---- exchanges.c: of context-parallel ranks ----
 
-// The group of so many data-parallel ranks from one on that exchange so; made by `add`, which is
-// NULL without memory.
+// The group of so many data-parallel ranks from one on that exchange so, NULL where there is none;
+// made by `add`.
 sp_i_group *sp_i_group_find(const sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
                             const sp_cp_exchange *exchange);
-sp_i_group *sp_i_group_add(sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
-                           const sp_cp_exchange *exchange);
+void sp_i_group_add(sp_i_traffic *traffic, int dp_first, int dp_count, int pp,
+                    const sp_cp_exchange *exchange);
 
-// The groups that exchange keys and values, without their routes; false without memory.
-bool sp_i_exchanges_make(sp_i_traffic *traffic);
+// The groups that exchange keys and values, without their routes.
+void sp_i_exchanges_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_exchanges_are(const sp_i_traffic *traffic, const sp_walk_action *action);
 // What nothing hides of what an action exchanges alone, of shown_ns by its formulas: computation
@@ -353,8 +353,8 @@ sp_status sp_i_exchanges_ended(sp_i_traffic *traffic, int rank, int64_t now_ns, 
 
 // ---- traffic_sharded.c: of data-parallel ranks with ZeRO 2 and 3 ----
 
-// Room for them; false without memory.
-bool sp_i_sharded_make(sp_i_traffic *traffic);
+// Room for them.
+void sp_i_sharded_make(sp_i_traffic *traffic);
 // Has an action flows of theirs?
 bool sp_i_sharded_are(const sp_i_traffic *traffic, const sp_walk_action *action);
 // What an action on its rank exchanges, by which formulas make the action dp_ns longer: by how much
@@ -379,13 +379,13 @@ void sp_i_traffic_carry_passage(sp_i_traffic *traffic, const sp_passage *passage
 // Starts a flow; *id may be NULL.
 sp_status sp_i_traffic_start(sp_i_traffic *traffic, const sp_flow *flow, int32_t *id,
                              sp_error *err);
-// Notes an event of the walk; false without memory.
-bool sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
+// Notes an event of the walk.
+void sp_i_traffic_event(sp_i_traffic *traffic, sp_walk_event event);
 
 // ---- reductions.c ----
 
-// What they wait for and whether they need ways, without their routes; false without memory.
-bool sp_i_reductions_make(sp_i_traffic *traffic);
+// What they wait for and whether they need ways, without their routes.
+void sp_i_reductions_make(sp_i_traffic *traffic);
 // An action begins, which takes as long alone; an action has ended.
 void sp_i_reductions_begun(sp_i_traffic *traffic, const sp_plan_place *place, int64_t start_ns,
                            int64_t took_ns);

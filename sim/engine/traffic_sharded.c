@@ -4,16 +4,14 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-bool sp_i_sharded_make(sp_i_traffic *t)
+void sp_i_sharded_make(sp_i_traffic *t)
 {
     const sp_layout *layout = &t->plan->layout;
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
-    if (t->costs->sharded == NULL || layout->dp * layout->cp == 1) {
-        return true;
+    if (t->costs->sharded != NULL && layout->dp * layout->cp > 1) {
+        t->sharded = sp_arena_take(&t->work, ranks, sizeof *t->sharded);
+        t->shards = sp_arena_take(&t->work, (size_t)layout->pp, sizeof *t->shards);
     }
-    t->sharded = sp_arena_take(&t->work, ranks, sizeof *t->sharded);
-    t->shards = sp_arena_take(&t->work, (size_t)layout->pp, sizeof *t->shards);
-    return !t->work.failed;
 }
 
 // What the data-parallel ranks gather and scatter in an action each.

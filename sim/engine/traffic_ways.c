@@ -8,8 +8,8 @@
 #include "sim/engine/traffic_private.h"
 
 static void find_used(sp_i_traffic *t);
-static sp_status make_routes(sp_i_traffic *t, sp_error *err);
-static sp_status find_flows(sp_i_traffic *t, sp_error *err);
+static void make_routes(sp_i_traffic *t);
+static void find_flows(sp_i_traffic *t);
 static void note_sharded(sp_i_traffic *t);
 
 static size_t count_sends(const sp_i_traffic *t)
@@ -17,20 +17,19 @@ static size_t count_sends(const sp_i_traffic *t)
     return 2 * (size_t)t->plan->layout.dp * (size_t)t->plan->layout.pp;
 }
 
-sp_status sp_i_ways_make(sp_i_traffic *t, const sp_network *network, sp_error *err)
+void sp_i_ways_make(sp_i_traffic *t, const sp_network *network)
 {
     t->sends = sp_calloc(count_sends(t), sizeof *t->sends);
-    if (t->sends == NULL || !sp_i_reductions_make(t) || !sp_i_exchanges_make(t) ||
-        !sp_i_zones_make(t) || !sp_i_sharded_make(t)) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
+    sp_i_reductions_make(t);
+    sp_i_exchanges_make(t);
+    sp_i_zones_make(t);
+    sp_i_sharded_make(t);
     find_used(t);
-    sp_status status = make_routes(t, err);
-    if (status == SP_OK && network->detail == SP_NETWORK_AUTO) {
-        status = find_flows(t, err);
+    make_routes(t);
+    if (network->detail == SP_NETWORK_AUTO) {
+        find_flows(t);
     }
     note_sharded(t);
-    return status;
 }
 
 void sp_i_ways_free(sp_i_traffic *t)
@@ -85,91 +84,73 @@ static void find_used(sp_i_traffic *t)
 
 // ---- routes ----
 
-static sp_status make_sends(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+static void make_sends(sp_i_traffic *t, int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
     int pairs = layout->tp * layout->cp;
     int64_t *to = gpus + pairs;
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < count_sends(t); i++) {
+    for (size_t i = 0; i < count_sends(t); i++) {
         int dp = (int)(i / 2) / layout->pp;
         int pp = (int)(i / 2) % layout->pp;
         int step = i % 2 == 0 ? 1 : layout->pp - 1;
         if (t->sends[i].is_used) {
             sp_i_list_gpus(layout, dp, pp, gpus, 1);
             sp_i_list_gpus(layout, dp, (pp + step) % layout->pp, to, 1);
-            status = sp_route_pairs(t->topology, gpus, to, pairs, &t->sends[i].route, err);
+            sp_route_pairs(t->topology, gpus, to, pairs, &t->sends[i].route);
         }
     }
-    return status;
 }
 
 // Neighbours exchange heads, and those at one place of all of them keys and values.
-static sp_status make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus,
-                            sp_error *err)
+static void make_group(sp_i_traffic *t, int dp_first, int pp, sp_i_group *group, int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
     int heads = group->head_ranks;
     int all = layout->tp * layout->cp * group->dp_count;
     int peers = layout->cp * group->dp_count / heads;
     int64_t *by_place = gpus + all;
-    sp_status status = SP_OK;
     sp_layout_list_joint(layout, dp_first, group->dp_count, pp, gpus);
     for (int i = 0; i < all; i++) {
         int tp = i / (heads * peers);
         by_place[(tp * heads + i % heads) * peers + i / heads % peers] = gpus[i];
     }
     if (group->heads.is_used) {
-        status = sp_route_all_to_alls(t->topology, gpus, layout->tp * peers, heads,
-                                      &group->heads.route, err);
+        sp_route_all_to_alls(t->topology, gpus, layout->tp * peers, heads, &group->heads.route);
     }
-    if (status == SP_OK && group->keys.is_used) {
-        sp_route *route = &group->keys.route;
-        int rings = layout->tp * heads;
-        status = group->ring_nics > 0
-                     ? sp_route_routed_rings(t->topology, by_place, rings, peers, group->ring_nics,
-                                             route, err)
-                     : sp_route_rings(t->topology, by_place, rings, peers, route, err);
+    sp_route *route = &group->keys.route;
+    int rings = layout->tp * heads;
+    if (group->keys.is_used && group->ring_nics > 0) {
+        sp_route_routed_rings(t->topology, by_place, rings, peers, group->ring_nics, route);
+    } else if (group->keys.is_used) {
+        sp_route_rings(t->topology, by_place, rings, peers, route);
     }
-    return status;
 }
 
 // The ways of what context-parallel ranks exchange.
-static sp_status make_groups(sp_i_traffic *t, int64_t *gpus, sp_error *err)
+static void make_groups(sp_i_traffic *t, int64_t *gpus)
 {
     int pp = t->plan->layout.pp;
-    sp_status status = SP_OK;
     for (int i = 0; i < t->plan->layout.dp * pp; i++) {
-        for (sp_i_group *group = t->groups[i]; status == SP_OK && group != NULL;
-             group = group->next) {
-            status = make_group(t, i / pp, i % pp, group, gpus, err);
+        for (sp_i_group *group = t->groups[i]; group != NULL; group = group->next) {
+            make_group(t, i / pp, i % pp, group, gpus);
         }
         sp_i_move_way *move = t->moves != NULL ? t->moves[i] : NULL;
-        for (; status == SP_OK && move != NULL; move = move->next) {
-            status = sp_i_zones_route(t, i, move, err);
+        for (; move != NULL; move = move->next) {
+            sp_i_zones_route(t, i, move);
         }
     }
-    return status;
 }
 
-static sp_status make_routes(sp_i_traffic *t, sp_error *err)
+static void make_routes(sp_i_traffic *t)
 {
     const sp_layout *layout = &t->plan->layout;
     // All data-parallel ranks of a pipeline rank in two orders, or two pipeline ranks of one.
     size_t ranks = 2 * (size_t)layout->dp;
     int64_t *gpus = sp_malloc(ranks * (size_t)(layout->tp * layout->cp) * sizeof *gpus);
-    if (gpus == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
-    sp_status status = make_sends(t, gpus, err);
-    if (status == SP_OK) {
-        status = sp_i_passages_make(t, gpus, err);
-    }
-    if (status == SP_OK) {
-        status = make_groups(t, gpus, err);
-    }
+    make_sends(t, gpus);
+    sp_i_passages_make(t, gpus);
+    make_groups(t, gpus);
     sp_free(gpus);
-    return status;
 }
 
 // ---- where nothing can meet ----
@@ -182,14 +163,11 @@ static bool meets_itself(const sp_i_traffic *t, int dp, int pp, bool repeats);
 // Transfers of a route take their closed times where the spine and PCIe do not slow them, they get
 // no more of a NIC than a GPU's share, no other's route uses its links and none of them begins
 // before the one before it has ended: exchanges and reductions of a rank follow each other.
-static sp_status find_flows(sp_i_traffic *t, sp_error *err)
+static void find_flows(sp_i_traffic *t)
 {
     int pp = t->plan->layout.pp;
     bool repeats = sp_plan_find(t->plan, SP_ACTION_R) != NULL;
     int32_t *owners = sp_calloc((size_t)sp_topology_links(t->topology), sizeof *owners);
-    if (owners == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
     for (int p = 0; t->sharded != NULL && p < pp; p++) {
         join_sharded(t, p, owners);
     }
@@ -208,7 +186,6 @@ static sp_status find_flows(sp_i_traffic *t, sp_error *err)
             way->is_flow || (way->is_used && meets_itself(t, rank / pp, rank % pp, repeats));
     }
     sp_free(owners);
-    return SP_OK;
 }
 
 // Notes a rank as the last user of each link on the ways of its exchanges in actions; false: one

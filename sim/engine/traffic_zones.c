@@ -6,25 +6,23 @@
 #include "sim/base/units.h"
 #include "sim/engine/traffic_private.h"
 
-static bool add_pack(sp_i_traffic *t, const sp_pack_zones *zones);
+static void add_pack(sp_i_traffic *t, const sp_pack_zones *zones);
 
-bool sp_i_zones_make(sp_i_traffic *t)
+void sp_i_zones_make(sp_i_traffic *t)
 {
     const sp_step_costs *costs = t->costs;
     size_t ranks = (size_t)t->plan->layout.dp * (size_t)t->plan->layout.pp;
     if (costs->zones_f == NULL && costs->zones_b == NULL) {
-        return true;
+        return;
     }
     t->moves = sp_arena_take(&t->work, ranks, sizeof(sp_i_move_way *));
     t->in_zones = sp_arena_take(&t->work, ranks, sizeof *t->in_zones);
-    bool ok = !t->work.failed;
-    for (size_t k = 0; ok && costs->zones_f != NULL && k < costs->forward_packs; k++) {
-        ok = add_pack(t, costs->zones_f[k]);
+    for (size_t k = 0; costs->zones_f != NULL && k < costs->forward_packs; k++) {
+        add_pack(t, costs->zones_f[k]);
     }
-    for (size_t k = 0; ok && costs->zones_b != NULL && k < costs->backward_packs; k++) {
-        ok = add_pack(t, costs->zones_b[k]);
+    for (size_t k = 0; costs->zones_b != NULL && k < costs->backward_packs; k++) {
+        add_pack(t, costs->zones_b[k]);
     }
-    return ok;
 }
 
 static bool exchanges(const sp_i_traffic *t, const sp_zone_exchange *zone)
@@ -47,37 +45,32 @@ static sp_i_move_way *find_move(const sp_i_traffic *t, const sp_zone_move *move,
     return way;
 }
 
-static bool add_move(sp_i_traffic *t, const sp_zone_move *move, int node_ranks, int pp)
+static void add_move(sp_i_traffic *t, const sp_zone_move *move, int node_ranks, int pp)
 {
     sp_i_move_way **first = &t->moves[sp_i_rank_of(t, move->from, pp)];
     if (find_move(t, move, node_ranks, pp) != NULL) {
-        return true;
+        return;
     }
     sp_i_move_way *way = sp_arena_take(&t->work, 1, sizeof *way);
-    if (way == NULL) {
-        return false;
-    }
     *way = (sp_i_move_way){.to = move->to, .node_ranks = node_ranks, .next = *first};
     *first = way;
     sp_i_use_way(t, &way->there);
     sp_i_use_way(t, &way->back);
-    return true;
 }
 
-static bool add_pack(sp_i_traffic *t, const sp_pack_zones *zones)
+static void add_pack(sp_i_traffic *t, const sp_pack_zones *zones)
 {
-    bool ok = true;
     for (int p = 0; zones != NULL && p < t->plan->layout.pp; p++) {
-        for (size_t z = 0; ok && z < zones->zone_count; z++) {
+        for (size_t z = 0; z < zones->zone_count; z++) {
             const sp_zone_exchange *zone = &zones->zones[z];
-            ok = !exchanges(t, zone) ||
-                 sp_i_group_add(t, zone->dp_first, zone->dp_count, p, &zone->of[0]) != NULL;
+            if (exchanges(t, zone)) {
+                sp_i_group_add(t, zone->dp_first, zone->dp_count, p, &zone->of[0]);
+            }
         }
-        for (size_t m = 0; ok && m < zones->move_count; m++) {
-            ok = add_move(t, &zones->moves[m], zones->node_ranks, p);
+        for (size_t m = 0; m < zones->move_count; m++) {
+            add_move(t, &zones->moves[m], zones->node_ranks, p);
         }
     }
-    return ok;
 }
 
 // ---- ways of moves ----
@@ -93,7 +86,7 @@ static void list_by(const sp_layout *layout, int dp, int pp, int node_ranks, int
     }
 }
 
-sp_status sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move, sp_error *err)
+void sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move)
 {
     const sp_layout *layout = &t->plan->layout;
     int from = rank / layout->pp;
@@ -105,22 +98,14 @@ sp_status sp_i_zones_route(sp_i_traffic *t, int rank, sp_i_move_way *move, sp_er
     int pairs = layout->tp * layout->cp;
     size_t count = (size_t)pairs;
     int64_t *gpus = sp_malloc(2 * count * (size_t)(by + 1) * sizeof *gpus);
-    if (gpus == NULL) {
-        return sp_error_no_memory(err, "the traffic of a step");
-    }
     int64_t *to = gpus + count;
     int64_t *by_from = to + count;
     int64_t *by_to = by_from + count * (size_t)by;
     list_by(layout, from, pp, node, by, gpus, by_from);
     list_by(layout, move->to, pp, node, by, to, by_to);
-    sp_status status = sp_route_spread_pairs(t->topology, gpus, to, by_from, by_to, pairs, by,
-                                             &move->there.route, err);
-    if (status == SP_OK) {
-        status = sp_route_spread_pairs(t->topology, to, gpus, by_to, by_from, pairs, by,
-                                       &move->back.route, err);
-    }
+    sp_route_spread_pairs(t->topology, gpus, to, by_from, by_to, pairs, by, &move->there.route);
+    sp_route_spread_pairs(t->topology, to, gpus, by_to, by_from, pairs, by, &move->back.route);
     sp_free(gpus);
-    return status;
 }
 
 // ---- in an action ----

@@ -56,10 +56,8 @@ static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, s
 {
     sp_speculation how = sp_speculation_of_eagle(&spec->how);
     sp_draft_tree tree;
-    sp_status status = sp_draft_tree_init(&tree, how.top_k, how.depth, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_status status = SP_OK;
+    sp_draft_tree_init(&tree, how.top_k, how.depth, NULL);
     double low = -SP_DECODE_MOST_EASE;
     double high = SP_DECODE_MOST_EASE;
     double below = 1.0 - tokens_per_call; // of the yield at `low` and `high`
@@ -95,13 +93,13 @@ static sp_status resolve_text(const sp_decode_spec *spec, sp_decode_result *resu
     result->training_ease = training.ease;
     how->bins = (sp_bins){.count = 1};
     if (status == SP_OK && how->method == SP_DECODE_HETEROSPEC) {
-        status = sp_speculation_fit_bins(how, &training, spec->seed + fit_stream, FIT_CALLS, err);
+        sp_speculation_fit_bins(how, &training, spec->seed + fit_stream, FIT_CALLS);
     }
     return status;
 }
 
 // The method, and what it is compared with: each method that differs from it runs by itself.
-static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result, sp_error *err)
+static void run_methods(sp_i_call_pricer *pricer, sp_decode_result *result)
 {
     const sp_decode_spec *spec = pricer->spec;
     const sp_speculation *how = &result->how;
@@ -109,22 +107,19 @@ static sp_status run_methods(sp_i_call_pricer *pricer, sp_decode_result *result,
     sp_speculation plain = *how;
     sp_speculation eagle = sp_speculation_of_eagle(how);
     plain.method = SP_DECODE_PLAIN;
-    sp_status status = sp_i_decode_steps(pricer, how, spec->graphs, &result->text, &result->counts,
-                                         &result->seconds, err);
+    sp_i_decode_steps(pricer, how, spec->graphs, &result->text, &result->counts, &result->seconds);
     result->uncalibrated = pricer->uncalibrated;
     result->plain_s = result->seconds;
-    if (status == SP_OK && how->method != SP_DECODE_PLAIN) {
-        status =
-            sp_i_decode_steps(pricer, &plain, 0, &result->text, &one_by_one, &result->plain_s, err);
+    if (how->method != SP_DECODE_PLAIN) {
+        sp_i_decode_steps(pricer, &plain, 0, &result->text, &one_by_one, &result->plain_s);
         result->eagle = result->counts;
         result->eagle_s = result->seconds;
     }
     bool own = how->method == SP_DECODE_EAGLE && spec->eagle_graphs == spec->graphs;
-    if (status == SP_OK && how->method != SP_DECODE_PLAIN && !own) {
-        status = sp_i_decode_steps(pricer, &eagle, spec->eagle_graphs, &result->text,
-                                   &result->eagle, &result->eagle_s, err);
+    if (how->method != SP_DECODE_PLAIN && !own) {
+        sp_i_decode_steps(pricer, &eagle, spec->eagle_graphs, &result->text, &result->eagle,
+                          &result->eagle_s);
     }
-    return status;
 }
 
 // Replicas differ by one sequence at most: the one with most of them is generated.
@@ -150,5 +145,8 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
     if (status == SP_OK && drafts) {
         status = resolve_text(spec, result, err);
     }
-    return status == SP_OK ? run_methods(&pricer, result, err) : status;
+    if (status == SP_OK) {
+        run_methods(&pricer, result);
+    }
+    return status;
 }

@@ -110,11 +110,8 @@ static json_t *bins_json(const sp_decode_result *result)
 {
     json_t *bins = json_array();
     int count = result->how.method == SP_DECODE_HETEROSPEC ? result->how.bins.count : 0;
-    for (int i = 0; bins != NULL && i < count; i++) {
-        if (json_array_append_new(bins, bin_json(result, i)) != 0) {
-            json_decref(bins);
-            return NULL;
-        }
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(bins, bin_json(result, i));
     }
     return bins;
 }

@@ -32,7 +32,6 @@ double sp_decode_low_share(const sp_decode_result *result);
 // Of the tokens that were asked for, by all replicas, until the last of them is done.
 double sp_decode_tokens_per_s(const sp_decode_result *result);
 
-// NULL when memory ran out.
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                               const sp_decode_result *result);
 

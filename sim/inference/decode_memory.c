@@ -54,9 +54,6 @@ sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculatio
     const sp_i_held none = {0};
     const sp_i_held draft = drafts ? held_by_draft(pricer, tokens) : none;
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "the stages of a model");
-    }
     sp_status status = sp_layout_stages(layout, pricer->target.model.layers, "decode", stages, err);
     if (status == SP_OK) {
         find_fullest(pricer, stages, tokens, spec->draft_apart ? &none : &draft, memory);

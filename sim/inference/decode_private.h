@@ -44,8 +44,7 @@ sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculatio
                              sp_decode_memory *memory, sp_error *err);
 
 // Generates all sequences by one method with so many graphs kept: their counts and seconds.
-sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
-                            const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
-                            sp_error *err);
+void sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
+                       const sp_acceptance *text, sp_decode_counts *counts, double *seconds);
 
 #endif

@@ -40,21 +40,17 @@ static void run_step(steps *s, int active);
 static void advance(steps *s);
 static void steps_fini(steps *s);
 
-static sp_status steps_init(steps *s, sp_error *err)
+static void steps_init(steps *s)
 {
     size_t batch = (size_t)s->spec->batch;
     s->slots = sp_calloc(batch, sizeof *s->slots);
     s->turns = sp_calloc(batch, sizeof *s->turns);
     s->kept = sp_calloc((size_t)s->graphs, sizeof *s->kept);
-    if (s->slots == NULL || s->turns == NULL || s->kept == NULL) {
-        return sp_error_no_memory(err, "a batch of sequences");
-    }
-    return sp_draft_tree_init(&s->tree, s->how->top_k, sp_speculation_most_depth(s->how), err);
+    sp_draft_tree_init(&s->tree, s->how->top_k, sp_speculation_most_depth(s->how), NULL);
 }
 
-sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
-                            const sp_acceptance *text, sp_decode_counts *counts, double *seconds,
-                            sp_error *err)
+void sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
+                       const sp_acceptance *text, sp_decode_counts *counts, double *seconds)
 {
     steps s = {.pricer = pricer,
                .spec = pricer->spec,
@@ -63,21 +59,15 @@ sp_status sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how,
                .counts = counts,
                .graphs = graphs};
     *counts = (sp_decode_counts){0};
-    sp_status status = steps_init(&s, err);
-    int active = 0;
-    if (status == SP_OK) {
-        fill_slots(&s);
-        active = speculate(&s);
-    }
-    while (active > 0) {
+    steps_init(&s);
+    fill_slots(&s);
+    for (int active = speculate(&s); active > 0; active = speculate(&s)) {
         run_step(&s, active);
         advance(&s);
         fill_slots(&s);
-        active = speculate(&s);
     }
     *seconds = s.seconds;
     steps_fini(&s);
-    return status;
 }
 
 static void steps_fini(steps *s)

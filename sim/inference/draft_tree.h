@@ -44,7 +44,7 @@ typedef struct sp_draft_tree {
     int ranked;
 } sp_draft_tree;
 
-// Room for trees of so many layers.
+// Room for trees of so many layers. Always SP_OK.
 sp_status sp_draft_tree_init(sp_draft_tree *tree, int top_k, int most_depth, sp_error *err);
 void sp_draft_tree_fini(sp_draft_tree *tree);
 

@@ -21,7 +21,7 @@ typedef struct sp_bins {
 // Depth 3: each part is cut in two three times, between two neighbouring values of x, where the
 // squared errors of y about the means of both sides add up to least (the first such place of equal
 // ones). A side keeps at least `least` samples; a part without such a place stays whole. `samples`
-// are put in the order of x. O(n log n).
+// are put in the order of x. O(n log n). Always SP_OK.
 sp_status sp_bins_fit(sp_sample *samples, size_t count, size_t least, sp_bins *bins, sp_error *err);
 
 // The bin of x, from 0. O(bins).

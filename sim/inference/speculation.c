@@ -138,21 +138,15 @@ static size_t collect(const sp_speculation *how, const sp_acceptance *model, uin
     return count;
 }
 
-sp_status sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *model, uint64_t seed,
-                                  int calls, sp_error *err)
+void sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *model, uint64_t seed,
+                             int calls)
 {
     sp_speculation eagle = sp_speculation_of_eagle(how);
     sp_draft_tree tree;
     sp_sample *samples = sp_calloc((size_t)calls, sizeof *samples);
-    if (samples == NULL) {
-        return sp_error_no_memory(err, "calls of a target");
-    }
-    sp_status status = sp_draft_tree_init(&tree, how->top_k, how->depth, err);
-    if (status == SP_OK) {
-        size_t count = collect(&eagle, model, seed, calls, &tree, samples);
-        status = sp_bins_fit(samples, count, LEAST_IN_BIN, &how->bins, err);
-        sp_draft_tree_fini(&tree);
-    }
+    sp_draft_tree_init(&tree, how->top_k, how->depth, NULL);
+    size_t count = collect(&eagle, model, seed, calls, &tree, samples);
+    sp_bins_fit(samples, count, LEAST_IN_BIN, &how->bins, NULL);
+    sp_draft_tree_fini(&tree);
     sp_free(samples);
-    return status;
 }

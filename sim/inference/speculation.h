@@ -75,7 +75,7 @@ void sp_speculate(const sp_speculation *how, const sp_acceptance *model,
 
 // Bins of the entropy, fitted to `calls` calls of EAGLE's trees for text of that model: to the rank
 // of the meta-path's end among the candidates, over those calls that accept it.
-sp_status sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *model, uint64_t seed,
-                                  int calls, sp_error *err);
+void sp_speculation_fit_bins(sp_speculation *how, const sp_acceptance *model, uint64_t seed,
+                             int calls);
 
 #endif

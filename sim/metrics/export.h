@@ -34,12 +34,11 @@ SP_API sp_status sp_export_trace(FILE *file, const sp_timeline *timeline,
                                  const sp_predecessors *predecessors, int64_t *events,
                                  sp_error *err);
 
-// The same trace as protocol buffers, Perfetto's own form: two fifths of the bytes, and memory to
-// the byte. Both are written as they go; this one holds a number for each name.
-SP_API sp_status sp_export_perfetto(FILE *file, const sp_timeline *timeline,
-                                    const sp_memory_timeline *memory,
-                                    const sp_export_window *window,
-                                    const sp_predecessors *predecessors, sp_error *err);
+// The same trace as gzip compresses it, to about a seventh.
+SP_API sp_status sp_export_trace_gzip(FILE *file, const sp_timeline *timeline,
+                                      const sp_memory_timeline *memory,
+                                      const sp_export_window *window,
+                                      const sp_predecessors *predecessors, sp_error *err);
 
 // Events the trace would have without predecessors, for the size warning (viewers of JSON die above
 // about a million).

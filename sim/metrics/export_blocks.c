@@ -59,29 +59,23 @@ typedef struct sp_block_walk {
     int64_t time_ns;
 } sp_block_walk;
 
-static bool note(const sp_block_walk *walk, bool alloc, sp_i_block block)
+static void note(const sp_block_walk *walk, bool alloc, sp_i_block block)
 {
     sp_i_block_log *log = walk->log;
-    if (!sp_reserve((void **)&log->events, &log->capacity, log->count + 1, sizeof(*log->events))) {
-        return false;
-    }
+    sp_reserve((void **)&log->events, &log->capacity, log->count + 1, sizeof(*log->events));
     sp_i_block_event *event = &log->events[log->count++];
     memset(event, 0, sizeof(*event));
     event->alloc = alloc;
     event->category = walk->category;
     event->time_ns = walk->time_ns;
     event->block = block;
-    return true;
 }
 
 // First fit: the lowest gap between the blocks held.
-static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
+static void allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
 {
     sp_i_heap *heap = &walk->log->heaps[walk->category];
-    if (!sp_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1,
-                    sizeof(*heap->blocks))) {
-        return false;
-    }
+    sp_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1, sizeof(*heap->blocks));
     int64_t address = 0;
     size_t at = 0;
     while (at < heap->count && heap->blocks[at].address - address < bytes) {
@@ -95,7 +89,7 @@ static bool allocate(const sp_block_walk *walk, int64_t bytes, sp_i_phase made)
     if (address + bytes > heap->extent_bytes) {
         heap->extent_bytes = address + bytes;
     }
-    return note(walk, true, heap->blocks[at]);
+    note(walk, true, heap->blocks[at]);
 }
 
 static bool same_pack(const sp_block_walk *walk, sp_i_phase a, sp_i_phase b)
@@ -125,7 +119,7 @@ static size_t choose_block(const sp_block_walk *walk, const sp_i_heap *heap, sp_
     return best;
 }
 
-static bool release(const sp_block_walk *walk, int64_t bytes)
+static void release(const sp_block_walk *walk, int64_t bytes)
 {
     sp_i_heap *heap = &walk->log->heaps[walk->category];
     sp_i_phase phase = phase_at(walk->rank, walk->time_ns, true);
@@ -135,15 +129,12 @@ static bool release(const sp_block_walk *walk, int64_t bytes)
         heap->count--;
         memmove(&heap->blocks[at], &heap->blocks[at + 1],
                 (heap->count - at) * sizeof(*heap->blocks));
-        if (!note(walk, false, block)) {
-            return false;
-        }
+        note(walk, false, block);
         if (block.bytes > bytes) {
-            return allocate(walk, block.bytes - bytes, block.made);
+            allocate(walk, block.bytes - bytes, block.made);
         }
         bytes -= block.bytes;
     }
-    return true;
 }
 
 static bool is_state(int category)
@@ -153,7 +144,7 @@ static bool is_state(int category)
 }
 
 // All decreases of a point come before its increases: the total never passes that of both points.
-static bool walk_point(sp_block_walk *walk, const sp_rank_memory *memory, size_t point)
+static void walk_point(sp_block_walk *walk, const sp_rank_memory *memory, size_t point)
 {
     const sp_bytes none = {{0}};
     const sp_bytes *before = point > 0 ? &memory->points[point - 1].bytes : &none;
@@ -161,19 +152,18 @@ static bool walk_point(sp_block_walk *walk, const sp_rank_memory *memory, size_t
     walk->time_ns = memory->points[point].time_ns;
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         walk->category = c;
-        if (after->of[c] < before->of[c] && !release(walk, before->of[c] - after->of[c])) {
-            return false;
+        if (after->of[c] < before->of[c]) {
+            release(walk, before->of[c] - after->of[c]);
         }
     }
     for (int c = 0; c < SP_I_BLOCK_CATEGORIES; c++) {
         walk->category = c;
         sp_i_phase phase =
             point == 0 && is_state(c) ? 0 : phase_at(walk->rank, walk->time_ns, false);
-        if (after->of[c] > before->of[c] && !allocate(walk, after->of[c] - before->of[c], phase)) {
-            return false;
+        if (after->of[c] > before->of[c]) {
+            allocate(walk, after->of[c] - before->of[c], phase);
         }
     }
-    return true;
 }
 
 static sp_status check_points(const sp_rank_memory *memory, const char *label, sp_error *err)
@@ -211,12 +201,7 @@ sp_status sp_i_block_log_make(sp_i_block_log *log, const sp_timeline *timeline,
                           .one_to_one = packing != NULL && packing->backward.count == 0,
                           .log = log};
     for (size_t i = 0; status == SP_OK && i < held->point_count; i++) {
-        if (!walk_point(&walk, held, i)) {
-            status = sp_error_no_memory(err, "the memory snapshot");
-        }
-    }
-    if (status != SP_OK) {
-        sp_i_block_log_fini(log);
+        walk_point(&walk, held, i);
     }
     return status;
 }

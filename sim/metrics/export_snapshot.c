@@ -124,10 +124,6 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                             .next_slot = FIRST_FRAMES};
     snapshot.frame_slots = sp_calloc(sp_i_phase_count(snapshot.rank),
                                      SP_I_BLOCK_CATEGORIES * sizeof(*snapshot.frame_slots));
-    if (snapshot.frame_slots == NULL) {
-        status = sp_error_no_memory(err, "the memory snapshot");
-        goto out;
-    }
     place_segments(&snapshot);
     sp_write(&out, PROTO EMPTY_DICT MARK);
     pickle_text(&out, "device_traces");
@@ -142,7 +138,6 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
     pickle_text(&out, "");
     sp_write(&out, SETITEMS SETITEMS STOP);
     status = sp_writer_finish(&out, "memory snapshot", err);
-out:
     sp_free(snapshot.frame_slots);
     sp_i_block_log_fini(&log);
     return status;

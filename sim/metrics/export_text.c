@@ -89,9 +89,6 @@ sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_expor
                             drawing.label_columns + BUSY_COLUMNS + MIN_CELLS, columns);
     }
     drawing.cell = sp_calloc((size_t)drawing.cells, sizeof(*drawing.cell));
-    if (drawing.cell == NULL) {
-        return sp_error_no_memory(err, "the text timeline");
-    }
     draw_scale(&drawing);
     for (size_t i = 0; i < timeline->rank_count; i++) {
         if (sp_i_export_has_rank(window, &timeline->ranks[i])) {

@@ -85,14 +85,13 @@ static unsigned kinds_of(const sp_timeline *timeline)
     return kinds & ~(1u << SP_ACTION_W); // nothing waits for weight gradients
 }
 
-static bool make_tables(sp_predecessors *p, size_t spans, size_t copies, size_t shares)
+static void make_tables(sp_predecessors *p, size_t spans, size_t copies, size_t shares)
 {
     unsigned kinds = kinds_of(p->timeline);
     size_t pp = (size_t)p->depends.plan->layout.pp;
     for (int k = 0; k < SP_ACTION_KINDS; k++) {
         if ((kinds & 1u << k) != 0) {
             p->at[k] = sp_depends_timestamps(&p->depends, k == SP_ACTION_B);
-            p->work.failed = p->work.failed || p->at[k] == NULL;
         }
     }
     for (size_t t = 0; t < SP_I_SHARE_TABLES && shares > 0; t++) {
@@ -100,7 +99,7 @@ static bool make_tables(sp_predecessors *p, size_t spans, size_t copies, size_t 
         bool backward = part == SP_SHARE_EMBEDDING_BACKWARD || part == SP_SHARE_HEAD_BACKWARD;
         size_t count = p->depends.slots[backward] * pp;
         p->share_at[t] = sp_arena_take(&p->work, count, sizeof *p->share_at[t]);
-        for (size_t i = 0; p->share_at[t] != NULL && i < count; i++) {
+        for (size_t i = 0; i < count; i++) {
             p->share_at[t][i] = SP_NOT_YET;
         }
     }
@@ -109,11 +108,10 @@ static bool make_tables(sp_predecessors *p, size_t spans, size_t copies, size_t 
         p->copy_before = sp_arena_take(&p->work, copies, sizeof *p->copy_before);
         p->copy_after = sp_arena_take(&p->work, copies, sizeof *p->copy_after);
     }
-    return !p->work.failed;
 }
 
 // Numbers the ranks of the timeline; data-parallel ranks without an entry do not run.
-static bool make_ranks(sp_predecessors *p, uint8_t **runs, size_t *spans, size_t *copies,
+static void make_ranks(sp_predecessors *p, uint8_t **runs, size_t *spans, size_t *copies,
                        size_t *shares)
 {
     const sp_layout *layout = &p->timeline->plan->layout;
@@ -123,7 +121,7 @@ static bool make_ranks(sp_predecessors *p, uint8_t **runs, size_t *spans, size_t
         sp_arena_take(&p->work, (size_t)layout->dp * (size_t)layout->pp, sizeof *p->rank_of);
     p->first_span = sp_arena_take(&p->work, count, sizeof *p->first_span);
     p->first_copy = sp_arena_take(&p->work, count, sizeof *p->first_copy);
-    for (size_t r = 0; !p->work.failed && r < count; r++) {
+    for (size_t r = 0; r < count; r++) {
         const sp_rank_timeline *rank = &p->timeline->ranks[r];
         p->rank_of[(size_t)rank->dp * (size_t)layout->pp + (size_t)rank->pp] = r;
         (*runs)[rank->dp] = 1;
@@ -133,7 +131,6 @@ static bool make_ranks(sp_predecessors *p, uint8_t **runs, size_t *spans, size_t
         *copies += rank->copy_count;
         *shares += rank->share_count;
     }
-    return !p->work.failed;
 }
 
 sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
@@ -144,25 +141,15 @@ sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *
     size_t copies = 0;
     size_t shares = 0;
     sp_predecessors *p = sp_calloc(1, sizeof *p);
+    (void)err;
     *predecessors = p;
-    if (p == NULL) {
-        return sp_error_no_memory(err, "predecessors");
-    }
     p->timeline = timeline;
     p->costs = costs;
-    sp_status status = make_ranks(p, &runs, &spans, &copies, &shares)
-                           ? sp_depends_init(&p->depends, timeline->plan, runs, err)
-                           : sp_error_no_memory(err, "predecessors");
-    if (status == SP_OK && !make_tables(p, spans, copies, shares)) {
-        status = sp_error_no_memory(err, "predecessors");
-    }
-    if (status == SP_OK) {
-        fill_tables(p);
-    } else {
-        sp_predecessors_free(p);
-        *predecessors = NULL;
-    }
-    return status;
+    make_ranks(p, &runs, &spans, &copies, &shares);
+    sp_depends_init(&p->depends, timeline->plan, runs, NULL);
+    make_tables(p, spans, copies, shares);
+    fill_tables(p);
+    return SP_OK;
 }
 
 void sp_predecessors_free(sp_predecessors *p)

@@ -378,20 +378,14 @@ static bool find_last(const sp_timeline *timeline, sp_timeline_item *last)
     return any;
 }
 
-sp_status sp_critical_path(const sp_predecessors *p, sp_timeline_item **items, size_t *count,
-                           sp_error *err)
+void sp_critical_path(const sp_predecessors *p, sp_timeline_item **items, size_t *count)
 {
     size_t capacity = 0;
     sp_timeline_item at;
     *items = NULL;
     *count = 0;
     for (bool more = find_last(p->timeline, &at); more;) {
-        if (!sp_reserve((void **)items, &capacity, *count + 1, sizeof **items)) {
-            sp_free(*items);
-            *items = NULL;
-            *count = 0;
-            return sp_error_no_memory(err, "the critical path");
-        }
+        sp_reserve((void **)items, &capacity, *count + 1, sizeof **items);
         (*items)[(*count)++] = at;
         more = sp_predecessor(p, at, &at);
     }
@@ -400,5 +394,4 @@ sp_status sp_critical_path(const sp_predecessors *p, sp_timeline_item **items, s
         (*items)[i] = (*items)[*count - 1 - i];
         (*items)[*count - 1 - i] = swapped;
     }
-    return SP_OK;
 }

@@ -36,7 +36,8 @@ typedef struct sp_predecessors sp_predecessors;
 
 // Of a timeline of a whole plan, which must outlive them, as must the costs, which say how long
 // transfers take: those that the timeline was simulated with, or of a measured one those that were
-// predicted; with NULL transfers are taken to need no time. O(actions) time and memory.
+// predicted; with NULL transfers are taken to need no time. O(actions) time and memory. Always
+// SP_OK.
 SP_API sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
                                      sp_predecessors **predecessors, sp_error *err);
 SP_API void sp_predecessors_free(sp_predecessors *predecessors);
@@ -53,7 +54,6 @@ SP_API const char *sp_waited_for(const sp_predecessors *predecessors, sp_timelin
                                  char text[SP_WAITED_FOR]);
 
 // From the first to the last end; *items is freed with sp_free.
-sp_status sp_critical_path(const sp_predecessors *predecessors, sp_timeline_item **items,
-                           size_t *count, sp_error *err);
+void sp_critical_path(const sp_predecessors *predecessors, sp_timeline_item **items, size_t *count);
 
 #endif

@@ -124,13 +124,13 @@ typedef struct sp_result {
     int64_t rank_peak_bytes, rank_reserved_bytes; // both of the one rank that was asked for
 } sp_result;
 
-// Notes the layers of a layout's virtual stages, once.
+// Notes the layers of a layout's virtual stages, once. Always SP_OK.
 sp_status sp_result_note_layers(sp_result *result, const sp_layout *layout, sp_error *err);
 
 // Puts an OOM diagnosis, and its warning, in the place of an earlier one.
 void sp_result_note_oom(sp_result *result, const char *text);
 
-// Adds one batch.
+// Adds one batch. Always SP_OK.
 sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
                         const sp_batch_facts *facts, sp_error *err);
 SP_API void sp_result_fini(sp_result *result);
@@ -203,9 +203,12 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s);
 // Warns of a tight step, and of one that lacks memory for gaps alone. Once, after the last batch.
 void sp_result_warn_of_memory(sp_result *result);
 
-// The JSON object of a result (result_json.c); ranks[] only where asked for. NULL when memory runs
-// out.
+// The JSON object of a result (result_json.c); ranks[] only where asked for.
 SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
+
+// Its keys that a document of another kind has as well: `warnings` and `uncalibrated`. Lack of
+// memory leaves them out; `object` may be NULL.
+SP_API void sp_result_put_notes(const sp_result *result, json_t *object);
 
 // A key of a result and what it says, with its unit; a member of an object behind a dot. NULL past
 // the last.

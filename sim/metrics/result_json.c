@@ -30,7 +30,7 @@ static json_t *gib(const sp_result *result, int64_t bytes)
 static json_t *json_memory(const sp_bytes *bytes)
 {
     json_t *object = json_object();
-    for (int c = 0; object != NULL && c < SP_MEM_CATEGORIES; c++) {
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
         sp_json_put(object, sp_memory_category_names[c],
                     sp_json_figure(sp_gib_from_bytes(bytes->of[c])));
     }
@@ -40,7 +40,7 @@ static json_t *json_memory(const sp_bytes *bytes)
 static json_t *json_peak_memory(const sp_peak_memory *peak)
 {
     json_t *holders = json_array();
-    for (int i = 0; holders != NULL && i < peak->count; i++) {
+    for (int i = 0; i < peak->count; i++) {
         const sp_memory_holder *holder = &peak->holders[i];
         json_t *object = json_object();
         sp_json_put(object, "name", json_string(holder->name));
@@ -61,7 +61,7 @@ static json_t *json_peak_memory(const sp_peak_memory *peak)
 static json_t *json_batches(const sp_result *result)
 {
     json_t *array = json_array();
-    for (size_t i = 0; array != NULL && i < result->batch_count; i++) {
+    for (size_t i = 0; i < result->batch_count; i++) {
         const sp_batch_result *b = &result->batches[i];
         double rank_ns = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
         json_t *object = json_object();
@@ -248,9 +248,6 @@ static void put_shares(const sp_result *result, json_t *object)
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
 {
     json_t *object = json_object();
-    if (object == NULL) {
-        return NULL;
-    }
     json_t *imbalance = json_object();
     put(imbalance, "dp_max_over_mean", sp_result_dp_max_over_mean(result));
     put(imbalance, "forward_pack_cv", result->forward_pack_cv / batches_of(result));
@@ -297,16 +294,21 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
     sp_json_put(object, "lossless", json_boolean(result->lossless));
     put_shares(result, object);
-    sp_json_put(object, "warnings",
-                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
-    sp_json_put(object, "uncalibrated",
-                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
-                              result->uncalibrated_count));
+    sp_result_put_notes(result, object);
     sp_json_put(object, "batches", json_batches(result));
     if (with_ranks) {
         sp_json_put(object, "ranks", json_ranks(result));
     }
     return object;
+}
+
+void sp_result_put_notes(const sp_result *result, json_t *object)
+{
+    sp_json_put(object, "warnings",
+                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
+    sp_json_put(object, "uncalibrated",
+                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                              result->uncalibrated_count));
 }
 
 static const sp_result_key keys[] = {
@@ -388,9 +390,6 @@ json_t *sp_result_json_empty(void)
 {
     sp_result nothing = {.published_bubble_ratio = -1.0};
     json_t *full = sp_result_json(&nothing, false);
-    if (full == NULL) {
-        return NULL;
-    }
     const char *key;
     json_t *value;
     json_t *empty = json_object();

@@ -101,7 +101,7 @@ const char *sp_cluster_builtin_name(int index)
 bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster)
 {
     for (int i = 0; i < BUILTINS; i++) {
-        if (strcmp(builtin[i].profile, profile) == 0) {
+        if (sp_same_name(builtin[i].profile, profile)) {
             *cluster = builtin[i];
             return true;
         }

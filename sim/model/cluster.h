@@ -59,6 +59,8 @@ typedef struct sp_stated_latency {
 
 // Data-sheet values; what is reached of them in practice stands in the profile, whose rates inside
 // a node follow nvlink_bytes_per_s (sp_profile_join).
+#define SP_CLUSTER_FILE "not the built-in cluster, but the file "
+
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
     char gpu[SP_CLUSTER_NAME];     // "H800"
@@ -74,7 +76,8 @@ typedef struct sp_cluster {
     double nic_bytes_per_s; // line rate of one NIC
     // One direction, one GPU, to the memory of its host: what copies of pinned memory reach.
     double host_link_bytes_per_s;
-    char source[SP_CLUSTER_SOURCE];
+    char source[SP_CLUSTER_SOURCE]; // ends with SP_CLUSTER_FILE and the path of a file that is
+                                    // called as a built-in cluster
     sp_fabric fabric;
     // NVSwitches that add up and copy what passes them (NVLink SHARP, NCCL's NVLS): those of the
     // third generation on, which came with the H100 (NVIDIA H100 architecture whitepaper). NCCL

@@ -147,6 +147,12 @@ static void check_relations(checker *check, const sp_model *model)
                     "%d key and value heads do not divide %d query heads", model->kv_heads,
                     model->heads);
     }
+    if (model->bias && !model->qkv_bias) {
+        check->good = false;
+        place_of(check, "qkv_bias", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "is false, while \"bias\" gives every linear layer one, that of QKV too");
+    }
     if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
         check->good = false;
         place_of(check, "head_dim", place, sizeof place);
@@ -163,6 +169,7 @@ static void check_relations(checker *check, const sp_model *model)
 const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", NULL};
+const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
 
 static void read_attention_shape(sp_object *object, sp_model *model)
 {
@@ -170,7 +177,9 @@ static void read_attention_shape(sp_object *object, sp_model *model)
     model->heads = (int)sp_object_int(object, "heads", 1, 1, SP_I_MAX_HEADS);
     model->kv_heads = (int)sp_object_int(object, "kv_heads", model->heads, 1, SP_I_MAX_HEADS);
     bool given = sp_object_has(object, "head_dim");
-    if (!given && model->hidden % model->heads != 0) {
+    // Of a size that was refused nothing more is told.
+    bool is_hidden = json_integer_value(json_object_get(object->json, "hidden")) == model->hidden;
+    if (!given && is_hidden && model->hidden % model->heads != 0) {
         sp_object_error(object, "heads",
                         "%d heads do not divide a hidden size of %lld, and "
                         "head_dim is not given",
@@ -219,6 +228,9 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     model->positional =
         (sp_positional)sp_object_enum(object, "positional", sp_positional_names, SP_ROPE);
     model->max_positions = sp_object_int(object, "max_positions", 0, 0, SP_I_MAX_POSITIONS);
+    model->window_tokens = sp_object_tokens(object, "window_tokens", 0, 1, SP_I_MAX_POSITIONS);
+    model->stored_dtype = (sp_stored_dtype)sp_object_enum(object, "stored_dtype",
+                                                          sp_stored_dtype_names, SP_STORED_BF16);
     model->tied_embeddings = sp_object_bool(object, "tied_embeddings", false);
     model->bias = sp_object_bool(object, "bias", false);
     model->qkv_bias = sp_object_bool(object, "qkv_bias", model->bias);
@@ -235,35 +247,36 @@ void sp_model_from_object(sp_object *object, sp_model *model)
 json_t *sp_model_to_json(const sp_model *model)
 {
     json_t *root = json_object();
-    bool ok = root != NULL;
-    ok = ok && sp_json_put(root, "name", json_string(model->name));
-    ok = ok && sp_json_put(root, "layers", json_integer(model->layers));
-    ok = ok && sp_json_put(root, "hidden", json_integer(model->hidden));
-    ok = ok && sp_json_put(root, "ffn", json_integer(model->ffn));
-    ok = ok && sp_json_put(root, "heads", json_integer(model->heads));
-    ok = ok && sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
-    ok = ok && sp_json_put(root, "head_dim", json_integer(model->head_dim));
-    ok = ok && sp_json_put(root, "vocab", json_integer(model->vocab));
-    ok = ok && sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
-    ok = ok && sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
-    ok = ok && sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
+    sp_json_put(root, "name", json_string(model->name));
+    sp_json_put(root, "layers", json_integer(model->layers));
+    sp_json_put(root, "hidden", json_integer(model->hidden));
+    sp_json_put(root, "ffn", json_integer(model->ffn));
+    sp_json_put(root, "heads", json_integer(model->heads));
+    sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
+    sp_json_put(root, "head_dim", json_integer(model->head_dim));
+    sp_json_put(root, "vocab", json_integer(model->vocab));
+    sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
+    sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
+    sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
     if (model->max_positions > 0) {
-        ok = ok && sp_json_put(root, "max_positions", json_integer(model->max_positions));
+        sp_json_put(root, "max_positions", json_integer(model->max_positions));
     }
-    ok = ok && sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
-    ok = ok && sp_json_put(root, "bias", json_boolean(model->bias));
-    ok = ok && sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
-    ok = ok && sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
+    if (model->window_tokens > 0) {
+        sp_json_put(root, "window_tokens", json_integer(model->window_tokens));
+    }
+    if (model->stored_dtype != SP_STORED_BF16) {
+        sp_json_put(root, "stored_dtype", json_string(sp_stored_dtype_names[model->stored_dtype]));
+    }
+    sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
+    sp_json_put(root, "bias", json_boolean(model->bias));
+    sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
+    sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
     if (model->dropout != SP_DROPOUT_USUAL) {
-        ok = ok && sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
+        sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
     }
     if (model->experts > 0) {
-        ok = ok && sp_json_put(root, "experts", json_integer(model->experts));
-        ok = ok && sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
-    }
-    if (!ok) {
-        json_decref(root);
-        return NULL;
+        sp_json_put(root, "experts", json_integer(model->experts));
+        sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
     }
     return root;
 }

@@ -10,6 +10,8 @@
 
 typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU } sp_activation;
 // Of hidden states and attention; usual: with GELU alone.
+// What its weights are stored in. Steps compute in BF16 whatever that is.
+typedef enum sp_stored_dtype { SP_STORED_BF16, SP_STORED_FP16, SP_STORED_FP32 } sp_stored_dtype;
 typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
 typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
@@ -18,6 +20,7 @@ typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
 extern const char *const sp_activation_names[];
 extern const char *const sp_norm_names[];
 extern const char *const sp_positional_names[];
+extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
 enum { SP_MODEL_NAME = 64 };
 
@@ -32,6 +35,7 @@ typedef struct sp_model {
     int64_t head_dim;      // d; hidden/heads unless given
     int64_t vocab;         // V, as given, never padded
     int64_t max_positions; // length of the learned position table; 0: not counted
+    int64_t window_tokens; // that a token sees, itself among them; 0: all before it
     sp_activation activation;
     sp_norm norm;
     sp_positional positional;
@@ -40,6 +44,7 @@ typedef struct sp_model {
     bool qkv_bias; // on the QKV projection alone (Qwen2); implied by bias
     bool qk_norm;  // norm of each head's q and k (Qwen3)
     sp_dropout dropout;
+    sp_stored_dtype stored_dtype;
     int experts; // 0: dense MLP
     int experts_per_token;
 } sp_model;
@@ -69,7 +74,7 @@ sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *m
 // collected in object->err.
 void sp_model_from_object(sp_object *object, sp_model *model);
 
-// A model as a document, every key stated; NULL when memory ran out.
+// A model as a document, every key stated.
 json_t *sp_model_to_json(const sp_model *model);
 
 // Checks that the numbers make a transformer (heads divide, kv_heads divide heads, ...). `source`

@@ -6,6 +6,8 @@
 
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
+#include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/model/model.h"
 
 enum { KINDS_TEXT = 160 };
@@ -18,6 +20,7 @@ static const char *const family_names[] = {"llama",   "mistral", "qwen2",    "qw
 
 static sp_status read_config(const json_t *config, const char *source, const char *called,
                              sp_model *model, sp_error *err);
+static void read_dtype(sp_object *object, sp_model *model);
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model);
 static void read_gpt2(sp_object *object, sp_model *model);
 static void read_gpt_neox(sp_object *object, sp_model *model);
@@ -151,10 +154,8 @@ static json_t *text_part(sp_object *whole)
     json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
     const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
     if (text != NULL && json_is_boolean(tied) &&
-        json_object_get(text, "tie_word_embeddings") == NULL &&
-        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied) != 0) {
-        json_decref(text);
-        return NULL;
+        json_object_get(text, "tie_word_embeddings") == NULL) {
+        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied);
     }
     return text;
 }
@@ -191,6 +192,7 @@ static sp_status read_config(const json_t *config, const char *source, const cha
                  text != NULL ? " (text)" : "");
         name_model(text != NULL ? &whole : &object, name, model);
         refuse_keys(&object, (hf_family)family, false);
+        read_dtype(&object, model);
         if (family == GPT2) {
             read_gpt2(&object, model);
         } else if (family == GPT_NEOX) {
@@ -230,9 +232,14 @@ static const refused_key refused_keys[] = {
     {"quantization_config", quantized},
     {"quantization", quantized},
     {"compression_config", quantized},
+    {"quant_method", quantized},
+    {"quantization_bit", quantized},
+    {"load_in_4bit", quantized},
+    {"load_in_8bit", quantized},
     {"_expert_", experts},
     {"_experts_", experts},
-    {"moe_", experts},
+    {"_moe_", experts},
+    {"mlp_only_layers", experts},
     {"first_k_dense_replace", experts},
     {"interleave_moe_layer_step", experts},
     {"kv_lora_rank", latent},
@@ -241,9 +248,12 @@ static const refused_key refused_keys[] = {
     {"qk_nope_head_dim", latent},
     {"qk_rope_head_dim", latent},
     {"v_head_dim", latent},
+    {"use_mla", latent},
     {"attention_chunk_size", partly},
     {"sliding_window_pattern", partly},
     {"attention_window", partly},
+    {"attention_window_size", partly},
+    {"window_attention", partly},
     {"full_attention_interval", partly},
     {"global_attn_every_n_layers", partly},
     {"index_topk", partly},
@@ -251,6 +261,8 @@ static const refused_key refused_keys[] = {
     {"use_bidirectional_attention", "attention to later tokens is not modelled"},
     {"mamba_", mixers},
     {"ssm_", mixers},
+    {"d_state", mixers},
+    {"state_size", mixers},
     {"linear_num_", mixers},
     {"linear_conv_", mixers},
     {"layers_block_type", mixers},
@@ -263,6 +275,7 @@ static const refused_key refused_keys[] = {
     {"add_bias_linear", biases},
     {"qkv_bias", biases},
     {"add_qkv_bias", biases},
+    {"use_qkv_bias", biases},
     {"attention_out_bias", biases},
     {"lm_head_bias", biases},
     {"mlp_bias", biases},
@@ -274,6 +287,12 @@ static const refused_key refused_keys[] = {
     {"use_post_norm", norms},
     {"sandwich_norm", norms},
     {"multi_query", shapes},
+    {"multi_query_attention", shapes},
+    {"multi_query_group_num", shapes},
+    {"attn_config", shapes},
+    {"ffn_config", shapes},
+    {"num_attention_heads_per_layer", shapes},
+    {"new_decoder_architecture", shapes},
     {"num_kv_heads", shapes},
     {"n_kv_heads", shapes},
     {"n_head_kv", shapes},
@@ -281,6 +300,7 @@ static const refused_key refused_keys[] = {
     {"num_kv_shared_layers", shapes},
     {"hidden_size_per_layer_input", shapes},
     {"attn_output_gate", shapes},
+    {"pruned_heads", shapes},
     {"attn_logit_softcapping", caps},
     {"final_logit_softcapping", caps},
     {"num_nextn_predict_layers", heads},
@@ -289,6 +309,8 @@ static const refused_key refused_keys[] = {
     {"eagle_config", heads},
     {"add_cross_attention", parts},
     {"cross_attention_layers", parts},
+    {"cross_attention_hidden_size", parts},
+    {"encoder_layers", parts},
     {"is_encoder_decoder", parts},
     {"vision_config", parts},
     {"audio_config", parts},
@@ -375,30 +397,38 @@ static void refuse_architectures(sp_object *object)
     }
 }
 
+static bool is_windowed(const json_t *type)
+{
+    return json_is_string(type) && strcmp(json_string_value(type), "sliding_attention") == 0;
+}
+
 static void refuse_layer_types(sp_object *object)
 {
     size_t i;
     json_t *type;
+    bool has_window = json_is_integer(json_object_get(object->json, "sliding_window"));
     json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
-        if (!json_is_string(type) || strcmp(json_string_value(type), "full_attention") != 0) {
+        bool is_full =
+            json_is_string(type) && strcmp(json_string_value(type), "full_attention") == 0;
+        if (!is_full && !(has_window && is_windowed(type))) {
             sp_object_expected(object, "layer_types", type, "\"full_attention\" in all layers");
             return;
         }
     }
 }
 
-// The type that weights are stored in. What is trained is BF16, or FP32 in stacks that do so.
-static void refuse_dtypes(sp_object *object)
+// The type that weights are stored in; "auto" says none.
+static void read_dtype(sp_object *object, sp_model *model)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
-    static const char *const read[] = {"bfloat16", "float16", "float32", "auto"};
     for (size_t k = 0; k < 2; k++) {
         const json_t *value = json_object_get(object->json, keys[k]);
         const char *name = json_string_value(value);
         name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
-        bool known = name == NULL;
-        for (size_t i = 0; !known && i < sizeof read / sizeof read[0]; i++) {
-            known = strcmp(name, read[i]) == 0;
+        bool known = name == NULL || strcmp(name, "auto") == 0;
+        for (int i = 0; !known && sp_stored_dtype_names[i] != NULL; i++) {
+            known = strcmp(name, sp_stored_dtype_names[i]) == 0;
+            model->stored_dtype = known ? (sp_stored_dtype)i : model->stored_dtype;
         }
         if (!known) {
             sp_object_expected(object, keys[k], value, "bfloat16, float16 or float32");
@@ -426,7 +456,7 @@ static void refuse_activations(sp_object *object, hf_family family)
 }
 
 // Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
-// of these (rope_scaling, clip_qkv, partial_rotary_factor, dropout, ...) are passed over.
+// of these (rope_scaling, clip_qkv, partial_rotary_factor, a Llama's dropout, ...) are passed over.
 // `is_part`: the file around a text_config.
 static void refuse_keys(sp_object *object, hf_family family, bool is_part)
 {
@@ -440,7 +470,6 @@ static void refuse_keys(sp_object *object, hf_family family, bool is_part)
     }
     refuse_architectures(object);
     refuse_layer_types(object);
-    refuse_dtypes(object);
     refuse_activations(object, family);
     if (json_is_false(json_object_get(object->json, "is_causal"))) {
         sp_object_error(object, "is_causal", "attention to later tokens is not modelled");
@@ -454,14 +483,7 @@ static void name_model(sp_object *object, const char *fallback, sp_model *model)
     const json_t *given = sp_object_get(object, "_name_or_path");
     const char *text = json_is_string(given) ? json_string_value(given) : "";
     text = text[0] != '\0' ? text : fallback;
-    size_t length = strlen(text);
-    if (length >= sizeof model->name) {
-        // Cut between characters: half of one is not valid UTF-8 and could not be written as JSON.
-        length = sizeof model->name - 1;
-        while (length > 0 && ((unsigned char)text[length] & 0xC0u) == 0x80u) {
-            length--;
-        }
-    }
+    size_t length = sp_fitting(text, sizeof model->name);
     memcpy(model->name, text, length);
     model->name[length] = '\0';
 }
@@ -483,13 +505,16 @@ static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_mo
     if (fallback > 0) {
         return fallback;
     }
-    if (model->hidden % model->heads != 0) {
+    const char *hidden_key = strcmp(heads_key, "n_head") == 0 ? "n_embd" : "hidden_size";
+    bool is_refused =
+        json_integer_value(json_object_get(object->json, hidden_key)) != model->hidden;
+    if (model->hidden % model->heads != 0 && !is_refused) {
         sp_object_error(object, heads_key,
                         "%d heads do not divide a hidden size of %lld, and head_dim is not given",
                         model->heads, (long long)model->hidden);
         return 1;
     }
-    return model->hidden / model->heads;
+    return sp_larger(1, model->hidden / model->heads);
 }
 
 static void read_sizes(sp_object *object, sp_model *model)
@@ -502,20 +527,42 @@ static void read_sizes(sp_object *object, sp_model *model)
 }
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
-// here.
-static void refuse_window(sp_object *object, hf_family family, const sp_model *model)
+// here, which is the same for samples no longer than the window. A Llama's among them, whose class
+// has no windows but whose file may be of another. A Qwen file that asks for windows without their
+// size has the library's 4096 tokens.
+static void read_window(sp_object *object, hf_family family, sp_model *model)
 {
-    static const char key[] = "sliding_window";
+    enum { QWEN_WINDOW = 4096 };
     bool qwen = family == QWEN2 || family == QWEN3;
-    bool used = family != LLAMA && (!qwen || sp_object_bool(object, "use_sliding_window", false));
+    bool used =
+        (family != LLAMA && !qwen) || sp_object_bool(object, "use_sliding_window", family == LLAMA);
     // Layers before this one read all tokens.
     const json_t *first = json_object_get(object->json, "max_window_layers");
     used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
-    if (used && object->json != NULL && json_is_integer(json_object_get(object->json, key))) {
-        sp_object_error(object, key,
-                        "windows of attention are not supported; null, which is the same for "
-                        "contexts no longer than the window, reads all keys");
+    size_t i;
+    json_t *type;
+    json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
+        used = used || is_windowed(type);
     }
+    if (used) {
+        model->window_tokens =
+            sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1, SP_I_MAX_POSITIONS);
+    }
+}
+
+// Masks that the dropout of hidden states and of the attention leaves, where there is one.
+static void read_dropout(sp_object *object, const char *const keys[], double usual, sp_model *model)
+{
+    double first = 0.0;
+    for (int i = 0; keys[i] != NULL; i++) {
+        double share = sp_object_real(object, keys[i], usual, 0.0, 1.0);
+        first = i == 0 ? share : first;
+        if ((share > 0.0) != (first > 0.0)) {
+            sp_object_error(object, keys[i], "dropout in one place and none at %s is not modelled",
+                            keys[0]);
+        }
+    }
+    model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
 }
 
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
@@ -548,7 +595,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
             (int)sp_object_int(object, "num_experts_per_tok", 2, 1, SP_I_MAX_EXPERTS);
     }
     read_biases(object, family, model);
-    refuse_window(object, family, model);
+    read_window(object, family, model);
 }
 
 // Qwen2 always has biases on q, k and v alone. Where `attention_bias` is read it covers the output
@@ -592,6 +639,8 @@ static void read_gpt2(sp_object *object, sp_model *model)
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
     model->bias = true;
     model->qkv_bias = true;
+    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
+    read_dropout(object, dropouts, 0.1, model);
 }
 
 static void read_gpt_neox(sp_object *object, sp_model *model)
@@ -612,4 +661,6 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
         sp_object_error(object, "attention_bias", "biases on the MLP alone are not supported");
     }
     model->qkv_bias = model->bias;
+    static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
+    read_dropout(object, dropouts, 0.0, model);
 }

@@ -3,64 +3,69 @@
 #include "sim/base/alloc.h"
 #include "sim/model/layout.h"
 
-static bool add(sp_parameter_list *list, int64_t elements, bool decays)
+static void add(sp_parameter_list *list, int64_t elements, bool decays)
 {
-    if (!sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) {
-        return false;
-    }
+    sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
     list->items[list->count++] = (sp_parameter){.elements = elements, .decays = decays};
-    return true;
 }
 
-static bool add_norm(sp_parameter_list *list, const sp_model *model, int64_t width)
+static void add_norm(sp_parameter_list *list, const sp_model *model, int64_t width)
 {
-    return add(list, width, false) && (model->norm != SP_LAYERNORM || add(list, width, false));
+    add(list, width, false);
+    if (model->norm == SP_LAYERNORM) {
+        add(list, width, false);
+    }
 }
 
-static bool add_linear(sp_parameter_list *list, int64_t inputs, int64_t outputs, int64_t bias)
+static void add_linear(sp_parameter_list *list, int64_t inputs, int64_t outputs, int64_t bias)
 {
-    return add(list, inputs * outputs, true) && (bias == 0 || add(list, bias, false));
+    add(list, inputs * outputs, true);
+    if (bias != 0) {
+        add(list, bias, false);
+    }
 }
 
-static bool add_layer(sp_parameter_list *list, const sp_model *model, const sp_shard *shard)
+static void add_layer(sp_parameter_list *list, const sp_model *model, const sp_shard *shard)
 {
     int64_t h = model->hidden;
     int64_t qkv = shard->q + 2 * shard->kv;
-    bool ok = add_norm(list, model, h) &&
-              add_linear(list, h, qkv, model->bias || model->qkv_bias ? qkv : 0);
+    add_norm(list, model, h);
+    add_linear(list, h, qkv, model->bias || model->qkv_bias ? qkv : 0);
     if (model->qk_norm) {
-        ok = ok && add_norm(list, model, model->head_dim) && add_norm(list, model, model->head_dim);
+        add_norm(list, model, model->head_dim);
+        add_norm(list, model, model->head_dim);
     }
-    ok = ok && add_linear(list, shard->q, h, model->bias ? h : 0) && add_norm(list, model, h);
+    add_linear(list, shard->q, h, model->bias ? h : 0);
+    add_norm(list, model, h);
     if (model->experts > 0) {
-        ok = ok && add_linear(list, h, model->experts, 0);
+        add_linear(list, h, model->experts, 0);
     }
-    for (int64_t e = 0; ok && e < shard->experts; e++) {
-        ok = add_linear(list, h, shard->fc1, model->bias ? shard->fc1 : 0) &&
-             add_linear(list, shard->ffn, h, model->bias ? h : 0);
+    for (int64_t e = 0; e < shard->experts; e++) {
+        add_linear(list, h, shard->fc1, model->bias ? shard->fc1 : 0);
+        add_linear(list, shard->ffn, h, model->bias ? h : 0);
     }
-    return ok;
 }
 
 bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list)
 {
     sp_shard shard = sp_shard_of(model, layout);
-    bool ok = true;
     if (stage->embedding) {
-        ok = add(list, shard.vocab * model->hidden, true);
+        add(list, shard.vocab * model->hidden, true);
         if (model->positional == SP_LEARNED) {
-            ok = ok && add(list, model->max_positions * model->hidden, true);
+            add(list, model->max_positions * model->hidden, true);
         }
     }
-    for (int i = 0; ok && i < stage->layers; i++) {
-        ok = add_layer(list, model, &shard);
+    for (int i = 0; i < stage->layers; i++) {
+        add_layer(list, model, &shard);
     }
     if (stage->head) {
-        ok = ok && add_norm(list, model, model->hidden) &&
-             (!head_table || add(list, shard.vocab * model->hidden, true));
+        add_norm(list, model, model->hidden);
+        if (head_table) {
+            add(list, shard.vocab * model->hidden, true);
+        }
     }
-    return ok;
+    return true;
 }
 
 void sp_parameter_list_fini(sp_parameter_list *list)

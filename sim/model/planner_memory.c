@@ -17,8 +17,6 @@ typedef struct sizes {
     double replicas;   // dp*cp
 } sizes;
 
-static sp_status check(const sp_model *model, const sp_layout *layout,
-                       const sp_planner_options *options, const char *source, sp_error *err);
 static sizes sizes_of(const sp_model *model, const sp_layout *layout,
                       const sp_planner_options *options);
 static double activation_bytes(const sizes *z, sp_recompute recompute);
@@ -35,10 +33,12 @@ sp_status sp_planner_memory(const sp_model *model, const sp_layout *layout,
                             sp_error *err)
 {
     *bytes = (sp_bytes){{0}};
-    sp_status status = check(model, layout, options, source, err);
+    sp_status status = sp_planner_memory_check(model, layout, options, source, err);
     if (status != SP_OK) {
         return status;
     }
+    SP_ASSERT(options->sequence_tokens >= 0);
+    SP_ASSERT(options->order != SP_PLANNER_SLIMPIPE || options->slices > 0);
     sizes z = sizes_of(model, layout, options);
     sp_recompute recompute = options->memory.recompute;
     double ratio = options->memory.offload_ratio;
@@ -60,13 +60,12 @@ sp_status sp_planner_memory(const sp_model *model, const sp_layout *layout,
     return SP_OK;
 }
 
-static sp_status check(const sp_model *model, const sp_layout *layout,
-                       const sp_planner_options *options, const char *source, sp_error *err)
+sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout,
+                                  const sp_planner_options *options, const char *source,
+                                  sp_error *err)
 {
     const char *planner = "\"slimpipe-planner\"";
     sp_recompute recompute = options->memory.recompute;
-    SP_ASSERT(options->sequence_tokens >= 0);
-    SP_ASSERT(options->order != SP_PLANNER_SLIMPIPE || options->slices > 0);
     SP_ASSERT(options->memory.offload_ratio >= 0.0 && options->memory.offload_ratio <= 1.0);
     if (model->experts > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",

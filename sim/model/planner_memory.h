@@ -34,4 +34,9 @@ sp_status sp_planner_memory(const sp_model *model, const sp_layout *layout,
                             const sp_planner_options *options, const char *source, sp_bytes *bytes,
                             sp_error *err);
 
+// What sp_planner_memory refuses, whatever the tokens.
+sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout,
+                                  const sp_planner_options *options, const char *source,
+                                  sp_error *err);
+
 #endif

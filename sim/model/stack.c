@@ -205,7 +205,7 @@ const char *sp_stack_builtin_summary(int index)
 bool sp_stack_builtin(const char *name, sp_stack *stack)
 {
     for (int i = 0; i < BUILTIN; i++) {
-        if (strcmp(builtin[i].name, name) == 0) {
+        if (sp_same_name(builtin[i].name, name)) {
             *stack = builtin[i];
             return true;
         }
@@ -374,29 +374,27 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
 json_t *sp_stack_to_json(const sp_stack *stack)
 {
     json_t *json = json_object();
-    bool ok = sp_json_put(json, "name", json_string(stack->name));
+    sp_json_put(json, "name", json_string(stack->name));
     for (size_t i = 0; i < SWITCHES; i++) {
         const bool *on = (const bool *)((const char *)stack + switches[i].offset);
-        ok = ok && sp_json_put(json, switches[i].key, json_boolean(*on));
+        sp_json_put(json, switches[i].key, json_boolean(*on));
     }
-    ok = ok &&
-         sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap])) &&
-         (stack->cp_ring_nics == 0 ||
-          sp_json_put(json, "cp_ring_nics", json_integer(stack->cp_ring_nics))) &&
-         (stack->cp_a2a_ranks == 0 ||
-          sp_json_put(json, "cp_a2a_ranks", json_integer(stack->cp_a2a_ranks))) &&
-         (!stack->cp_lone_rings || sp_json_put(json, "cp_lone_rings", json_true())) &&
-         sp_json_put(json, "gradient_reduce_dtype",
-                     json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype])) &&
-         sp_json_put(json, "tensors", json_string(sp_tensor_names[stack->tensors])) &&
-         sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB)) &&
-         sp_json_put(json, "split_limit_mib",
-                     json_real((double)stack->split_limit_bytes / SP_MIB)) &&
-         sp_json_put(json, "work_spaces", json_integer(stack->work_spaces)) &&
-         sp_json_put(json, "work_space_mib", json_real((double)stack->work_space_bytes / SP_MIB));
-    if (!ok) {
-        json_decref(json);
-        return NULL;
+    sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap]));
+    if (stack->cp_ring_nics != 0) {
+        sp_json_put(json, "cp_ring_nics", json_integer(stack->cp_ring_nics));
     }
+    if (stack->cp_a2a_ranks != 0) {
+        sp_json_put(json, "cp_a2a_ranks", json_integer(stack->cp_a2a_ranks));
+    }
+    if (stack->cp_lone_rings) {
+        sp_json_put(json, "cp_lone_rings", json_true());
+    }
+    sp_json_put(json, "gradient_reduce_dtype",
+                json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype]));
+    sp_json_put(json, "tensors", json_string(sp_tensor_names[stack->tensors]));
+    sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB));
+    sp_json_put(json, "split_limit_mib", json_real((double)stack->split_limit_bytes / SP_MIB));
+    sp_json_put(json, "work_spaces", json_integer(stack->work_spaces));
+    sp_json_put(json, "work_space_mib", json_real((double)stack->work_space_bytes / SP_MIB));
     return json;
 }

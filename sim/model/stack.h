@@ -113,7 +113,7 @@ typedef struct sp_stack {
     // its backward, and where ranks share a pack the keys of all of them, gathered, with gradients.
     bool device_bytes;
     // Then: cuDNN computes attention of heads of a multiple of 16 features, for which it has work
-    // spaces (backends/cuda/attention/attention_graph.c).
+    // spaces (backends/cuda/attention/segments.c).
     bool cudnn_attention;
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
@@ -165,7 +165,7 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 // off where the named stack brings it.
 void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
 
-// A stack as a document, every switch stated; NULL when memory ran out.
+// A stack as a document, every switch stated.
 json_t *sp_stack_to_json(const sp_stack *stack);
 
 #endif

@@ -10,11 +10,8 @@ static void release_for_weights(sp_i_program_builder *b, int32_t tensor)
         sp_i_program_free(b, tensor);
         return;
     }
-    if (b->failed || !sp_reserve((void **)&b->deferred, &b->deferred_capacity,
-                                 b->deferred_count + 1, sizeof *b->deferred)) {
-        b->failed = true;
-        return;
-    }
+    sp_reserve((void **)&b->deferred, &b->deferred_capacity, b->deferred_count + 1,
+               sizeof *b->deferred);
     b->deferred[b->deferred_count++] = tensor;
 }
 
@@ -360,8 +357,12 @@ int32_t sp_i_program_backward(sp_i_program_builder *b, sp_tensor_events *weights
                                        b->stage->layers * b->kv_cached);
     }
     int32_t gradient = b->stage->head ? head_backward(b) : program->output_gradient;
-    for (int layer = b->stage->layers - 1; layer >= 0 && !b->failed; layer--) {
+    int32_t parameters = b->stage->layers > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
+    for (int layer = b->stage->layers - 1; layer >= 0; layer--) {
+        int32_t next = layer > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
         gradient = layer_backward(b, layer, gradient);
+        sp_i_program_free(b, parameters);
+        parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
         gradient = sp_i_program_allocate(b, "gradient of the input", b->hidden);

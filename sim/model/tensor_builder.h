@@ -13,7 +13,6 @@
 typedef struct sp_i_program_builder {
     sp_tensor_program *program;
     sp_tensor_events *to; // the pass that events go to
-    bool failed;          // out of memory
     const sp_layout *layout;
     const sp_stage *stage;
     sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
@@ -41,6 +40,7 @@ typedef struct sp_i_program_builder {
     int64_t ffn, fc1, scores, logits, table;
     int64_t mask; // of the attention, from the data loader; 0: none
     int64_t weights[SP_LAYER_WEIGHTS];
+    int64_t gathered_parameters; // of one layer, with ZeRO 3; 0: a rank holds them
     // The layer's saved-tensor table, and which tensor each row is in the layer at hand.
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int row_count;
@@ -68,6 +68,10 @@ bool sp_i_program_keeps(const sp_i_program_builder *b, const char *name);
 int64_t sp_i_program_row_bytes(const sp_i_program_builder *b, const sp_saved_tensor *row);
 // Makes the tensor of a row; a name that the table does not have is no tensor.
 int32_t sp_i_program_make(sp_i_program_builder *b, const char *name);
+
+// With ZeRO 3 the parameters of the layer that runs are gathered, and behind it those of the next.
+// Takes a layer's, SP_NO_TENSOR where nothing is gathered.
+int32_t sp_i_program_gather_parameters(sp_i_program_builder *b);
 
 // The forward of one layer from its input to its output.
 int32_t sp_i_program_layer_forward(sp_i_program_builder *b, int32_t input, const char *output_name);

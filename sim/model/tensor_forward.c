@@ -18,7 +18,7 @@ static void leave(sp_i_program_builder *b, const char *name)
 static void make_view(sp_i_program_builder *b, const char *name, int32_t storage)
 {
     int32_t view = sp_i_program_make(b, name);
-    if (!b->failed && view != SP_NO_TENSOR) {
+    if (view != SP_NO_TENSOR) {
         b->program->tensors[view].storage = storage;
     }
 }
@@ -173,11 +173,8 @@ static void save(sp_i_program_builder *b, int32_t tensor, int64_t elements, bool
                  bool leaves)
 {
     sp_tensor_program *program = b->program;
-    if (b->failed || !sp_reserve((void **)&program->saved, &program->saved_capacity,
-                                 program->saved_count + 1, sizeof *program->saved)) {
-        b->failed = true;
-        return;
-    }
+    sp_reserve((void **)&program->saved, &program->saved_capacity, program->saved_count + 1,
+               sizeof *program->saved);
     program->saved[program->saved_count++] = (sp_saved_item){
         .tensor = tensor, .elements = elements, .contiguous = contiguous, .leaves = leaves};
 }
@@ -255,9 +252,14 @@ void sp_i_program_forward(sp_i_program_builder *b)
     if (b->stage->embedding) {
         at = embedding_forward(b);
     }
-    for (int layer = 0; layer < b->stage->layers && !b->failed; layer++) {
+    int32_t parameters = b->stage->layers > 0 ? sp_i_program_gather_parameters(b) : SP_NO_TENSOR;
+    for (int layer = 0; layer < b->stage->layers; layer++) {
+        bool last = layer + 1 == b->stage->layers;
+        int32_t next = last ? SP_NO_TENSOR : sp_i_program_gather_parameters(b);
         at = sp_i_program_layer_forward(b, at, "layer output");
         save_layer(b, layer);
+        sp_i_program_free(b, parameters);
+        parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
         at = sp_i_program_allocate(b, "output", b->hidden);

@@ -17,38 +17,30 @@ void sp_tensor_program_fini(sp_tensor_program *program)
     *program = (sp_tensor_program){0};
 }
 
+static void note(sp_tensor_events *to, sp_tensor_event event)
+{
+    sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
+    to->items[to->count++] = event;
+}
+
 int32_t sp_i_program_allocate(sp_i_program_builder *b, const char *name, int64_t bytes)
 {
     sp_tensor_program *program = b->program;
-    if (b->failed || !sp_reserve((void **)&program->tensors, &program->tensor_capacity,
-                                 program->tensor_count + 1, sizeof *program->tensors)) {
-        b->failed = true;
-        return SP_NO_TENSOR;
-    }
+    sp_reserve((void **)&program->tensors, &program->tensor_capacity, program->tensor_count + 1,
+               sizeof *program->tensors);
     int32_t tensor = (int32_t)program->tensor_count++;
     program->tensors[tensor] = (sp_program_tensor){.name = name, .bytes = bytes, .storage = tensor};
     if (b->to != NULL) {
-        if (!sp_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
-                        sizeof *b->to->items)) {
-            b->failed = true;
-            return tensor;
-        }
-        b->to->items[b->to->count++] = (sp_tensor_event){.tensor = tensor};
+        note(b->to, (sp_tensor_event){.tensor = tensor});
     }
     return tensor;
 }
 
 void sp_i_program_free(sp_i_program_builder *b, int32_t tensor)
 {
-    if (tensor == SP_NO_TENSOR || b->failed) {
-        return;
+    if (tensor != SP_NO_TENSOR) {
+        note(b->to, (sp_tensor_event){.tensor = tensor, .gone = true});
     }
-    if (!sp_reserve((void **)&b->to->items, &b->to->capacity, b->to->count + 1,
-                    sizeof *b->to->items)) {
-        b->failed = true;
-        return;
-    }
-    b->to->items[b->to->count++] = (sp_tensor_event){.tensor = tensor, .gone = true};
 }
 
 int sp_i_program_row(const sp_i_program_builder *b, const char *name)
@@ -80,6 +72,13 @@ int32_t sp_i_program_make(sp_i_program_builder *b, const char *name)
     }
     b->now[r] = sp_i_program_allocate(b, name, sp_i_program_row_bytes(b, &b->rows[r]));
     return b->now[r];
+}
+
+int32_t sp_i_program_gather_parameters(sp_i_program_builder *b)
+{
+    return b->gathered_parameters > 0
+               ? sp_i_program_allocate(b, "gathered parameters", b->gathered_parameters)
+               : SP_NO_TENSOR;
 }
 
 enum { BF16 = 2 };
@@ -126,29 +125,23 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
     size_t layers = (size_t)stage->layers;
     b.kept = sp_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
     b.cached = sp_calloc(layers, sizeof *b.cached);
-    b.failed = b.kept == NULL || b.cached == NULL;
-    if (!b.failed) {
-        sp_i_program_forward(&b);
-        program->output_gradient = stage->head ? SP_NO_TENSOR : (int32_t)program->tensor_count;
-        if (!stage->head) {
-            // Comes from outside: no event makes it.
-            b.to = NULL;
-            sp_i_program_allocate(&b, "output gradient", b.hidden);
-        }
-        for (int split = 0; split < 2; split++) {
-            b.splits = split == 1;
-            b.to = &program->pass[split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT];
-            program->input_gradient[split] =
-                sp_i_program_backward(&b, &program->pass[SP_PROGRAM_WEIGHT_GRADIENT]);
-        }
+    sp_i_program_forward(&b);
+    program->output_gradient = stage->head ? SP_NO_TENSOR : (int32_t)program->tensor_count;
+    if (!stage->head) {
+        // Comes from outside: no event makes it.
+        b.to = NULL;
+        sp_i_program_allocate(&b, "output gradient", b.hidden);
+    }
+    for (int split = 0; split < 2; split++) {
+        b.splits = split == 1;
+        b.to = &program->pass[split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT];
+        program->input_gradient[split] =
+            sp_i_program_backward(&b, &program->pass[SP_PROGRAM_WEIGHT_GRADIENT]);
     }
     sp_free(b.kept);
     sp_free(b.cached);
     sp_free(b.deferred);
-    if (b.failed) {
-        sp_tensor_program_fini(program);
-        return sp_error_no_memory(err, "the tensors of a unit");
-    }
+    (void)err;
     return SP_OK;
 }
 
@@ -171,6 +164,9 @@ static void measure(sp_i_program_builder *b, const sp_model *model, const sp_sta
     b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
     b->logits = sp_mul_bytes(rows, BF16 * shard.vocab);
     sp_footprint_weights(model, layout, b->weights);
+    const sp_stage one_layer = {.layers = 1};
+    b->gathered_parameters =
+        layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;
     b->mask = stack->attention_mask ? sp_ceil_div(b->pairs, layout->cp) : 0;
     b->table = sp_mul_bytes(shard.vocab, BF16 * model->hidden);
     if (b->unfused_attention) {

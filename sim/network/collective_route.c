@@ -60,8 +60,8 @@ static int most_in_node(const sp_topology *topology, const int64_t *gpus, int gr
     return most;
 }
 
-static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                            sp_route_parts split, sp_route *routes, sp_error *err)
+static void make_trees(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                       sp_route_parts split, sp_route *routes)
 {
     sp_i_hops h = sp_i_hops_begin(topology, split);
     int channels;
@@ -70,8 +70,7 @@ static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, in
     int steps = 2 * (most_in_node(topology, gpus, groups, count) - 1);
     int crossings = 2 * sp_i_tree_levels(nodes);
     int64_t *tops = sp_malloc((size_t)count * sizeof *tops);
-    h.failed = h.failed || tops == NULL;
-    for (int i = 0; !h.failed && i < groups * channels; i++) {
+    for (int i = 0; i < groups * channels; i++) {
         add_channel(&h, &gpus[i / channels * count], count, i % channels, channels, tops);
     }
     sp_free(tops);
@@ -79,7 +78,7 @@ static sp_status make_trees(const sp_topology *topology, const int64_t *gpus, in
                             .latency_s = steps * h.inside_s + crossings * h.between_s,
                             .spine_latency_s = crossings * h.spine_s,
                             .steps = steps + crossings};
-    return sp_i_hops_finish(&h, whole, routes, err);
+    sp_i_hops_finish(&h, whole, routes);
 }
 
 // ---- switches that reduce ----
@@ -104,9 +103,9 @@ static void add_rails(sp_i_hops *h, const int64_t *gpus, int nodes, int members,
 }
 
 // A member's part of the tensor is that of its node's members, in two halves for the two trees.
-static sp_status make_switches(const sp_topology *topology, sp_collective kind, const int64_t *gpus,
-                               int groups, int count, int members, sp_route_parts split,
-                               sp_route *routes, sp_error *err)
+static void make_switches(const sp_topology *topology, sp_collective kind, const int64_t *gpus,
+                          int groups, int count, int members, sp_route_parts split,
+                          sp_route *routes)
 {
     sp_i_hops h = sp_i_hops_begin(topology, split);
     int nodes = count / members;
@@ -114,11 +113,10 @@ static sp_status make_switches(const sp_topology *topology, sp_collective kind, 
     int out = 2 * ((kind == SP_ALL_GATHER ? 0 : members) + (kind == SP_REDUCE_SCATTER ? 0 : 1));
     int in = 2 * ((kind == SP_ALL_GATHER ? 0 : 1) + (kind == SP_REDUCE_SCATTER ? 0 : members));
     int64_t *tops = sp_malloc((size_t)nodes * sizeof *tops);
-    h.failed = h.failed || tops == NULL;
-    for (int done = 0; !h.failed && done < groups * count; done += members) {
+    for (int done = 0; done < groups * count; done += members) {
         add_switch(&h, &gpus[done], members, out, in);
     }
-    for (int g = 0; !h.failed && nodes > 1 && g < groups; g++) {
+    for (int g = 0; nodes > 1 && g < groups; g++) {
         add_rails(&h, &gpus[g * count], nodes, members, tops);
     }
     sp_free(tops);
@@ -131,7 +129,7 @@ static sp_status make_switches(const sp_topology *topology, sp_collective kind, 
                             .steps = 1 + 2 * levels,
                             .most_bytes_per_s =
                                 SP_I_NVLS_EFFICIENCY * nvlink / (out > in ? out : in)};
-    return sp_i_hops_finish(&h, whole, routes, err);
+    sp_i_hops_finish(&h, whole, routes);
 }
 
 // ---- one after another ----
@@ -147,47 +145,39 @@ typedef struct maker {
     sp_passage *passages; // [split.count]
 } maker;
 
-static sp_status add_leg(const maker *m, double share, int rounds, sp_status made)
+static void add_leg(const maker *m, double share, int rounds)
 {
-    for (int i = 0; made == SP_OK && i < m->split.count; i++) {
+    for (int i = 0; i < m->split.count; i++) {
         sp_passage *passage = &m->passages[i];
         passage->legs[passage->count++] = (sp_leg){m->routes[i], share, rounds};
     }
-    return made;
 }
 
-static sp_status add_rings(const maker *m, const int64_t *gpus, int groups, int count, double share,
-                           int rounds, sp_error *err)
+static void add_rings(const maker *m, const int64_t *gpus, int groups, int count, double share,
+                      int rounds)
 {
-    return add_leg(m, share, rounds,
-                   sp_i_rings(m->topology, gpus, groups, count, m->split, m->routes, err));
+    sp_i_rings(m->topology, gpus, groups, count, m->split, m->routes);
+    add_leg(m, share, rounds);
 }
 
-static sp_status make_hierarchical(const maker *m, sp_error *err)
+static void make_hierarchical(const maker *m)
 {
     int members = m->members;
     int nodes = m->count / members;
     int64_t *across = sp_malloc((size_t)m->groups * (size_t)m->count * sizeof *across);
-    if (across == NULL) {
-        return sp_error_no_memory(err, "the ways of a group");
-    }
     for (int i = 0; i < m->groups * m->count; i++) {
         int place = i % m->count;
         across[i - place + place % members * nodes + place / members] = m->gpus[i];
     }
-    sp_status status = SP_OK;
     if (m->kind != SP_ALL_GATHER) {
-        status = add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1, err);
+        add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1);
     }
-    if (status == SP_OK) {
-        status = add_rings(m, across, m->groups * members, nodes, 1.0 / members,
-                           m->kind == SP_ALL_REDUCE ? 2 : 1, err);
-    }
-    if (status == SP_OK && m->kind != SP_REDUCE_SCATTER) {
-        status = add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1, err);
+    add_rings(m, across, m->groups * members, nodes, 1.0 / members,
+              m->kind == SP_ALL_REDUCE ? 2 : 1);
+    if (m->kind != SP_REDUCE_SCATTER) {
+        add_rings(m, m->gpus, m->groups * nodes, members, 1.0, 1);
     }
     sp_free(across);
-    return status;
 }
 
 // The members that every node of every group has; 0 where they differ.
@@ -202,7 +192,7 @@ static int even_members(const sp_topology *topology, const int64_t *gpus, int gr
     return even ? members : 0;
 }
 
-static sp_status make_legs(const maker *m, sp_collective_algorithm algorithm, sp_error *err)
+static void make_legs(const maker *m, sp_collective_algorithm algorithm)
 {
     int least = m->members > 0 ? m->members : 1;
     const sp_group group = {.size = m->count,
@@ -211,24 +201,22 @@ static sp_status make_legs(const maker *m, sp_collective_algorithm algorithm, sp
                             .most_per_node = m->members > 0 ? m->members : m->count};
     bool serves = sp_i_algorithm_serves(algorithm, m->kind, group);
     if (serves && algorithm == SP_ALGORITHM_HIERARCHICAL) {
-        return make_hierarchical(m, err);
+        make_hierarchical(m);
+    } else if (serves && algorithm == SP_ALGORITHM_TREE) {
+        make_trees(m->topology, m->gpus, m->groups, m->count, m->split, m->routes);
+        add_leg(m, 1.0, 1);
+    } else if (serves && algorithm == SP_ALGORITHM_NVLS) {
+        make_switches(m->topology, m->kind, m->gpus, m->groups, m->count, m->members, m->split,
+                      m->routes);
+        add_leg(m, 1.0, 1);
+    } else {
+        add_rings(m, m->gpus, m->groups, m->count, 1.0, m->kind == SP_ALL_REDUCE ? 2 : 1);
     }
-    if (serves && algorithm == SP_ALGORITHM_TREE) {
-        return add_leg(
-            m, 1.0, 1,
-            make_trees(m->topology, m->gpus, m->groups, m->count, m->split, m->routes, err));
-    }
-    if (serves && algorithm == SP_ALGORITHM_NVLS) {
-        return add_leg(m, 1.0, 1,
-                       make_switches(m->topology, m->kind, m->gpus, m->groups, m->count, m->members,
-                                     m->split, m->routes, err));
-    }
-    return add_rings(m, m->gpus, m->groups, m->count, 1.0, m->kind == SP_ALL_REDUCE ? 2 : 1, err);
 }
 
-sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
-                                sp_collective kind, const int64_t *gpus, int groups, int count,
-                                sp_route_parts split, sp_passage *passages, sp_error *err)
+void sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                           sp_collective kind, const int64_t *gpus, int groups, int count,
+                           sp_route_parts split, sp_passage *passages)
 {
     SP_ASSERT(groups > 0 && count > 1 && kind != SP_ALL_TO_ALL);
     const maker m = {.topology = topology,
@@ -243,21 +231,17 @@ sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algor
     for (int i = 0; i < split.count; i++) {
         passages[i] = (sp_passage){.count = 0};
     }
-    sp_status status = m.routes != NULL ? make_legs(&m, algorithm, err)
-                                        : sp_error_no_memory(err, "the ways of a group");
-    for (int i = 0; status != SP_OK && i < split.count; i++) {
-        sp_passage_fini(&passages[i]);
-    }
+    make_legs(&m, algorithm);
     sp_free(m.routes);
-    return status;
 }
 
 sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                           sp_collective kind, const int64_t *gpus, int groups, int count,
                           sp_passage *passage, sp_error *err)
 {
-    return sp_passage_make_parts(topology, algorithm, kind, gpus, groups, count, SP_ROUTE_WHOLE,
-                                 passage, err);
+    (void)err;
+    sp_passage_make_parts(topology, algorithm, kind, gpus, groups, count, SP_ROUTE_WHOLE, passage);
+    return SP_OK;
 }
 
 void sp_passage_fini(sp_passage *passage)

@@ -30,14 +30,14 @@ typedef struct sp_passage {
 // Of `groups` groups of `count` members each, at least two, as in sp_route_rings, that do the same
 // at the same time. Of all-reduces, reduce-scatters and all-gathers; rings where the algorithm is
 // the profile's or does not serve (op_time.h), or where groups lie differently. Whether switches
-// have NVLS is the caller's to know. Error: SP_ERR_NO_MEMORY.
+// have NVLS is the caller's to know. Always SP_OK.
 sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                           sp_collective kind, const int64_t *gpus, int groups, int count,
                           sp_passage *passage, sp_error *err);
 // The same by parts (route.h), [split.count].
-sp_status sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
-                                sp_collective kind, const int64_t *gpus, int groups, int count,
-                                sp_route_parts split, sp_passage *passages, sp_error *err);
+void sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                           sp_collective kind, const int64_t *gpus, int groups, int count,
+                           sp_route_parts split, sp_passage *passages);
 void sp_passage_fini(sp_passage *passage);
 
 // The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and

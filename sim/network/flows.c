@@ -16,8 +16,8 @@ enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSING
 // ---- links ----
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err);
-static bool reserve_links(sp_flows *flows, size_t links);
-static bool reserve_shares(sp_flows *flows, size_t shares);
+static void reserve_links(sp_flows *flows, size_t links);
+static void reserve_shares(sp_flows *flows, size_t shares);
 static void set_link(sp_flows *flows, int32_t index, double bytes_per_s);
 
 sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
@@ -30,10 +30,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
         return status;
     }
     sp_flows *made = sp_calloc(1, sizeof *made);
-    if (made == NULL || !reserve_links(made, (size_t)links + 1)) {
-        sp_flows_free(made);
-        return sp_error_no_memory(err, "links of flows");
-    }
+    reserve_links(made, (size_t)links + 1);
     int exponent;
     frexp(most, &exponent);
     made->unit = ldexp(1.0, exponent - RATE_BITS);
@@ -46,27 +43,20 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
     return SP_OK;
 }
 
-static bool grow(void **items, size_t count, size_t element_bytes)
+static void reserve_links(sp_flows *flows, size_t links)
 {
-    void *grown = sp_realloc(*items, count * element_bytes);
-    *items = grown != NULL ? grown : *items;
-    return grown != NULL;
+    flows->links = sp_realloc(flows->links, links * sizeof *flows->links);
+    flows->bytes_per_s = sp_realloc(flows->bytes_per_s, links * sizeof *flows->bytes_per_s);
+    flows->demand = sp_realloc(flows->demand, links * sizeof *flows->demand);
+    flows->touched = sp_realloc(flows->touched, links * sizeof *flows->touched);
+    flows->overfull = sp_realloc(flows->overfull, links * sizeof *flows->overfull);
+    reserve_shares(flows, links);
 }
 
-static bool reserve_links(sp_flows *flows, size_t links)
+static void reserve_shares(sp_flows *flows, size_t shares)
 {
-    return grow((void **)&flows->links, links, sizeof *flows->links) &&
-           grow((void **)&flows->bytes_per_s, links, sizeof *flows->bytes_per_s) &&
-           grow((void **)&flows->demand, links, sizeof *flows->demand) &&
-           grow((void **)&flows->touched, links, sizeof *flows->touched) &&
-           grow((void **)&flows->overfull, links, sizeof *flows->overfull) &&
-           reserve_shares(flows, links);
-}
-
-static bool reserve_shares(sp_flows *flows, size_t shares)
-{
-    return grow((void **)&flows->filled, shares, sizeof *flows->filled) &&
-           grow((void **)&flows->shares, shares, sizeof *flows->shares);
+    flows->filled = sp_realloc(flows->filled, shares * sizeof *flows->filled);
+    flows->shares = sp_realloc(flows->shares, shares * sizeof *flows->shares);
 }
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err)
@@ -189,13 +179,11 @@ static sp_status reserve_flow(sp_flows *flows, sp_error *err)
         return sp_error_set(err, SP_ERR_LIMIT, "more than %d flows at a time", MOST_FLOWS);
     }
     size_t n = flows->flow_capacity + flows->flow_capacity / 2 + 64;
-    if (!grow((void **)&flows->flow, n, sizeof *flows->flow) ||
-        !grow((void **)&flows->events, n + 3, sizeof *flows->events) ||
-        !grow((void **)&flows->ended, n, sizeof *flows->ended) ||
-        !grow((void **)&flows->open, n, sizeof *flows->open) ||
-        !reserve_shares(flows, (size_t)flows->link_count + n)) {
-        return sp_error_no_memory(err, "flows");
-    }
+    flows->flow = sp_realloc(flows->flow, n * sizeof *flows->flow);
+    flows->events = sp_realloc(flows->events, (n + 3) * sizeof *flows->events);
+    flows->ended = sp_realloc(flows->ended, n * sizeof *flows->ended);
+    flows->open = sp_realloc(flows->open, n * sizeof *flows->open);
+    reserve_shares(flows, (size_t)flows->link_count + n);
     for (size_t i = (size_t)flows->event_count; i < n + 3; i++) {
         flows->events[i] = (sp_i_event){INT64_MAX, 0};
     }

@@ -57,7 +57,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
 void sp_flows_free(sp_flows *flows);
 
 // Adds a flow, which starts now or later; *id, which may be NULL, names it until it has ended.
-// Errors: SP_ERR_NO_MEMORY; SP_ERR_LIMIT beyond 2^28 flows or hops, or 2^30 crossings of links.
+// Errors: SP_ERR_LIMIT beyond 2^28 flows or hops, or 2^30 crossings of links.
 sp_status sp_flows_start(sp_flows *flows, const sp_flow *flow, int32_t *id, sp_error *err);
 
 // Goes on to the next time at which flows end, or to until_ns where that comes before, and returns

@@ -11,10 +11,8 @@ enum { MOST_HOPS = 1 << 28 };
 sp_status sp_i_flows_take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err)
 {
     size_t known = flows->lengths;
-    if (!sp_reserve((void **)&flows->unused_hops, &flows->lengths, (size_t)length + 1,
-                    sizeof *flows->unused_hops)) {
-        return sp_error_no_memory(err, "hops of flows");
-    }
+    sp_reserve((void **)&flows->unused_hops, &flows->lengths, (size_t)length + 1,
+               sizeof *flows->unused_hops);
     for (size_t i = known; i < flows->lengths; i++) {
         flows->unused_hops[i] = SP_I_NONE;
     }
@@ -26,10 +24,8 @@ sp_status sp_i_flows_take_hops(sp_flows *flows, int32_t length, int32_t *first, 
     if (length > MOST_HOPS - flows->hops_used) {
         return sp_error_set(err, SP_ERR_LIMIT, "more than %d hops of flows at a time", MOST_HOPS);
     }
-    if (!sp_reserve((void **)&flows->hops, &flows->hop_capacity,
-                    (size_t)(flows->hops_used + length), sizeof *flows->hops)) {
-        return sp_error_no_memory(err, "hops of flows");
-    }
+    sp_reserve((void **)&flows->hops, &flows->hop_capacity, (size_t)(flows->hops_used + length),
+               sizeof *flows->hops);
     *first = flows->hops_used;
     flows->hops_used += length;
     return SP_OK;

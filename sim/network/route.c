@@ -47,8 +47,8 @@ static void add_ring(sp_i_hops *h, const int64_t *gpus, int count, int c, int ri
     sp_i_hops_add(h, at, first, 1);
 }
 
-sp_status sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                     sp_route_parts split, sp_route *routes, sp_error *err)
+void sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                sp_route_parts split, sp_route *routes)
 {
     sp_i_hops h = sp_i_hops_begin(topology, split);
     int rings;
@@ -60,13 +60,13 @@ sp_status sp_i_rings(const sp_topology *topology, const int64_t *gpus, int group
         }
     }
     sp_route whole = round_of(&h, (double)count / (count - 1) * rings, count, nodes);
-    return sp_i_hops_finish(&h, whole, routes, err);
+    sp_i_hops_finish(&h, whole, routes);
 }
 
-sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                         sp_route *route, sp_error *err)
+void sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                    sp_route *route)
 {
-    return sp_i_rings(topology, gpus, groups, count, SP_ROUTE_WHOLE, route, err);
+    sp_i_rings(topology, gpus, groups, count, SP_ROUTE_WHOLE, route);
 }
 
 // ---- rings whose hops go by several NICs ----
@@ -143,13 +143,14 @@ static void add_routed_ring(sp_i_hops *h, const int64_t *gpus, int count, int ni
     }
 }
 
-sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
-                                int count, int nics, sp_route *route, sp_error *err)
+void sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                           int nics, sp_route *route)
 {
     int members;
     SP_ASSERT(groups > 0 && count > 1 && nics > 0 && nics <= SP_MOST_RING_NICS);
     if (sp_i_most_nodes(topology, gpus, groups, count, &members) == 1) {
-        return sp_route_rings(topology, gpus, groups, count, route, err);
+        sp_route_rings(topology, gpus, groups, count, route);
+        return;
     }
     sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int g = 0; g < groups; g++) {
@@ -161,13 +162,13 @@ sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus
                             .latency_s = (count - 1) * h.between_s,
                             .spine_latency_s = (count - 1) * h.spine_s,
                             .steps = count - 1};
-    return sp_i_hops_finish(&h, whole, route, err);
+    sp_i_hops_finish(&h, whole, route);
 }
 
 // ---- others ----
 
-sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
-                               int count, sp_route *route, sp_error *err)
+void sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                          sp_route *route)
 {
     sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int i = 0; i < groups * count; i++) {
@@ -181,18 +182,18 @@ sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus,
     int rings;
     int nodes = sp_i_most_nodes(topology, gpus, groups, count, &rings);
     h.gpu_ways = count - rings;
-    return sp_i_hops_finish(&h, round_of(&h, count, count, nodes), route, err);
+    sp_i_hops_finish(&h, round_of(&h, count, count, nodes), route);
 }
 
-sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
-                         int count, sp_route *route, sp_error *err)
+void sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to, int count,
+                    sp_route *route)
 {
-    return sp_route_spread_pairs(topology, from, to, from, to, count, 1, route, err);
+    sp_route_spread_pairs(topology, from, to, from, to, count, 1, route);
 }
 
-sp_status sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
-                                const int64_t *by_from, const int64_t *by_to, int count, int by,
-                                sp_route *route, sp_error *err)
+void sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                           const int64_t *by_from, const int64_t *by_to, int count, int by,
+                           sp_route *route)
 {
     sp_i_hops h = sp_i_hops_begin(topology, SP_ROUTE_WHOLE);
     for (int i = 0; i < count * by; i++) {
@@ -208,7 +209,7 @@ sp_status sp_route_spread_pairs(const sp_topology *topology, const int64_t *from
                             .latency_s = fmax(h.inside_s, h.between_s),
                             .spine_latency_s = h.spine_s,
                             .steps = 1};
-    return sp_i_hops_finish(&h, whole, route, err);
+    sp_i_hops_finish(&h, whole, route);
 }
 
 sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int rounds)

@@ -47,28 +47,28 @@ typedef struct sp_route_parts {
 // The rings of `groups` groups of `count` members each, at least two, that do the same at the same
 // time: as many rings as the least of them has, at the pace of the slowest. `gpus` holds one group
 // after the other, members in ascending order. One round is count - 1 steps: that of a
-// reduce-scatter or an all-gather; an all-reduce has two. Error: SP_ERR_NO_MEMORY.
+// reduce-scatter or an all-gather; an all-reduce has two.
 // O(k log k) for k = groups * count * rings.
-sp_status sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                         sp_route *route, sp_error *err);
+void sp_route_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                    sp_route *route);
 // The same over several nodes in one ring, whose hops from node to node go by `nics` NICs at a
 // time: the last GPU of a node gives parts of its block to others, each with a NIC of its own, and
 // the first of the next node puts them together. NICs that a node lacks are used twice. Groups that
 // all lie inside nodes have no such hop: theirs are sp_route_rings.
-sp_status sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups,
-                                int count, int nics, sp_route *route, sp_error *err);
+void sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                           int nics, sp_route *route);
 // O(k log k) for k = groups * count^2.
-sp_status sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups,
-                               int count, sp_route *route, sp_error *err);
+void sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                          sp_route *route);
 // Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
-sp_status sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
-                         int count, sp_route *route, sp_error *err);
+void sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to, int count,
+                    sp_route *route);
 // The same, but each pair sends equal parts by `by` pairs of the same nodes, those of the first
 // pair first: [count * by].
-sp_status sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
-                                const int64_t *by_from, const int64_t *by_to, int count, int by,
-                                sp_route *route, sp_error *err);
+void sp_route_spread_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to,
+                           const int64_t *by_from, const int64_t *by_to, int count, int by,
+                           sp_route *route);
 void sp_route_fini(sp_route *route);
 
 // A transfer along the route: `bytes` that each member has of a tensor at the end of a gather, or

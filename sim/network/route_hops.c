@@ -12,12 +12,10 @@ static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
 
 sp_i_hops sp_i_hops_begin(const sp_topology *topology, sp_route_parts split)
 {
-    sp_i_hop_list *parts = sp_calloc((size_t)split.count, sizeof *parts);
     return (sp_i_hops){.topology = topology,
                        .split = split,
                        .gpu_ways = 1,
-                       .parts = parts,
-                       .failed = parts == NULL};
+                       .parts = sp_calloc((size_t)split.count, sizeof(sp_i_hop_list))};
 }
 
 void sp_i_hops_add(sp_i_hops *h, int64_t from, int64_t to, int times)
@@ -29,12 +27,8 @@ void sp_i_hops_add_uneven(sp_i_hops *h, int64_t from, int64_t to, int times, int
 {
     double latency_s;
     double spine_s;
-    sp_i_hop_list *of = h->failed ? NULL : &h->parts[to / h->split.stride % h->split.count];
-    if (of == NULL || !sp_reserve((void **)&of->hops, &of->capacity, of->count + SP_PATH_HOPS,
-                                  sizeof *of->hops)) {
-        h->failed = true;
-        return;
-    }
+    sp_i_hop_list *of = &h->parts[to / h->split.stride % h->split.count];
+    sp_reserve((void **)&of->hops, &of->capacity, of->count + SP_PATH_HOPS, sizeof *of->hops);
     int hops = sp_topology_path(h->topology, from, to, &of->hops[of->count], &latency_s, &spine_s);
     for (int i = 0; i < hops; i++) {
         of->hops[of->count++].times = i + 1 < hops ? times : last_times;
@@ -97,53 +91,43 @@ static void lower_rates(const sp_i_hops *h, const sp_i_hop_list *list, sp_route 
 }
 
 // The hops of all parts, where there are several.
-static bool join_parts(const sp_i_hops *h, sp_i_hop_list *all)
+static void join_parts(const sp_i_hops *h, sp_i_hop_list *all)
 {
     for (int i = 0; i < h->split.count; i++) {
         const sp_i_hop_list *of = &h->parts[i];
-        if (!sp_reserve((void **)&all->hops, &all->capacity, all->count + of->count,
-                        sizeof *all->hops)) {
-            return false;
-        }
+        sp_reserve((void **)&all->hops, &all->capacity, all->count + of->count, sizeof *all->hops);
         for (size_t k = 0; k < of->count; k++) {
             all->hops[all->count++] = of->hops[k];
         }
     }
-    return true;
 }
 
-static bool set_rates(const sp_i_hops *h, sp_route *whole)
+static void set_rates(const sp_i_hops *h, sp_route *whole)
 {
     sp_i_hop_list all = {.count = 0};
-    bool joined = h->split.count == 1 || join_parts(h, &all);
     whole->bytes_per_s = whole->open_bytes_per_s =
         whole->most_bytes_per_s > 0.0 ? whole->most_bytes_per_s : HUGE_VAL;
-    if (joined) {
+    if (h->split.count > 1) {
+        join_parts(h, &all);
         merge_hops(&all);
-        lower_rates(h, h->split.count == 1 ? &h->parts[0] : &all, whole);
     }
+    lower_rates(h, h->split.count == 1 ? &h->parts[0] : &all, whole);
     sp_free(all.hops);
-    return joined;
 }
 
-sp_status sp_i_hops_finish(sp_i_hops *h, sp_route whole, sp_route *routes, sp_error *err)
+void sp_i_hops_finish(sp_i_hops *h, sp_route whole, sp_route *routes)
 {
     whole.is_part = h->split.count > 1;
-    for (int i = 0; !h->failed && i < h->split.count; i++) {
+    for (int i = 0; i < h->split.count; i++) {
         merge_hops(&h->parts[i]);
     }
-    h->failed = h->failed || !set_rates(h, &whole);
-    for (int i = 0; h->parts != NULL && i < h->split.count; i++) {
-        if (h->failed) {
-            sp_free(h->parts[i].hops);
-        } else {
-            whole.path = h->parts[i].hops;
-            whole.hops = (int32_t)h->parts[i].count;
-            routes[i] = whole;
-        }
+    set_rates(h, &whole);
+    for (int i = 0; i < h->split.count; i++) {
+        whole.path = h->parts[i].hops;
+        whole.hops = (int32_t)h->parts[i].count;
+        routes[i] = whole;
     }
     sp_free(h->parts);
-    return h->failed ? sp_error_no_memory(err, "the ways of a group") : SP_OK;
 }
 
 // ---- members of a node ----

@@ -19,7 +19,6 @@ typedef struct sp_i_hops {
     double inside_s, between_s; // longest latency of a way inside a node and between nodes
     double spine_s;             // longest that the spine adds between nodes
     double gpu_ways;            // to other nodes, of a GPU, which has its share of a NIC for them
-    bool failed;
 } sp_i_hops;
 
 sp_i_hops sp_i_hops_begin(const sp_topology *topology, sp_route_parts split);
@@ -29,11 +28,11 @@ void sp_i_hops_add(sp_i_hops *hops, int64_t from, int64_t to, int times);
 void sp_i_hops_add_uneven(sp_i_hops *hops, int64_t from, int64_t to, int times, int last_times);
 // Hands over the hops, those of one link as one: routes of the parts, [split.count], which are
 // `whole` but for them and for the rates of its links.
-sp_status sp_i_hops_finish(sp_i_hops *hops, sp_route whole, sp_route *routes, sp_error *err);
+void sp_i_hops_finish(sp_i_hops *hops, sp_route whole, sp_route *routes);
 
 // sp_route_rings by parts (route.h).
-sp_status sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                     sp_route_parts split, sp_route *routes, sp_error *err);
+void sp_i_rings(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                sp_route_parts split, sp_route *routes);
 
 // Members first .. first + count of a group lie in one node.
 typedef struct sp_i_members {

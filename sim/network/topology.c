@@ -34,9 +34,6 @@ sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                                                                : cluster->gpus_per_node;
     *topology = NULL;
     sp_topology *t = sp_calloc(1, sizeof *t);
-    if (t == NULL) {
-        return sp_error_no_memory(err, "a topology");
-    }
     t->gpus_per_node = cluster->gpus_per_node;
     t->nics_per_node = nics;
     t->fabric = cluster->fabric;
@@ -56,10 +53,6 @@ sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                             MOST_LINKS);
     }
     t->bytes_per_s = sp_calloc((size_t)t->first[SP_LINK_KINDS], sizeof *t->bytes_per_s);
-    if (t->bytes_per_s == NULL) {
-        sp_topology_free(t);
-        return sp_error_no_memory(err, "the links of a topology");
-    }
     for (int kind = 0; kind < SP_LINK_KINDS; kind++) {
         double rate = rate_of(t, cluster, (sp_link_kind)kind);
         if (!(rate > 0.0) || !isfinite(rate)) {

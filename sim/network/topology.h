@@ -60,8 +60,8 @@ enum { SP_PATH_HOPS = 8 }; // most of a path
 
 typedef struct sp_topology sp_topology;
 
-// Of the cluster's nodes (above 0: sp_cluster_fit). Errors: SP_ERR_NO_MEMORY; SP_ERR_LIMIT beyond
-// 2^28 links; SP_ERR_CONTENT for a rate that is not above 0. O(links).
+// Of the cluster's nodes (above 0: sp_cluster_fit). Errors: SP_ERR_LIMIT beyond 2^28 links;
+// SP_ERR_CONTENT for a rate that is not above 0. O(links).
 sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                           sp_topology **topology, sp_error *err);
 void sp_topology_free(sp_topology *topology);

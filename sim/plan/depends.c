@@ -22,6 +22,7 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
                           sp_error *err)
 {
     sp_depends *d = depends;
+    (void)err;
     *d = (sp_depends){.plan = plan,
                       .packs = {&plan->packing->forward, sp_packing_backward(plan->packing)},
                       .vstages = sp_layout_vstages(&plan->layout)};
@@ -31,16 +32,14 @@ sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_
     d->chunk_of = sp_arena_take(&d->work, vstages, sizeof *d->chunk_of);
     d->base[0] = sp_arena_take(&d->work, d->packs[0]->count, sizeof *d->base[0]);
     d->base[1] = sp_arena_take(&d->work, d->packs[1]->count, sizeof *d->base[1]);
-    if (d->work.failed) {
-        return sp_error_no_memory(err, "the dependencies of a plan");
-    }
     for (int v = 0; v < d->vstages; v++) {
         sp_layout_locate(&plan->layout, v, &d->rank_of[v], &d->chunk_of[v]);
         d->vstage_of[d->rank_of[v] * plan->layout.chunks + d->chunk_of[v]] = v;
     }
     number_slots(d, 0, runs);
     number_slots(d, 1, runs);
-    return sp_regroup(plan->packing, &d->forward_pack, err);
+    sp_regroup(plan->packing, &d->forward_pack, NULL);
+    return SP_OK;
 }
 
 void sp_depends_fini(sp_depends *depends)
@@ -54,11 +53,7 @@ int64_t *sp_depends_timestamps(const sp_depends *depends, int side)
 {
     // One more, so that no table is empty.
     size_t bytes = (depends->slots[side] * (size_t)depends->vstages + 1) * sizeof(int64_t);
-    int64_t *ends = sp_malloc(bytes);
-    if (ends != NULL) {
-        memset(ends, 0xff, bytes); // SP_NOT_YET
-    }
-    return ends;
+    return memset(sp_malloc(bytes), 0xff, bytes); // SP_NOT_YET
 }
 
 bool sp_depends_input(const sp_depends *depends, const sp_plan_place *place, size_t i,

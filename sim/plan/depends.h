@@ -28,12 +28,13 @@ enum { SP_NOT_YET = -1 }; // in a table of ends: not known
 
 // The plan must have passed sp_plan_check. Packs of data-parallel ranks of which `runs`, [dp], is 0
 // get no slots; NULL: all run. O(packs), and O(slices * log slices) where packs are regrouped.
+// Always SP_OK.
 sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_t *runs,
                           sp_error *err);
 void sp_depends_fini(sp_depends *depends);
 
 // A table for the forward packs (0) or the backward packs (1), SP_NOT_YET everywhere; freed with
-// sp_free, NULL without memory.
+// sp_free.
 int64_t *sp_depends_timestamps(const sp_depends *depends, int side);
 
 static inline const sp_pack *sp_depends_pack(const sp_depends *depends, sp_action action)

@@ -28,10 +28,10 @@ bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count)
     SP_ASSERT(dp_first >= 0 && dp_count > 0);
     void *packs = list->packs;
     // Actions name packs by 32-bit indices.
-    if (list->count >= INT32_MAX ||
-        !sp_reserve(&packs, &list->capacity, list->count + 1, sizeof *list->packs)) {
+    if (list->count >= INT32_MAX) {
         return false;
     }
+    sp_reserve(&packs, &list->capacity, list->count + 1, sizeof *list->packs);
     list->packs = packs;
     list->packs[list->count] = (sp_pack){.dp_first = dp_first,
                                          .dp_count = dp_count,
@@ -62,10 +62,7 @@ bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
     SP_ASSERT(slice.begin >= 0 && slice.tokens >= 0 && slice.computed_tokens >= slice.tokens);
     if (list->slice_count == list->slice_capacity) {
         void *slices = list->slices;
-        if (!sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1,
-                        sizeof *list->slices)) {
-            return false;
-        }
+        sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1, sizeof *list->slices);
         list->slices = slices;
     }
     list->slices[list->slice_count++] = slice;
@@ -147,16 +144,13 @@ static sp_status check_uniform(int dp, int64_t packs, sp_error *err)
                         (long long)packs, dp, (int)INT32_MAX);
 }
 
-static bool add_token(sp_pack_list *list, int dp_rank, int64_t sample, int position, int slices)
+static void add_token(sp_pack_list *list, int dp_rank, int64_t sample, int position, int slices)
 {
     sp_slice slice = {
         .sample = (int32_t)sample, .begin = position, .tokens = 1, .computed_tokens = 1};
-    bool ok = sp_pack_list_begin(list, dp_rank, 1) &&
-              sp_pack_list_add(list, slice, position + 1 == slices);
-    if (ok) {
-        list->packs[list->count - 1].microbatch = (int32_t)sample;
-    }
-    return ok;
+    sp_pack_list_begin(list, dp_rank, 1);
+    sp_pack_list_add(list, slice, position + 1 == slices);
+    list->packs[list->count - 1].microbatch = (int32_t)sample;
 }
 
 sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp,
@@ -174,22 +168,16 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
     batch->total_tokens = (int64_t)batch->count * slices;
     batch->ids = sp_calloc(batch->count, sizeof *batch->ids);
     batch->tokens = sp_calloc(batch->count, sizeof *batch->tokens);
-    bool ok = batch->ids != NULL && batch->tokens != NULL;
-    for (int64_t m = 0; ok && m < dp * microbatches; m++) {
+    for (int64_t m = 0; m < dp * microbatches; m++) {
         batch->ids[m] = m;
         batch->tokens[m] = slices;
-        for (int s = 0; ok && s < slices; s++) {
-            ok = add_token(&packing->forward, (int)(m % dp), m, s, slices);
+        for (int s = 0; s < slices; s++) {
+            add_token(&packing->forward, (int)(m % dp), m, s, slices);
         }
         // With one slice the backward packs are the forward packs.
-        for (int s = slices; ok && slices > 1 && s > 0; s--) {
-            ok = add_token(&packing->backward, (int)(m % dp), m, s - 1, slices);
+        for (int s = slices; slices > 1 && s > 0; s--) {
+            add_token(&packing->backward, (int)(m % dp), m, s - 1, slices);
         }
-    }
-    if (!ok) {
-        sp_packing_fini(packing);
-        sp_batch_fini(batch);
-        return sp_error_no_memory(err, "packing");
     }
     return SP_OK;
 }

@@ -85,9 +85,11 @@ typedef struct sp_packing {
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);
 void sp_packing_fini(sp_packing *packing);
 
-// Starts a new pack on a list; add its slices next. False when memory runs out.
+// Starts a new pack on a list; add its slices next. False where there are as many as actions can
+// name.
 bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count);
 // Adds a slice to the last pack and to its sums. `last` says that no slice of the sample follows.
+// Always true.
 bool sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
 
 // The backward packs: `backward`, or `forward` where there are no others.

@@ -10,20 +10,19 @@ const char sp_action_letters[SP_ACTION_KINDS + 1] = "FBIWROL";
 sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing,
                        sp_error *err)
 {
+    (void)err;
     SP_ASSERT(layout->dp > 0 && layout->pp > 0 && layout->chunks > 0);
     SP_ASSERT(packing->dp == layout->dp);
     *plan = (sp_plan){.layout = *layout, .packing = packing};
     plan->stages = sp_calloc((size_t)layout->dp * (size_t)layout->pp, sizeof *plan->stages);
-    return plan->stages == NULL ? sp_error_no_memory(err, "plan") : SP_OK;
+    return SP_OK;
 }
 
 void sp_plan_fini(sp_plan *plan)
 {
-    if (plan->stages != NULL) {
-        size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-        for (size_t i = 0; i < stages; i++) {
-            sp_free(plan->stages[i].actions);
-        }
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t i = 0; i < stages; i++) {
+        sp_free(plan->stages[i].actions);
     }
     sp_free(plan->stages);
     *plan = (sp_plan){0};
@@ -36,17 +35,14 @@ sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank)
     return &plan->stages[(size_t)dp_rank * (size_t)plan->layout.pp + (size_t)pp_rank];
 }
 
-bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack)
+void sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack)
 {
     SP_ASSERT(chunk >= 0 && chunk <= UINT16_MAX && pack >= 0 && pack <= INT32_MAX);
     void *actions = stage->actions;
-    if (!sp_reserve(&actions, &stage->capacity, stage->count + 1, sizeof *stage->actions)) {
-        return false;
-    }
+    sp_reserve(&actions, &stage->capacity, stage->count + 1, sizeof *stage->actions);
     stage->actions = actions;
     stage->actions[stage->count++] =
         (sp_action){.kind = (uint8_t)kind, .chunk = (uint16_t)chunk, .pack = (int32_t)pack};
-    return true;
 }
 
 const sp_action *sp_plan_find(const sp_plan *plan, sp_action_kind kind)

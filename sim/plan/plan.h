@@ -79,15 +79,15 @@ typedef struct sp_plan_place {
 } sp_plan_place;
 
 // An empty plan for the layout and packing, which agree in dp. stages has layout.dp * layout.pp
-// entries.
+// entries. Always SP_OK.
 sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing,
                        sp_error *err);
 void sp_plan_fini(sp_plan *plan);
 
 SP_API sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank);
 
-// Appends an action; false when memory runs out.
-bool sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack);
+// Appends an action.
+void sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack);
 
 // The first action of a kind, rank after rank; NULL: the plan has none.
 const sp_action *sp_plan_find(const sp_plan *plan, sp_action_kind kind);

@@ -7,8 +7,8 @@
 enum { WHERE = 192, TEXT = 400 }; // bytes of a path and of the text of a finding
 
 static void check_packs(sp_i_plan_check *check, const sp_i_side *side);
-static sp_status check_samples(sp_i_plan_check *check);
-static sp_status place_slices(sp_i_plan_check *check, sp_i_side *side);
+static void check_samples(sp_i_plan_check *check);
+static void place_slices(sp_i_plan_check *check, sp_i_side *side);
 
 sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err)
 {
@@ -30,35 +30,27 @@ sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char
     };
     check.shared = check.backward.list == check.forward.list;
 
-    sp_status status = SP_OK;
     check_packs(&check, &check.forward);
     if (!check.shared) {
         check_packs(&check, &check.backward);
     }
     // What follows indexes by the samples and ranks checked just now.
     if (check.errors > 0) {
-        status = SP_ERR_CONTENT;
-        goto out;
+        return SP_ERR_CONTENT;
     }
-    status = place_slices(&check, &check.forward);
-    if (status == SP_OK && check.shared) {
+    place_slices(&check, &check.forward);
+    if (check.shared) {
         check.backward.first = check.forward.first;
         check.backward.placed = check.forward.placed;
-    } else if (status == SP_OK) {
-        status = place_slices(&check, &check.backward);
+    } else {
+        place_slices(&check, &check.backward);
     }
-    if (status == SP_OK) {
-        status = check_samples(&check);
+    check_samples(&check);
+    if (check.errors == 0) {
+        sp_i_plan_check_actions(&check);
     }
-    if (status == SP_OK && check.errors == 0) {
-        status = sp_i_plan_check_actions(&check);
-    }
-    if (status == SP_OK && check.errors > 0) {
-        status = SP_ERR_CONTENT;
-    }
-out:
     sp_arena_free(&check.work);
-    return status;
+    return check.errors > 0 ? SP_ERR_CONTENT : SP_OK;
 }
 
 // A broken rule of a slice: "forward_packs[3]: slice 2 (sample 17, tokens 4096..8191) ...".
@@ -175,14 +167,11 @@ static void order_by_begin(sp_i_placed *placed, size_t count)
     }
 }
 
-static sp_status place_slices(sp_i_plan_check *check, sp_i_side *side)
+static void place_slices(sp_i_plan_check *check, sp_i_side *side)
 {
     const sp_pack_list *list = side->list;
     side->first = sp_arena_take(&check->work, check->samples + 2, sizeof *side->first);
     side->placed = sp_arena_take(&check->work, list->slice_count, sizeof *side->placed);
-    if (check->work.failed) {
-        return sp_error_no_memory(check->err, "checking a plan");
-    }
     // first[s + 2] counts sample s, then first[s + 1] is where its next slice goes, and in the end
     // where the next sample begins.
     size_t *next = side->first + 1;
@@ -202,7 +191,6 @@ static sp_status place_slices(sp_i_plan_check *check, sp_i_side *side)
     for (size_t s = 0; s < check->samples; s++) {
         order_by_begin(side->placed + side->first[s], side->first[s + 1] - side->first[s]);
     }
-    return SP_OK;
 }
 
 static void report_gap(sp_i_plan_check *check, const sp_i_side *side, size_t sample, int64_t from,
@@ -329,13 +317,10 @@ static void check_left_out(sp_i_plan_check *check, const sp_i_side *side, size_t
     }
 }
 
-static sp_status check_samples(sp_i_plan_check *check)
+static void check_samples(sp_i_plan_check *check)
 {
     const sp_packing *packing = check->plan->packing;
     char *left_out = sp_arena_take(&check->work, check->samples, 1);
-    if (left_out == NULL) {
-        return sp_error_no_memory(check->err, "checking a plan");
-    }
     mark_left_out(check, "dropped", packing->dropped, packing->dropped_count, 1, left_out);
     mark_left_out(check, "delayed", packing->delayed, packing->delayed_count, 2, left_out);
     for (size_t s = 0; s < check->samples && !sp_i_plan_check_full(check); s++) {
@@ -349,7 +334,6 @@ static sp_status check_samples(sp_i_plan_check *check)
             check_order(check, s);
         }
     }
-    return SP_OK;
 }
 
 void sp_i_plan_report(sp_i_plan_check *check, const char *where, const char *format, ...)

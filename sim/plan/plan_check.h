@@ -45,8 +45,8 @@ void sp_i_plan_report(sp_i_plan_check *check, const char *where, const char *for
 // As many findings as an error record holds: further ones are not looked for.
 bool sp_i_plan_check_full(const sp_i_plan_check *check);
 
-// Checks the action lists; the slices have been found in order. SP_ERR_NO_MEMORY or SP_OK; broken
-// rules are in the check. Time and memory O(slices + actions).
-sp_status sp_i_plan_check_actions(sp_i_plan_check *check);
+// Checks the action lists; the slices have been found in order. Time and memory
+// O(slices + actions).
+void sp_i_plan_check_actions(sp_i_plan_check *check);
 
 #endif

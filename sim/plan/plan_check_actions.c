@@ -43,7 +43,7 @@ static size_t *count_own(checker *c, const sp_pack_list *list);
 static bool enough_actions(checker *c);
 static void check_stage(checker *c);
 
-sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
+void sp_i_plan_check_actions(sp_i_plan_check *check)
 {
     const sp_layout *layout = &check->plan->layout;
     checker c = {.check = check, .chunks = layout->chunks};
@@ -51,12 +51,12 @@ sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
     build_edges(&c);
     c.own_f = count_own(&c, check->forward.list);
     c.own_b = count_own(&c, check->backward.list);
-    if (!c.work.failed && enough_actions(&c)) {
+    if (enough_actions(&c)) {
         size_t slots[2] = {check->forward.list->count * chunks,
                            check->backward.list->count * chunks};
         c.f_slots = sp_arena_take(&c.work, slots[0], sizeof *c.f_slots);
         c.b_slots = sp_arena_take(&c.work, slots[1], sizeof *c.b_slots);
-        for (c.dp_rank = 0; c.dp_rank < layout->dp && !c.work.failed; c.dp_rank++) {
+        for (c.dp_rank = 0; c.dp_rank < layout->dp; c.dp_rank++) {
             for (c.pp_rank = 0; c.pp_rank < layout->pp && !sp_i_plan_check_full(check);
                  c.pp_rank++) {
                 c.stage++;
@@ -64,9 +64,7 @@ sp_status sp_i_plan_check_actions(sp_i_plan_check *check)
             }
         }
     }
-    sp_status status = c.work.failed ? sp_error_no_memory(check->err, "checking a plan") : SP_OK;
     sp_arena_free(&c.work);
-    return status;
 }
 
 // Groups the edges by their `from` (below from_count), dropping repetitions; `to` is below
@@ -77,9 +75,6 @@ static edges group_edges(sp_arena *work, const edge *list, size_t count, size_t 
     edges out = {.first = sp_arena_take(work, from_count + 2, sizeof *out.first),
                  .to = sp_arena_take(work, count, sizeof *out.to)};
     size_t *seen_for = sp_arena_take(work, to_count, sizeof *seen_for); // from + 1
-    if (work->failed) {
-        return out;
-    }
     size_t *next = out.first + 1;
     for (size_t i = 0; i < count; i++) {
         next[list[i].from + 1]++;
@@ -130,16 +125,13 @@ static void build_edges(checker *c)
     size_t slices = forward->list->slice_count;
     size_t pairs = equal ? forward->list->count : slices;
     edge *list = sp_arena_take(&c->work, slices > pairs ? slices : pairs, sizeof *list);
-    for (size_t k = 0; k < pairs && list != NULL; k++) {
+    for (size_t k = 0; k < pairs; k++) {
         list[k] = equal ? (edge){(int32_t)k, (int32_t)k}
                         : (edge){backward->placed[k].pack, forward->placed[k].pack};
     }
-    if (list != NULL) {
-        c->forwards =
-            group_edges(&c->work, list, pairs, backward->list->count, forward->list->count);
-        c->earlier = find_neighbours(&c->work, forward, false, list);
-        c->later = find_neighbours(&c->work, backward, true, list);
-    }
+    c->forwards = group_edges(&c->work, list, pairs, backward->list->count, forward->list->count);
+    c->earlier = find_neighbours(&c->work, forward, false, list);
+    c->later = find_neighbours(&c->work, backward, true, list);
 }
 
 static size_t *count_own(checker *c, const sp_pack_list *list)
@@ -147,11 +139,11 @@ static size_t *count_own(checker *c, const sp_pack_list *list)
     size_t dp = (size_t)c->check->plan->layout.dp;
     size_t *count = sp_arena_take(&c->work, dp + 1, sizeof *count);
     // Where packs begin and end on the line of ranks; unsigned sums may pass through "negative".
-    for (size_t p = 0; p < list->count && count != NULL; p++) {
+    for (size_t p = 0; p < list->count; p++) {
         count[list->packs[p].dp_first]++;
         count[list->packs[p].dp_first + list->packs[p].dp_count]--;
     }
-    for (size_t d = 1; d < dp && count != NULL; d++) {
+    for (size_t d = 1; d < dp; d++) {
         count[d] += count[d - 1];
     }
     return count;

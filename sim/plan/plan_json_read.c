@@ -10,8 +10,7 @@
 
 static const char schema[] = "slimpack/plan/1";
 
-// One batch being read. Reading functions note content errors in err and go on; what they return is
-// about memory alone.
+// One batch being read. Reading functions note content errors in err and go on.
 typedef struct reader {
     const char *source;
     const sp_layout *layout;
@@ -25,7 +24,7 @@ typedef struct reader {
 
 static const json_t *array_member(sp_object *object, const char *key);
 static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
-static sp_status read_batch(reader *r, const json_t *json);
+static void read_batch(reader *r, const json_t *json);
 
 bool sp_plan_json_is_plan(const json_t *root)
 {
@@ -106,10 +105,6 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
     file->batches = sp_calloc(count, sizeof *file->batches);
     file->packings = sp_calloc(count, sizeof *file->packings);
     file->plans = sp_calloc(count, sizeof *file->plans);
-    if (file->batches == NULL || file->packings == NULL || file->plans == NULL) {
-        sp_error_no_memory(err, "plan");
-        goto out;
-    }
     file->count = (int)count;
     for (int i = 0; i < file->count && err->count < SP_ERROR_MESSAGES; i++) {
         reader r = {
@@ -121,10 +116,7 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
             .packing = &file->packings[i],
             .plan = &file->plans[i],
         };
-        if (read_batch(&r, json_array_get(batches, (size_t)i)) == SP_ERR_NO_MEMORY) {
-            sp_error_no_memory(err, "plan");
-            break;
-        }
+        read_batch(&r, json_array_get(batches, (size_t)i));
     }
 out:
     if (err->status != SP_OK) {
@@ -172,20 +164,20 @@ static void wrong_value(reader *r, const char *path, const char *expected, const
     sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "expected %s, got %s", expected, text);
 }
 
-static bool read_samples(reader *r, const json_t *array);
-static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
+static void read_samples(reader *r, const json_t *array);
+static void read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
 static void merge_sides(reader *r, const json_t *backward, bool regrouped);
-static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
-static bool read_stages(reader *r, const json_t *array);
+static void read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
+static void read_stages(reader *r, const json_t *array);
 
-static sp_status read_batch(reader *r, const json_t *json)
+static void read_batch(reader *r, const json_t *json)
 {
     char path[SP_JSON_PATH];
     snprintf(path, sizeof path, "batches[%d]", r->index);
     sp_object object;
     sp_object_begin(&object, json, r->source, path, r->err);
     if (object.json == NULL) {
-        return SP_ERR_CONTENT;
+        return;
     }
     const json_t *samples = array_member(&object, "samples");
     size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
@@ -203,29 +195,26 @@ static sp_status read_batch(reader *r, const json_t *json)
 
     sp_packing *packing = r->packing;
     sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
-    if (!read_samples(r, samples) || !read_packs(r, forward, "forward_packs", &packing->forward) ||
-        !read_packs(r, backward, "backward_packs", &packing->backward)) {
-        return SP_ERR_NO_MEMORY;
-    }
+    read_samples(r, samples);
+    read_packs(r, forward, "forward_packs", &packing->forward);
+    read_packs(r, backward, "backward_packs", &packing->backward);
     r->batch->documents = documents;
     r->batch->cut_tokens = cut_tokens;
     packing->whole_backwards = whole_backwards;
     merge_sides(r, backward, regrouped);
-    if (!read_left_out(r, dropped, delayed) ||
-        sp_plan_init(r->plan, r->layout, packing, r->err) != SP_OK || !read_stages(r, stages)) {
-        return SP_ERR_NO_MEMORY;
+    read_left_out(r, dropped, delayed);
+    sp_plan_init(r->plan, r->layout, packing, NULL);
+    read_stages(r, stages);
+    if (r->err->status == SP_OK) {
+        sp_i_plan_check_at(r->plan, r->source, path, r->err);
     }
-    return r->err->status == SP_OK ? sp_i_plan_check_at(r->plan, r->source, path, r->err) : SP_OK;
 }
 
-static bool read_samples(reader *r, const json_t *array)
+static void read_samples(reader *r, const json_t *array)
 {
     size_t count = json_array_size(array);
     r->batch->ids = sp_calloc(count, sizeof *r->batch->ids);
     r->batch->tokens = sp_calloc(count, sizeof *r->batch->tokens);
-    if (r->batch->ids == NULL || r->batch->tokens == NULL) {
-        return false;
-    }
     r->batch->count = count;
     for (size_t i = 0; i < count; i++) {
         char path[SP_JSON_PATH];
@@ -239,7 +228,6 @@ static bool read_samples(reader *r, const json_t *array)
         }
         sp_object_end(&object);
     }
-    return true;
 }
 
 // The data-parallel ranks of a pack: consecutive ones, in order.
@@ -286,12 +274,12 @@ static int32_t read_zone(reader *r, sp_object *object)
     return sp_zone_of((int)first, (int)ranks);
 }
 
-static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
+static void read_slice(reader *r, sp_object *object, sp_pack_list *list)
 {
     const sp_batch *batch = r->batch;
     if (batch->count == 0) {
         sp_object_error(object, "sample", "there are no samples");
-        return true;
+        return;
     }
     int64_t samples = batch->count > INT32_MAX ? INT32_MAX : (int64_t)batch->count;
     sp_slice slice = {
@@ -304,10 +292,10 @@ static bool read_slice(reader *r, sp_object *object, sp_pack_list *list)
         sp_object_int(object, "computed", slice.tokens, slice.tokens, SP_MAX_LENGTH_TOKENS);
     sp_object_end(object);
     bool last = slice.begin + slice.tokens >= batch->tokens[slice.sample];
-    return sp_pack_list_add(list, slice, last);
+    sp_pack_list_add(list, slice, last);
 }
 
-static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
+static void read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
 {
     size_t count = json_array_size(array);
     for (size_t p = 0; p < count; p++) {
@@ -329,9 +317,7 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
         int dp_first;
         int dp_count;
         read_ranks(r, ranks, path, &dp_first, &dp_count);
-        if (!sp_pack_list_begin(list, dp_first, dp_count)) {
-            return false;
-        }
+        sp_pack_list_begin(list, dp_first, dp_count);
         list->packs[list->count - 1].microbatch = (int32_t)microbatch;
         list->packs[list->count - 1].gathers = gathers;
         size_t slice_count = json_array_size(slices);
@@ -339,12 +325,11 @@ static bool read_packs(reader *r, const json_t *array, const char *side, sp_pack
             sp_object object;
             snprintf(path, sizeof path, "batches[%d].%s[%zu].slices[%zu]", r->index, side, p, i);
             sp_object_begin(&object, json_array_get(slices, i), r->source, path, r->err);
-            if (object.json != NULL && !read_slice(r, &object, list)) {
-                return false;
+            if (object.json != NULL) {
+                read_slice(r, &object, list);
             }
         }
     }
-    return true;
 }
 
 static void merge_sides(reader *r, const json_t *backward, bool regrouped)
@@ -376,16 +361,13 @@ static int64_t sample_of(const reader *r, const json_t *id)
     return found;
 }
 
-static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **list, size_t *count)
+static void read_ids(reader *r, const json_t *array, const char *key, int64_t **list, size_t *count)
 {
     size_t size = json_array_size(array);
     if (size == 0) {
-        return true;
+        return;
     }
     *list = sp_calloc(size, sizeof **list);
-    if (*list == NULL) {
-        return false;
-    }
     *count = size;
     for (size_t i = 0; i < size; i++) {
         const json_t *value = json_array_get(array, i);
@@ -402,23 +384,18 @@ static bool read_ids(reader *r, const json_t *array, const char *key, int64_t **
             r->accounted[sample] = true;
         }
     }
-    return true;
 }
 
-static bool read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+static void read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
 {
     sp_packing *packing = r->packing;
     r->accounted = sp_calloc(r->batch->count + 1, sizeof *r->accounted);
-    if (r->accounted == NULL) {
-        return false;
-    }
     for (size_t i = 0; i < packing->forward.slice_count; i++) {
         r->accounted[packing->forward.slices[i].sample] = true;
     }
-    bool ok = read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count) &&
-              read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+    read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
+    read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
     sp_free(r->accounted);
-    return ok;
 }
 
 // Digits without sign or leading zeros, at most `max`; moves *text behind them.
@@ -464,7 +441,7 @@ static bool parse_action(const json_t *json, int chunks, sp_action *action)
     return (dot || chunks == 1) && text == json_string_value(json) + json_string_length(json);
 }
 
-static bool read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
+static void read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
 {
     size_t count = json_array_size(array);
     for (size_t i = 0; i < count; i++) {
@@ -479,17 +456,14 @@ static bool read_actions(reader *r, const json_t *array, size_t number, sp_stage
                             ? "one of F, B, I, W, R, O, L with pack and chunk (\"F3.1\")"
                             : "one of F, B, I, W, R, O, L with a pack (\"F3\")",
                         json);
-        } else if (!sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk,
-                                      action.pack)) {
-            return false;
         } else {
+            sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk, action.pack);
             stage->actions[stage->count - 1].with_next = action.with_next;
         }
     }
-    return true;
 }
 
-static bool read_stage(reader *r, const json_t *json, size_t number, char *seen)
+static void read_stage(reader *r, const json_t *json, size_t number, char *seen)
 {
     const sp_layout *layout = r->layout;
     char path[SP_JSON_PATH];
@@ -497,7 +471,7 @@ static bool read_stage(reader *r, const json_t *json, size_t number, char *seen)
     sp_object object;
     sp_object_begin(&object, json, r->source, path, r->err);
     if (object.json == NULL) {
-        return true;
+        return;
     }
     int messages = r->err->count + r->err->dropped;
     int64_t dp = required_int(&object, "dp", 0, layout->dp - 1);
@@ -505,32 +479,28 @@ static bool read_stage(reader *r, const json_t *json, size_t number, char *seen)
     const json_t *actions = array_member(&object, "actions");
     sp_object_end(&object);
     if (r->err->count + r->err->dropped > messages) {
-        return true;
+        return;
     }
     char *mark = &seen[(size_t)dp * (size_t)layout->pp + (size_t)pp];
     if (*mark != 0) {
         sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %d pp %d stands twice", (int)dp,
                     (int)pp);
-        return true;
+        return;
     }
     *mark = 1;
-    return read_actions(r, actions, number, sp_plan_stage(r->plan, (int)dp, (int)pp));
+    read_actions(r, actions, number, sp_plan_stage(r->plan, (int)dp, (int)pp));
 }
 
-static bool read_stages(reader *r, const json_t *array)
+static void read_stages(reader *r, const json_t *array)
 {
     size_t pp = (size_t)r->layout->pp;
     size_t stages = (size_t)r->layout->dp * pp;
     char *seen = sp_calloc(stages, 1);
-    if (seen == NULL) {
-        return false;
-    }
-    bool ok = true;
     size_t count = json_array_size(array);
-    for (size_t i = 0; i < count && ok; i++) {
-        ok = read_stage(r, json_array_get(array, i), i, seen);
+    for (size_t i = 0; i < count; i++) {
+        read_stage(r, json_array_get(array, i), i, seen);
     }
-    for (size_t i = 0; i < stages && r->err->status == SP_OK && ok; i++) {
+    for (size_t i = 0; i < stages && r->err->status == SP_OK; i++) {
         if (seen[i] == 0) {
             char path[SP_JSON_PATH];
             snprintf(path, sizeof path, "batches[%d].stages", r->index);
@@ -539,5 +509,4 @@ static bool read_stages(reader *r, const json_t *array)
         }
     }
     sp_free(seen);
-    return ok;
 }

@@ -7,43 +7,33 @@
 // Plans have millions of slices and actions: the text is never held as a whole. Errors of the
 // writer stick, so they are asked for once per call.
 
-static sp_status finish(sp_writer *out, sp_status status, sp_error *err)
-{
-    sp_status written = sp_writer_finish(out, "plan", status == SP_OK ? err : NULL);
-    return status == SP_OK ? written : status;
-}
-
 // A JSON value with as few digits as give the same numbers again: 15 where they do (0.1), else the
 // 17 that always do.
-static sp_status write_value(sp_writer *out, const char *key, const json_t *value, sp_error *err)
+static void write_value(sp_writer *out, const char *key, const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    json_t *again = text == NULL ? NULL : json_loads(text, JSON_DECODE_ANY, NULL);
+    json_t *again = json_loads(text, JSON_DECODE_ANY, NULL);
     if (again == NULL || !json_equal(again, value)) {
         free(text);
         text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     }
     json_decref(again);
-    if (text == NULL) {
-        return sp_error_no_memory(err, "plan.json");
-    }
     sp_write(out, "%s%s", key, text);
     free(text);
-    return SP_OK;
 }
 
-// Takes over the value, which is NULL where memory ran out.
-static sp_status write_new(sp_writer *out, const char *key, json_t *value, sp_error *err)
+// Takes over the value; of none nothing is written.
+static void write_new(sp_writer *out, const char *key, json_t *value)
 {
-    sp_status status =
-        value != NULL ? write_value(out, key, value, err) : sp_error_no_memory(err, "plan.json");
+    if (value != NULL) {
+        write_value(out, key, value);
+    }
     json_decref(value);
-    return status;
 }
 
-static sp_status write_prediction(sp_writer *out, const char *key, double ms, sp_error *err)
+static void write_prediction(sp_writer *out, const char *key, double ms)
 {
-    return ms >= 0 && ms < HUGE_VAL ? write_new(out, key, json_real(ms), err) : SP_OK;
+    write_new(out, key, ms >= 0 && ms < HUGE_VAL ? json_real(ms) : NULL);
 }
 
 sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
@@ -51,10 +41,9 @@ sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
     SP_ASSERT(scenario != NULL);
     sp_writer out;
     sp_writer_init(&out, file);
-    sp_status status =
-        write_value(&out, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ", scenario, err);
+    write_value(&out, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ", scenario);
     sp_write(&out, ", \"batches\": [");
-    return finish(&out, status, err);
+    return sp_writer_finish(&out, "plan", err);
 }
 
 static void write_samples(sp_writer *out, const sp_packing *packing)
@@ -173,13 +162,10 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     write_stages(&out, plan);
     write_ids(&out, ",\n\"dropped\"", packing->batch, packing->dropped, packing->dropped_count);
     write_ids(&out, ", \"delayed\"", packing->batch, packing->delayed, packing->delayed_count);
-    sp_status status =
-        write_prediction(&out, ", \"lower_bound_ms\": ", predictions.lower_bound_ms, err);
-    if (status == SP_OK) {
-        status = write_prediction(&out, ", \"predicted_ms\": ", predictions.predicted_ms, err);
-    }
+    write_prediction(&out, ", \"lower_bound_ms\": ", predictions.lower_bound_ms);
+    write_prediction(&out, ", \"predicted_ms\": ", predictions.predicted_ms);
     sp_write(&out, "}");
-    return finish(&out, status, err);
+    return sp_writer_finish(&out, "plan", err);
 }
 
 sp_status sp_plan_json_end(FILE *file, sp_error *err)
@@ -192,9 +178,9 @@ sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error
     return sp_plan_json_end_noted(file, formed, &(sp_plan_notes){.reason = NULL}, err);
 }
 
-static sp_status write_text(sp_writer *out, const char *key, const char *text, sp_error *err)
+static void write_text(sp_writer *out, const char *key, const char *text)
 {
-    return text != NULL && text[0] != '\0' ? write_new(out, key, json_string(text), err) : SP_OK;
+    write_new(out, key, text != NULL && text[0] != '\0' ? json_string(text) : NULL);
 }
 
 sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
@@ -214,11 +200,9 @@ sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed, const sp_
         sp_write(&out, ", \"left_over\": {\"samples\": %lld, \"tokens\": %lld}",
                  (long long)formed->left_samples, (long long)formed->left_tokens);
     }
-    sp_status status = write_text(&out, ", \"reason\": ", notes->reason, err);
-    if (status == SP_OK) {
-        status = write_text(&out, ", \"settings\": ", notes->settings, err);
-    }
+    write_text(&out, ", \"reason\": ", notes->reason);
+    write_text(&out, ", \"settings\": ", notes->settings);
     sp_write(&out, "%s%s}\n", notes->curtailed ? ", \"curtailed\": true" : "",
              formed->wrapped ? ", \"lengths_started_again\": true" : "");
-    return finish(&out, status, err);
+    return sp_writer_finish(&out, "plan", err);
 }

@@ -10,16 +10,13 @@ typedef struct slice_index {
     int64_t *begin;
 } slice_index;
 
-static bool build_index(const sp_packing *packing, sp_arena *work, slice_index *index)
+static void build_index(const sp_packing *packing, sp_arena *work, slice_index *index)
 {
     const sp_pack_list *list = &packing->forward;
     size_t samples = packing->batch->count;
     index->first = sp_arena_take(work, samples + 2, sizeof *index->first);
     index->pack = sp_arena_take(work, list->slice_count, sizeof *index->pack);
     index->begin = sp_arena_take(work, list->slice_count, sizeof *index->begin);
-    if (work->failed) {
-        return false;
-    }
     for (size_t s = 0; s < list->slice_count; s++) {
         index->first[list->slices[s].sample + 2]++;
     }
@@ -35,7 +32,6 @@ static bool build_index(const sp_packing *packing, sp_arena *work, slice_index *
             index->begin[at] = slice->begin;
         }
     }
-    return true;
 }
 
 static int32_t find(const slice_index *index, const sp_slice *slice)
@@ -56,23 +52,19 @@ static int32_t find(const slice_index *index, const sp_slice *slice)
 sp_status sp_regroup(const sp_packing *packing, int32_t **pack, sp_error *err)
 {
     const sp_pack_list *list = &packing->backward;
+    (void)err;
     *pack = NULL;
     if (list->count == 0) {
         return SP_OK;
     }
     slice_index index;
     sp_arena work = {0};
-    int32_t *found = sp_malloc(list->slice_count * sizeof *found);
-    bool ok = found != NULL && build_index(packing, &work, &index);
-    for (size_t s = 0; ok && s < list->slice_count; s++) {
-        found[s] = find(&index, &list->slices[s]);
+    *pack = sp_malloc(list->slice_count * sizeof **pack);
+    build_index(packing, &work, &index);
+    for (size_t s = 0; s < list->slice_count; s++) {
+        (*pack)[s] = find(&index, &list->slices[s]);
     }
     sp_arena_free(&work);
-    if (!ok) {
-        sp_free(found);
-        return sp_error_no_memory(err, "an index of slices");
-    }
-    *pack = found;
     return SP_OK;
 }
 
@@ -116,12 +108,12 @@ sp_status sp_same_packs(const sp_packing *packing, int32_t **forward, sp_error *
         .first = sp_malloc((samples > 0 ? samples : 1) * sizeof *index.first),
         .next = sp_calloc(packing->forward.count, sizeof *index.next),
     };
+    (void)err;
     *forward = sp_calloc(backward->count, sizeof **forward);
-    bool ok = index.first != NULL && index.next != NULL && *forward != NULL;
-    if (ok && samples > 0) {
+    if (samples > 0) {
         index_starts(&packing->forward, samples, &index);
     }
-    for (size_t k = 0; ok && k < backward->count; k++) {
+    for (size_t k = 0; k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         int32_t found = -1;
         if (samples > 0 && pack->slice_count > 0) {
@@ -134,11 +126,6 @@ sp_status sp_same_packs(const sp_packing *packing, int32_t **forward, sp_error *
     }
     sp_free(index.first);
     sp_free(index.next);
-    if (!ok) {
-        sp_free(*forward);
-        *forward = NULL;
-        return sp_error_no_memory(err, "an index of packs");
-    }
     return SP_OK;
 }
 
@@ -175,23 +162,18 @@ sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **
 {
     const sp_pack_list *list = sp_packing_backward(packing);
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
+    (void)err;
     *sums = sp_calloc(list->count, sizeof **sums);
     int64_t *begins = sp_last_begins(packing, list);
     int32_t *last = sp_calloc(samples, sizeof *last);
-    bool ok = *sums != NULL && begins != NULL && last != NULL;
-    if (ok && samples > 0) {
+    if (samples > 0) {
         find_last(list, begins, last);
     }
-    for (size_t k = 0; ok && samples > 0 && k < list->count; k++) {
+    for (size_t k = 0; samples > 0 && k < list->count; k++) {
         add_pack(list, k, cp, last, *sums);
     }
     sp_free(begins);
     sp_free(last);
-    if (!ok) {
-        sp_free(*sums);
-        *sums = NULL;
-        return sp_error_no_memory(err, "sums over slices");
-    }
     return SP_OK;
 }
 
@@ -199,9 +181,6 @@ int64_t *sp_last_begins(const sp_packing *packing, const sp_pack_list *list)
 {
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
     int64_t *begins = sp_malloc((samples > 0 ? samples : 1) * sizeof *begins);
-    if (begins == NULL) {
-        return NULL;
-    }
     for (size_t s = 0; s < samples; s++) {
         begins[s] = -1;
     }

@@ -7,6 +7,7 @@
 // Gives, for every slice of the backward list, the forward pack that holds the same slice, in an
 // array the caller frees with sp_free; *pack is NULL where the packing has no backward packs of
 // its own. The packing must hold every slice on both sides (sp_plan_check). O(slices * log slices).
+// Always SP_OK, as are the others.
 sp_status sp_regroup(const sp_packing *packing, int32_t **pack, sp_error *err);
 
 // Of each pack of packing->backward the forward pack with the same slices in the same order, -1
@@ -29,7 +30,7 @@ sp_status sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **
                              sp_error *err);
 
 // Of each sample of the batch the begin of its last slice in the list, -1 where it has none; freed
-// by the caller, NULL when memory ran out. O(slices + samples).
+// by the caller. O(slices + samples).
 int64_t *sp_last_begins(const sp_packing *packing, const sp_pack_list *list);
 
 #endif

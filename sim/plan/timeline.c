@@ -69,8 +69,7 @@ static void place_ranks(sp_timeline *timeline, const sp_alike_ranks *alike)
     }
 }
 
-sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
-                                 const sp_alike_ranks *alike, sp_error *err)
+void sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan, const sp_alike_ranks *alike)
 {
     size_t dp = (size_t)plan->layout.dp;
     size_t actions;
@@ -82,47 +81,34 @@ sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
     timeline->span_store = sp_malloc((actions + 1) * sizeof *timeline->span_store);
     timeline->share_store = sp_calloc(shares + 1, sizeof *timeline->share_store);
     timeline->alike_store = sp_malloc(dp * sizeof *timeline->alike_store);
-    if (timeline->ranks == NULL || timeline->span_store == NULL || timeline->share_store == NULL ||
-        timeline->alike_store == NULL) {
-        sp_timeline_fini(timeline);
-        return sp_error_no_memory(err, "the timeline");
-    }
     memcpy(timeline->alike_store, alike->members, dp * sizeof *timeline->alike_store);
     place_ranks(timeline, alike);
-    return SP_OK;
 }
 
 sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err)
 {
     int dp = plan->layout.dp;
     int *each = sp_malloc(((size_t)dp + 1) * sizeof *each);
-    *timeline = (sp_timeline){0};
-    if (each == NULL) {
-        return sp_error_no_memory(err, "the timeline");
-    }
+    (void)err;
     for (int d = 0; d <= dp; d++) {
         each[d] = d;
     }
     const sp_alike_ranks all = {.kinds = dp, .members = each, .first = each};
-    sp_status status = sp_timeline_init_alike(timeline, plan, &all, err);
+    sp_timeline_init_alike(timeline, plan, &all);
     sp_free(each);
-    return status;
+    return SP_OK;
 }
 
-sp_status sp_timeline_keep_arrivals(sp_timeline *timeline, sp_error *err)
+void sp_timeline_keep_arrivals(sp_timeline *timeline)
 {
     const sp_rank_timeline *last = &timeline->ranks[timeline->rank_count - 1];
     size_t actions = (size_t)(last->copies - timeline->span_store) +
                      sp_plan_stage(timeline->plan, last->dp, last->pp)->count;
     timeline->there_store = sp_malloc(actions * sizeof *timeline->there_store);
-    if (timeline->there_store == NULL) {
-        return sp_error_no_memory(err, "the timeline");
-    }
     for (size_t r = 0; r < timeline->rank_count; r++) {
         sp_rank_timeline *rank = &timeline->ranks[r];
         rank->there_ns = timeline->there_store + (rank->spans - timeline->span_store);
     }
-    return SP_OK;
 }
 
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank)
@@ -193,9 +179,10 @@ void sp_timeline_fini(sp_timeline *timeline)
 sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,
                                   sp_error *err)
 {
+    (void)err;
     *memory = (sp_memory_timeline){.rank_count = timeline->rank_count};
     memory->ranks = sp_calloc(timeline->rank_count, sizeof *memory->ranks);
-    return memory->ranks != NULL ? SP_OK : sp_error_no_memory(err, "the memory timeline");
+    return SP_OK;
 }
 
 bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
@@ -216,17 +203,15 @@ bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
             return true;
         }
     }
-    if (!sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
-                    sizeof *memory->points)) {
-        return false;
-    }
+    sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
+               sizeof *memory->points);
     memory->points[memory->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
     return true;
 }
 
 void sp_memory_timeline_fini(sp_memory_timeline *memory)
 {
-    for (size_t r = 0; memory->ranks != NULL && r < memory->rank_count; r++) {
+    for (size_t r = 0; r < memory->rank_count; r++) {
         sp_free(memory->ranks[r].points);
     }
     sp_free(memory->ranks);

@@ -74,13 +74,13 @@ typedef struct sp_alike_ranks {
 } sp_alike_ranks;
 
 // A timeline to be filled by whoever runs the plan: one entry per rank, with room for each of its
-// actions and shares, none of them there yet. O(actions).
+// actions and shares, none of them there yet. O(actions). Always SP_OK.
 sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err);
 // With entries for the first rank of each kind alone.
-sp_status sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
-                                 const sp_alike_ranks *alike, sp_error *err);
+void sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
+                            const sp_alike_ranks *alike);
 // Lets it keep arrivals over a network that transfers share.
-sp_status sp_timeline_keep_arrivals(sp_timeline *timeline, sp_error *err);
+void sp_timeline_keep_arrivals(sp_timeline *timeline);
 // When the rank's last action, and its last share, is over; 0 of a rank that ran none.
 int64_t sp_rank_last_ns(const sp_rank_timeline *rank);
 // When spans, copies and epilogues are there: orders the copies by their starts and takes
@@ -111,12 +111,12 @@ typedef struct sp_memory_timeline {
     size_t rank_count;
 } sp_memory_timeline;
 
-// As many empty entries as the timeline has ranks.
+// As many empty entries as the timeline has ranks. Always SP_OK.
 sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,
                                   sp_error *err);
 // From `time_ns` on the rank holds `bytes`; times never fall. `action` is what runs, or NULL before
-// the first. Keeps the peak, and where `points` the point itself unless it changes nothing. False
-// when memory runs out.
+// the first. Keeps the peak, and where `points` the point itself unless it changes nothing. Always
+// true.
 bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
                          const sp_action *action, bool points);
 void sp_memory_timeline_fini(sp_memory_timeline *memory);

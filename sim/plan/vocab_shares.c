@@ -56,16 +56,12 @@ static sp_status find_starts(maker *m)
     size_t ranks = (size_t)m->plan->layout.dp * (size_t)m->plan->layout.pp;
     sp_timeline timeline;
     m->first = sp_arena_take(&m->work, ranks + 1, sizeof *m->first);
-    for (size_t r = 0; m->first != NULL && r < ranks; r++) {
+    for (size_t r = 0; r < ranks; r++) {
         m->first[r + 1] = m->first[r] + m->plan->stages[r].count;
     }
-    size_t actions = m->first != NULL ? m->first[ranks] : 0;
-    m->start = sp_arena_take(&m->work, actions, sizeof *m->start);
-    if (m->work.failed) {
-        return SP_ERR_NO_MEMORY;
-    }
-    sp_status status = sp_timeline_init(&timeline, m->plan, NULL);
-    status = status == SP_OK ? sp_walk(m->plan, &units, &timeline, NULL, NULL) : status;
+    m->start = sp_arena_take(&m->work, m->first[ranks], sizeof *m->start);
+    sp_timeline_init(&timeline, m->plan, NULL);
+    sp_status status = sp_walk(m->plan, &units, &timeline, NULL, NULL);
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         const sp_span *span = timeline.ranks[r].spans;
         for (size_t a = 0; a < m->plan->stages[r].count; a++) {
@@ -197,24 +193,18 @@ static void place_shares(maker *m, int dp, int pp)
     }
 }
 
-static sp_status make(maker *m, sp_shares *shares)
+static void make(maker *m, sp_shares *shares)
 {
     const sp_layout *layout = &m->plan->layout;
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     size_t packs = sp_packing_backward(m->plan->packing)->count;
     m->of_dp = sp_arena_take(&m->work, (size_t)layout->dp + 1, sizeof *m->of_dp);
-    if (m->work.failed) {
-        return SP_ERR_NO_MEMORY;
-    }
     find_shared(m);
     size_t count = m->of_dp[layout->dp];
     m->shared = sp_arena_take(&m->work, count, sizeof *m->shared);
     m->split = sp_arena_take(&m->work, 2 * packs, sizeof *m->split);
     shares->items = sp_calloc(count * (size_t)layout->pp + 1, sizeof *shares->items);
     shares->first = sp_calloc(ranks + 1, sizeof *shares->first);
-    if (m->work.failed || shares->items == NULL || shares->first == NULL) {
-        return SP_ERR_NO_MEMORY;
-    }
     find_shared(m);
     m->next = shares->items;
     for (int d = 0; d < layout->dp; d++) {
@@ -225,29 +215,22 @@ static sp_status make(maker *m, sp_shares *shares)
             shares->first[d * layout->pp + p + 1] = (size_t)(m->next - shares->items);
         }
     }
-    return SP_OK;
 }
 
 sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
 {
     maker m = {.plan = plan};
+    (void)err;
     *shares = (sp_shares){0};
     if (!sp_shares_are(&plan->layout)) {
         return SP_OK;
     }
     sp_status status = find_starts(&m);
     if (status == SP_OK) {
-        status = make(&m, shares);
+        make(&m, shares);
     }
     sp_arena_free(&m.work);
-    if (status == SP_ERR_DEADLOCK) {
-        return SP_OK;
-    }
-    if (status != SP_OK) {
-        sp_shares_fini(shares);
-    }
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "shares of the vocabulary")
-                                      : status;
+    return status == SP_ERR_DEADLOCK ? SP_OK : status;
 }
 
 void sp_shares_fini(sp_shares *shares)

@@ -622,11 +622,12 @@ sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline
                   size_t *waits, sp_error *err)
 {
     sp_i_walk w;
-    sp_status status = sp_i_walk_init(&w, plan, driver, timeline, err);
-    for (size_t l = 0; status == SP_OK && l < w.rank_count; l++) {
+    sp_status status = SP_OK;
+    sp_i_walk_init(&w, plan, driver, timeline);
+    for (size_t l = 0; l < w.rank_count; l++) {
         sp_i_walk_enqueue(&w, &w.ranks[l]);
     }
-    for (bool more = status == SP_OK; more;) {
+    for (bool more = true; more;) {
         more = false;
         status = visit_all(&w, err);
         if (status == SP_OK && driver->next != NULL) {

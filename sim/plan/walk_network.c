@@ -1,11 +1,10 @@
 #include "sim/plan/walk_private.h"
 
-bool sp_i_walk_network_allocate(sp_i_walk *w)
+void sp_i_walk_network_allocate(sp_i_walk *w)
 {
     SP_ASSERT(w->found == NULL && w->driver->next != NULL && w->driver->joint_inputs);
     w->there_ns[0] = sp_depends_timestamps(&w->depends, 0);
     w->there_ns[1] = sp_depends_timestamps(&w->depends, 1);
-    return w->there_ns[0] != NULL && w->there_ns[1] != NULL;
 }
 
 bool sp_i_walk_wait_arrival(const sp_i_walk *w, int side, size_t entry, sp_i_walk_start *start)

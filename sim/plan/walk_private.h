@@ -98,9 +98,9 @@ static inline void sp_i_walk_wait_rank(const sp_i_walk_rank *rank, bool own, sp_
     }
 }
 
-// The state of a walk that has not begun (walk_state.c); to be freed whatever is returned.
-sp_status sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
-                         sp_timeline *timeline, sp_error *err);
+// The state of a walk that has not begun (walk_state.c).
+void sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
+                    sp_timeline *timeline);
 void sp_i_walk_fini(sp_i_walk *walk);
 
 // The rank will be visited.
@@ -108,8 +108,8 @@ void sp_i_walk_enqueue(sp_i_walk *w, sp_i_walk_rank *rank);
 
 // ---- A network that transfers share (walk_network.c) ----
 
-// Makes its tables; false without memory.
-bool sp_i_walk_network_allocate(sp_i_walk *w);
+// Makes its tables.
+void sp_i_walk_network_allocate(sp_i_walk *w);
 // Moves a start behind the arrival of what another pipeline rank gave, by its side and entry;
 // false: it is under way.
 bool sp_i_walk_wait_arrival(const sp_i_walk *w, int side, size_t entry, sp_i_walk_start *start);

@@ -1,7 +1,7 @@
 #include "sim/plan/walk_private.h"
 
 // The ranks: those of the timeline, or all.
-static bool make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
+static void make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
 {
     size_t dp = (size_t)plan->layout.dp;
     size_t pp = (size_t)plan->layout.pp;
@@ -13,9 +13,6 @@ static bool make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
     w->gave = sp_arena_take(&w->work, dp, sizeof *w->gave);
     w->starts = sp_arena_take(&w->work, dp, sizeof *w->starts);
     w->members = sp_arena_take(&w->work, dp, sizeof *w->members);
-    if (w->work.failed) {
-        return false;
-    }
     for (size_t l = 0; l < w->rank_count; l++) {
         sp_rank_timeline *times = timeline != NULL ? &timeline->ranks[l] : NULL;
         int d = times != NULL ? times->dp : (int)(l / pp);
@@ -29,7 +26,6 @@ static bool make_ranks(sp_i_walk *w, const sp_plan *plan, sp_timeline *timeline)
         w->rank_of_dp[d] = l / pp * pp;
         w->runs[d] = 1;
     }
-    return true;
 }
 
 // The kinds of actions of the ranks, as bits.
@@ -45,7 +41,7 @@ static unsigned kinds_of(const sp_i_walk *w)
     return kinds;
 }
 
-static bool make_tables(sp_i_walk *w)
+static void make_tables(sp_i_walk *w)
 {
     unsigned kinds = kinds_of(w);
     size_t entries = w->depends.slots[0] * (size_t)w->depends.vstages;
@@ -60,9 +56,9 @@ static bool make_tables(sp_i_walk *w)
     if (w->driver->shares != NULL && w->driver->shares->items != NULL) {
         sp_i_walk_shares_allocate(w);
     }
-    bool network = w->driver->send == NULL || sp_i_walk_network_allocate(w);
-    return network && !w->work.failed && w->end_ns[0] != NULL && w->end_ns[1] != NULL &&
-           (!copies || (w->out_ns != NULL && w->back_ns != NULL));
+    if (w->driver->send != NULL) {
+        sp_i_walk_network_allocate(w);
+    }
 }
 
 void sp_i_walk_fini(sp_i_walk *w)
@@ -77,18 +73,14 @@ void sp_i_walk_fini(sp_i_walk *w)
     sp_depends_fini(&w->depends);
 }
 
-sp_status sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
-                         sp_timeline *timeline, sp_error *err)
+void sp_i_walk_init(sp_i_walk *walk, const sp_plan *plan, const sp_walk_driver *driver,
+                    sp_timeline *timeline)
 {
     int64_t ranks = (int64_t)plan->layout.dp * plan->layout.pp;
     *walk =
         (sp_i_walk){.driver = driver,
                     .limit_ns = driver->limit_ns > 0 ? driver->limit_ns : INT64_MAX / 4 / ranks};
-    sp_status status = make_ranks(walk, plan, timeline)
-                           ? sp_depends_init(&walk->depends, plan, walk->runs, err)
-                           : sp_error_no_memory(err, "the walk over the plan");
-    if (status == SP_OK && !make_tables(walk)) {
-        status = sp_error_no_memory(err, "the walk over the plan");
-    }
-    return status;
+    make_ranks(walk, plan, timeline);
+    sp_depends_init(&walk->depends, plan, walk->runs, NULL);
+    make_tables(walk);
 }

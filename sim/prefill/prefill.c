@@ -69,26 +69,23 @@ static sp_status add_prompt(run *r, size_t prompt, sp_error *err)
         sp_slice slice = {
             .sample = (int32_t)prompt, .begin = begin, .tokens = n, .computed_tokens = n};
         bool joins = r->scenario->prefill.together && prompt > 0;
-        if ((!joins && !sp_pack_list_begin(&r->packing.forward, 0, 1)) ||
-            !sp_pack_list_add(&r->packing.forward, slice, begin + n == tokens)) {
-            return sp_error_no_memory(err, "the chunks of prompts");
+        if (!joins) {
+            sp_pack_list_begin(&r->packing.forward, 0, 1);
         }
+        sp_pack_list_add(&r->packing.forward, slice, begin + n == tokens);
     }
     r->last_pack[prompt] = r->packing.forward.count - 1;
     return SP_OK;
 }
 
-static sp_status make_plan(run *r, sp_error *err)
+static void make_plan(run *r)
 {
-    sp_status status = sp_plan_init(&r->plan, &r->layout, &r->packing, err);
-    for (int pp = 0; status == SP_OK && pp < r->layout.pp; pp++) {
-        for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
-            if (!sp_stage_plan_add(sp_plan_stage(&r->plan, 0, pp), SP_ACTION_F, 0, (int64_t)k)) {
-                status = sp_error_no_memory(err, "the plan of prompts");
-            }
+    sp_plan_init(&r->plan, &r->layout, &r->packing, NULL);
+    for (int pp = 0; pp < r->layout.pp; pp++) {
+        for (size_t k = 0; k < r->packing.forward.count; k++) {
+            sp_stage_plan_add(sp_plan_stage(&r->plan, 0, pp), SP_ACTION_F, 0, (int64_t)k);
         }
     }
-    return status;
 }
 
 static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *batch, sp_error *err)
@@ -101,16 +98,11 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
     }
     r->layout.zero = 0; // There are no optimizer states to share.
     r->last_pack = sp_calloc(batch->count, sizeof *r->last_pack);
-    if (r->last_pack == NULL) {
-        return sp_error_no_memory(err, "prompts");
-    }
     for (size_t p = 0; status == SP_OK && p < batch->count; p++) {
         status = add_prompt(r, p, err);
     }
     if (status == SP_OK) {
-        status = make_plan(r, err);
-    }
-    if (status == SP_OK) {
+        make_plan(r);
         status = sp_cost_model_init(&r->cost, &scenario->model, &r->layout, &scenario->cluster,
                                     &scenario->profile, scenario->memory, scenario->source, err);
     }
@@ -297,9 +289,7 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
     sp_status status = price_packs(r, &spec, result, err);
     *(dense ? &result->dense_parts : &result->parts) = parts_of(r);
     if (status == SP_OK) {
-        status = sp_timeline_init(&timeline, &r->plan, err);
-    }
-    if (status == SP_OK) {
+        sp_timeline_init(&timeline, &r->plan, NULL);
         status = sp_walk(&r->plan, &driver, &timeline, NULL, err);
     }
     if (status == SP_OK) {
@@ -352,7 +342,6 @@ sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,
     sp_status status = run_init(&r, scenario, batch, err);
     if (status == SP_OK) {
         result->prompts = sp_calloc(batch->count, sizeof *result->prompts);
-        status = result->prompts != NULL ? SP_OK : sp_error_no_memory(err, "prompts");
     }
     for (size_t p = 0; status == SP_OK && p < batch->count; p++) {
         result->prompts[p].id = batch->ids[p];

@@ -64,10 +64,10 @@ extern const char *const sp_prefill_not_modelled[];
 // prefills.
 SP_API sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_error *err);
 
-// slimpack/prefill/1; NULL when memory ran out. A crossover of 0 is null there.
+// slimpack/prefill/1. A crossover of 0 is null there.
 SP_API json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *result,
                                int64_t crossover_tokens);
-// Texts that say where the profile does not hold as it is, an array; NULL when memory runs out.
+// Texts that say where the profile does not hold as it is, an array.
 json_t *sp_prefill_warnings_json(const sp_scenario *scenario);
 
 #endif

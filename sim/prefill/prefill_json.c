@@ -18,18 +18,14 @@ const char *const sp_prefill_not_modelled[] = {
 static json_t *prompts_array(const sp_prefill_result *result)
 {
     json_t *array = json_array();
-    for (size_t p = 0; array != NULL && p < result->count; p++) {
+    for (size_t p = 0; p < result->count; p++) {
         const sp_prefill_prompt *prompt = &result->prompts[p];
         sp_json_builder b = sp_json_build();
         sp_json_add_int(&b, "id", prompt->id);
         sp_json_add_int(&b, "tokens", prompt->tokens);
         sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(prompt->first_token_ns));
         sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(prompt->dense_ns));
-        json_t *object = sp_json_built(b);
-        if (object == NULL || json_array_append_new(array, object) != 0) {
-            json_decref(array);
-            return NULL;
-        }
+        json_array_append_new(array, sp_json_built(b));
     }
     return array;
 }

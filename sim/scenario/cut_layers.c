@@ -55,7 +55,6 @@ static sp_status make_rows(cutter *c, sp_error *err)
     const sp_scenario *scenario = c->scenario;
     sp_workload_spec first = scenario->workload;
     sp_batches batches = {0};
-    bool room = true;
     first.batches = 1;
     first.source = scenario->source;
     if (first.samples_per_batch > MOST_SAMPLES) {
@@ -69,15 +68,16 @@ static sp_status make_rows(cutter *c, sp_error *err)
     const sp_batch *batch = &batches.batch[0];
     int64_t most = batches.context * scenario->strategy.microbatch_samples;
     int64_t used = most;
-    for (size_t s = 0; room && s < batch->count; s++) {
+    for (size_t s = 0; s < batch->count; s++) {
         int64_t tokens = batch->tokens[s];
         bool begins = s == 0 || used + tokens > most;
         used = begins ? tokens : used + tokens;
-        room = (!begins || sp_pack_list_begin(&c->rows, 0, 1)) &&
-               sp_pack_list_add(
-                   &c->rows,
-                   (sp_slice){.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens},
-                   true);
+        if (begins) {
+            sp_pack_list_begin(&c->rows, 0, 1);
+        }
+        sp_pack_list_add(
+            &c->rows, (sp_slice){.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens},
+            true);
     }
     int64_t rows = (int64_t)c->rows.count;
     if (first.samples_per_batch < scenario->workload.samples_per_batch) {
@@ -92,7 +92,7 @@ static sp_status make_rows(cutter *c, sp_error *err)
         }
     }
     sp_batches_fini(&batches);
-    return room ? SP_OK : sp_error_no_memory(err, "pipeline stages");
+    return SP_OK;
 }
 
 static bool splits(const cutter *c)
@@ -132,7 +132,6 @@ static sp_status time_stages(const cutter *c, int two, int *stage_layers, place_
     const int at[PLACES] = {cost.class_of_vstage[0], cost.class_of_vstage[vstages > 2],
                             cost.class_of_vstage[vstages - 1]};
     int64_t *ns = sp_calloc(3 * classes, sizeof *ns); // f, b and w of the classes
-    status = ns != NULL ? SP_OK : sp_error_no_memory(err, "pipeline stages");
     for (size_t k = 0; status == SP_OK && k < c->rows.count; k++) {
         const sp_pack *row = &c->rows.packs[k];
         status = sp_cost_model_forward_ns(&cost, &c->rows, row, ns, err);
@@ -158,10 +157,7 @@ static sp_status time_rows(cutter *c, int *stage_layers, sp_error *err)
     size_t rows = c->rows.count;
     place_times *one = sp_calloc(2 * rows + 1, sizeof *one);
     c->time = sp_calloc(rows + 1, sizeof *c->time);
-    sp_status status =
-        one != NULL && c->time != NULL
-            ? time_stages(c, sp_layout_vstages(c->layout) - 1, stage_layers, one, err)
-            : sp_error_no_memory(err, "pipeline stages");
+    sp_status status = time_stages(c, sp_layout_vstages(c->layout) - 1, stage_layers, one, err);
     if (status == SP_OK) {
         status = time_stages(c, 0, stage_layers, one + rows, err);
     }
@@ -194,7 +190,7 @@ static sp_i_cut_pack mean_row(const cutter *c, double scale)
 }
 
 // What ranks run: their rows, or the same work in packs of about equal work.
-static sp_status make_packs(cutter *c, sp_error *err)
+static void make_packs(cutter *c)
 {
     bool rows = c->runs_rows;
     int64_t count = rows ? c->rows_per_rank : sp_larger(LEAST_DRAWN, 2 * (int64_t)c->layout->pp);
@@ -206,9 +202,6 @@ static sp_status make_packs(cutter *c, sp_error *err)
     c->draws = !rows ? DRAWS : dp < MOST_RANKS ? (int)dp : MOST_RANKS;
     c->clock.count = (int)count;
     c->packs = sp_calloc((size_t)(c->draws * count), sizeof *c->packs);
-    if (c->packs == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     sp_prng prng;
     sp_prng_seed(&prng, 1);
     double share = (double)c->rows_per_rank / (double)count;
@@ -222,7 +215,6 @@ static sp_status make_packs(cutter *c, sp_error *err)
             c->packs[k] = c->time[(size_t)row % c->rows.count];
         }
     }
-    return SP_OK;
 }
 
 // ---- memory ----
@@ -377,9 +369,6 @@ static sp_status plan_rows(cutter *c, const int *stage_layers, sp_error *err)
     sp_layout layout = *c->layout;
     layout.dp = 1;
     int64_t *ns = sp_calloc(SP_I_CUT_SIDES * (size_t)vstages, sizeof *ns);
-    if (ns == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     for (int i = 0; i < SP_I_CUT_SIDES * vstages; i++) {
         int s = i % vstages;
         ns[i] = (int64_t)sp_i_cut_pack_ns(&c->clock, &mean, i / vstages, s, stage_layers[s]);
@@ -418,16 +407,14 @@ static sp_status order_rows(cutter *c, int *stage_layers, sp_error *err)
 static sp_status find_cut(cutter *c, int *stage_layers, sp_error *err)
 {
     int *even = sp_calloc((size_t)sp_layout_vstages(c->layout), sizeof *even);
-    sp_status status = even != NULL ? make_rows(c, err) : sp_error_no_memory(err, "stages");
+    sp_status status = make_rows(c, err);
     if (status == SP_OK) {
         status = time_rows(c, stage_layers, err);
     }
     bool any = c->rows.count > 0;
     if (status == SP_OK && any) {
-        status = make_packs(c, err);
-    }
-    if (status == SP_OK && any) {
-        status = sp_i_cut_clock_init(&c->clock, err);
+        make_packs(c);
+        sp_i_cut_clock_init(&c->clock);
     }
     if (status == SP_OK && any && c->runs_rows) {
         status = order_rows(c, stage_layers, err);
@@ -456,9 +443,7 @@ sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, in
     c.stages = sp_calloc((size_t)layout->chunks, sizeof *c.stages);
     c.held = sp_calloc((size_t)layout->pp, sizeof *c.held);
     c.clock.layout = layout;
-    sp_status status = c.stages != NULL && c.held != NULL
-                           ? find_cut(&c, stage_layers, err)
-                           : sp_error_no_memory(err, "pipeline stages");
+    sp_status status = find_cut(&c, stage_layers, err);
     sp_i_cut_clock_fini(&c.clock);
     sp_plan_fini(&c.plan);
     sp_packing_fini(&c.packing);

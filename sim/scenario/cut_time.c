@@ -5,17 +5,13 @@
 
 #include "sim/base/alloc.h"
 
-sp_status sp_i_cut_clock_init(sp_i_cut_clock *clock, sp_error *err)
+void sp_i_cut_clock_init(sp_i_cut_clock *clock)
 {
     size_t vstages = (size_t)sp_layout_vstages(clock->layout);
     clock->end_ns = sp_calloc(2 * vstages * (size_t)clock->count + 1, sizeof *clock->end_ns);
     clock->done = sp_calloc(2 * vstages, sizeof *clock->done);
     clock->free_ns = sp_calloc((size_t)clock->layout->pp, sizeof *clock->free_ns);
     clock->next = sp_calloc((size_t)clock->layout->pp, sizeof *clock->next);
-    return clock->end_ns != NULL && clock->done != NULL && clock->free_ns != NULL &&
-                   clock->next != NULL
-               ? SP_OK
-               : sp_error_no_memory(err, "pipeline stages");
 }
 
 void sp_i_cut_clock_fini(sp_i_cut_clock *clock)

@@ -28,8 +28,8 @@ typedef struct sp_i_cut_clock {
     size_t *next;    // [pp]: actions of the plan; owned
 } sp_i_cut_clock;
 
-// What is not owned must be set. sp_i_cut_clock_fini is called whatever happened.
-sp_status sp_i_cut_clock_init(sp_i_cut_clock *clock, sp_error *err);
+// What is not owned must be set.
+void sp_i_cut_clock_init(sp_i_cut_clock *clock);
 void sp_i_cut_clock_fini(sp_i_cut_clock *clock);
 
 // Nanoseconds of a pack on a virtual stage of so many layers.

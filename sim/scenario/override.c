@@ -43,6 +43,11 @@ static const path_setting path_settings[] = {
 
 enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
 
+const char *sp_scenario_path_setting(int i)
+{
+    return i < PATH_SETTINGS ? path_settings[i].path : NULL;
+}
+
 // *placed is NULL where the name stays as it is.
 static sp_status place_name(const path_setting *setting, const char *name, const char *file,
                             json_t **placed, sp_error *err)
@@ -64,12 +69,15 @@ static sp_status place_name(const path_setting *setting, const char *name, const
         }
     }
     *placed = json_string(path);
-    return *placed != NULL ? SP_OK : sp_error_no_memory(err, "a path");
+    return *placed != NULL
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: no document can hold this path, which is not UTF-8", path);
 }
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = SP_OK;
+    sp_status status = file != NULL ? sp_scenario_undo_choices(root, err) : SP_OK;
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');
@@ -78,8 +86,8 @@ sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
         key = dot != NULL ? dot + 1 : key;
         const char *name = json_string_value(json_object_get(section, key));
         status = place_name(&path_settings[i], name, file, &placed, err);
-        if (placed != NULL && !sp_json_put(section, key, placed)) {
-            status = sp_error_no_memory(err, "a path");
+        if (placed != NULL) {
+            sp_json_put(section, key, placed);
         }
     }
     return status;
@@ -99,8 +107,8 @@ sp_status sp_scenario_place_values(json_t *values, const char *path, const char 
             if (status != SP_OK) {
                 return status;
             }
-            if (placed != NULL && json_array_set_new(values, v, placed) != 0) {
-                return sp_error_no_memory(err, "a path");
+            if (placed != NULL) {
+                json_array_set_new(values, v, placed);
             }
         }
     }
@@ -120,13 +128,7 @@ static sp_status model_object(const char *name, json_t **object, sp_error *err)
         return sp_model_builtin(name, &model, err); // says which name is near
     }
     *object = sp_model_to_json(&model);
-    return *object != NULL ? SP_OK : sp_error_no_memory(err, "a model");
-}
-
-static sp_status named_object(const char *name, json_t **object, sp_error *err)
-{
-    *object = json_pack("{s:s}", "name", name);
-    return *object != NULL ? SP_OK : sp_error_no_memory(err, "an override");
+    return SP_OK;
 }
 
 // As a scenario is read that states no cluster. NULL where the profile carries one.
@@ -161,7 +163,8 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
             return status;
         }
     }
-    return name != NULL ? named_object(name, object, err) : SP_OK;
+    *object = name != NULL ? json_pack("{s:s}", "name", name) : NULL;
+    return SP_OK;
 }
 
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
@@ -176,9 +179,10 @@ sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
         if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {
             json_t *object = NULL;
             sp_status status = object_for(root, sections[i], &object, err);
-            return status != SP_OK || object == NULL || sp_json_put(root, sections[i], object)
-                       ? status
-                       : sp_error_no_memory(err, "a scenario");
+            if (status == SP_OK && object != NULL) {
+                sp_json_put(root, sections[i], object);
+            }
+            return status;
         }
     }
     return SP_OK;

@@ -62,13 +62,13 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (status == SP_OK && !scenario->uniform) {
         status = sp_i_scenario_load_lengths(reader);
     }
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_i_scenario_check_window(reader);
+    }
     if (status != SP_OK) {
         return status;
     }
     scenario->resolved = sp_i_scenario_to_json(reader);
-    if (scenario->resolved == NULL) {
-        return sp_error_no_memory(reader->err, "a scenario");
-    }
     scenario->workload.source = workload_source(scenario);
     sp_i_scenario_note_stated(scenario, root);
     return SP_OK;
@@ -97,7 +97,6 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     // Those of a sweep are many, and nobody asks what they were read from.
     if (status == SP_OK && cache == NULL) {
         scenario->stated = json_deep_copy(root);
-        status = scenario->stated != NULL ? SP_OK : sp_error_no_memory(err, "a scenario");
     }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
@@ -268,6 +267,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     resolve_schedule(scenario);
     if (scenario->uniform) {
         sp_i_scenario_resolve_uniform(reader);
+        sp_i_scenario_read_chosen(reader);
         return;
     }
     resolve_buckets(reader);
@@ -278,4 +278,5 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_strategy(reader);
     sp_i_scenario_read_prefill(reader);
     sp_i_scenario_read_decode(reader);
+    sp_i_scenario_read_chosen(reader);
 }

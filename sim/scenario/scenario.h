@@ -14,6 +14,7 @@
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/planner_memory.h"
 #include "sim/network/topology.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
@@ -149,11 +150,18 @@ SP_API void sp_scenario_fini(sp_scenario *scenario);
 
 // Makes the paths in a document that is not read yet lead from the working directory: one that is
 // there relative to the folder of `file`, from which the document came, gets that folder in front.
-// An existing file, or the folder of a model, beats a built-in name. NULL: came from no file.
+// An existing file, or the folder of a model, beats a built-in name. What the document does not
+// state goes, where it came from a file (sp_scenario_undo_choices). NULL: came from no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
-// The same of an array of values for the setting at `path`.
+// Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
+// where the document still says so: it is then read as the scenario is.
+sp_status sp_scenario_undo_choices(json_t *root, sp_error *err);
+// sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
+
+// The settings whose values may be names of files, from 0 on; NULL behind the last one.
+const char *sp_scenario_path_setting(int i);
 
 // Makes room for a setting in a document that is not read yet: where the path, whatever follows it,
 // leads into a model, a cluster or a stack that the document has as a name, or into the default
@@ -166,6 +174,9 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
+
+// What SlimPipe's planner is asked, without the tokens.
+sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario);
 
 // For what does not choose how the model is cut: a content error where shares_open.
 sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err);
@@ -193,8 +204,10 @@ bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
 // `layout` hold what was chosen: resolves the layout, writes the choice into `resolved`, so that
 // reading that document gives this scenario, and sets order_resolved. What was given stays.
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
-// Asks for another strategy, in `resolved`, too.
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_error *err);
+// Runs the job as another strategy does, or as its own, with the exchange of one (NULL: its own);
+// in `resolved`, too.
+sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
+                                   sp_error *err);
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
 
@@ -212,7 +225,7 @@ bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
 // What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
-// owns it; NULL when memory ran out.
+// owns it.
 SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 
 // What scenarios read from files, read once for many of them: profiles by name and lists of lengths

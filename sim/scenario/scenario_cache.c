@@ -27,11 +27,12 @@ struct sp_scenario_cache {
 sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err)
 {
     *cache = sp_calloc(1, sizeof **cache);
-    if (*cache != NULL && pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
+    if (pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
         sp_free(*cache);
         *cache = NULL;
+        return sp_error_no_memory(err, "a cache of scenarios");
     }
-    return *cache != NULL ? SP_OK : sp_error_no_memory(err, "a cache of scenarios");
+    return SP_OK;
 }
 
 static void profile_free(cached_profile *entry)
@@ -74,12 +75,8 @@ static sp_status add_profile(sp_scenario_cache *cache, const char *name, cached_
                              sp_error *err)
 {
     cached_profile *entry = sp_calloc(1, sizeof *entry);
-    if (entry == NULL) {
-        return sp_error_no_memory(err, "a cache of scenarios");
-    }
     entry->name = sp_strdup(name);
-    sp_status status = entry->name != NULL ? sp_profile_load(name, &entry->profile, err)
-                                           : sp_error_no_memory(err, "a cache of scenarios");
+    sp_status status = sp_profile_load(name, &entry->profile, err);
     if (status != SP_OK) {
         profile_free(entry);
         return status;
@@ -119,14 +116,9 @@ static sp_status add_lengths(sp_scenario_cache *cache, const char *path, const c
                              cached_lengths **added, sp_error *err)
 {
     cached_lengths *entry = sp_calloc(1, sizeof *entry);
-    if (entry == NULL) {
-        return sp_error_no_memory(err, "a cache of scenarios");
-    }
     entry->path = sp_strdup(path);
     entry->column = column != NULL ? sp_strdup(column) : NULL;
-    bool named = entry->path != NULL && (column == NULL || entry->column != NULL);
-    sp_status status = named ? sp_lengths_read(path, column, &entry->lengths, err)
-                             : sp_error_no_memory(err, "a cache of scenarios");
+    sp_status status = sp_lengths_read(path, column, &entry->lengths, err);
     if (status != SP_OK) {
         lengths_free(entry);
         return status;

@@ -25,9 +25,6 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
 static sp_status check_stages(const sp_scenario *scenario, const sp_layout *layout, sp_error *err)
 {
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     sp_status status =
         sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
     sp_free(stages);
@@ -224,12 +221,32 @@ bool sp_scenario_exchange_is_open(const sp_scenario *scenario)
            scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
 }
 
+sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario)
+{
+    sp_schedule_kind kind = scenario->schedule.kind;
+    return (sp_planner_options){.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
+                                         : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
+                                                                       : SP_PLANNER_1F1B,
+                                .slices = scenario->schedule.slices,
+                                .memory = scenario->memory};
+}
+
+// Before anything is packed, which may take long.
+static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
+{
+    sp_planner_options options = sp_scenario_planner_options(scenario);
+    return scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+               ? sp_planner_memory_check(&scenario->model, &scenario->layout, &options,
+                                         scenario->source, err)
+               : SP_OK;
+}
+
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *of, sp_error *to);
     static check *const checks[] = {check_chunks,   check_layout,      check_layers,
                                     check_exchange, check_cp_sharding, check_head_groups,
-                                    check_flows,    check_nvls};
+                                    check_flows,    check_nvls,        check_planner};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

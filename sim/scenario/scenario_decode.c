@@ -207,10 +207,6 @@ void sp_i_scenario_read_decode(sp_i_scenario_reader *reader)
         return;
     }
     scenario->decode = sp_malloc(sizeof spec);
-    if (scenario->decode == NULL) {
-        sp_error_no_memory(reader->err, "a scenario");
-        return;
-    }
     *scenario->decode = spec;
 }
 

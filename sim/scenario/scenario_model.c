@@ -4,6 +4,7 @@
 
 #include "sim/base/files.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/scenario/scenario_private.h"
 
 enum { CLUSTER_LIMIT_BYTES = 1 << 20 };
@@ -94,7 +95,7 @@ static const char *stated_stack(const sp_i_scenario_reader *reader)
 static const char *profile_for_stack(const sp_profile *profile, const char *stack)
 {
     for (int i = 0; i < profile->for_stacks; i++) {
-        if (strcmp(profile->for_stack[i].stack, stack) == 0) {
+        if (sp_same_name(profile->for_stack[i].stack, stack)) {
             return profile->for_stack[i].profile;
         }
     }
@@ -177,8 +178,18 @@ static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
         return;
     }
     sp_object_begin(&object, root, path, "", reader->err);
-    sp_cluster_from_object(&object, &reader->scenario->cluster);
+    sp_cluster *cluster = &reader->scenario->cluster;
+    sp_cluster_from_object(&object, cluster);
     json_decref(root);
+    const char *slash = strrchr(path, '/');
+    sp_cluster named;
+    if (sp_cluster_builtin(slash != NULL ? slash + 1 : path, &named, NULL) == SP_OK) {
+        sp_append(cluster->source, sizeof cluster->source, "%s" SP_CLUSTER_FILE,
+                  cluster->source[0] != '\0' ? "; " : "");
+        size_t room = sizeof cluster->source - strlen(cluster->source);
+        sp_append(cluster->source, sizeof cluster->source, "%.*s", (int)sp_fitting(path, room),
+                  path);
+    }
 }
 
 static void read_cluster(sp_i_scenario_reader *reader)

@@ -117,10 +117,6 @@ static void read_stage_layers(sp_i_scenario_reader *reader, sp_object *parallel,
         return;
     }
     scenario->stage_layers = sp_calloc(count, sizeof *scenario->stage_layers);
-    if (scenario->stage_layers == NULL) {
-        sp_error_no_memory(reader->err, "pipeline stages");
-        return;
-    }
     scenario->cuts_layers = spreads && !fills;
     if (fills) {
         sp_layout_fill(&scenario->layout, &scenario->model, scenario->stage_layers);

@@ -69,20 +69,23 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 
-// strategy, and the document that says it as resolved (NULL when memory ran out).
+// strategy, and the document that says it as resolved.
 void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader);
 json_t *sp_i_strategy_to_json(const sp_scenario *scenario);
 
-// prefill, and the document that says it as resolved (NULL when memory ran out).
+// prefill, and the document that says it as resolved.
 void sp_i_scenario_read_prefill(sp_i_scenario_reader *reader);
 json_t *sp_i_prefill_to_json(const sp_prefill_spec *prefill);
-// decode, after everything else; and the document that says it as resolved (NULL when memory ran
-// out).
+// decode, after everything else; and the document that says it as resolved.
 void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 json_t *sp_i_decode_to_json(const sp_scenario *scenario);
 
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
+
+// A content error where a sample may be longer than the window of the model's attention; after the
+// lengths are there.
+sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader);
 
 // As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
@@ -98,7 +101,10 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
-// The document that says every setting as resolved; NULL when memory ran out.
+// chosen, after all else: what a strategy was asked for, and chose.
+void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
+
+// The document that says every setting as resolved.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
 
 // NULL-terminated, in the order of the enums.

@@ -8,6 +8,160 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
+// ---- what nobody stated ----
+
+// Defaults that follow from other settings, and choices of strategies. `chosen` lists those that
+// the scenario does not state, so that its document, stating them, is not taken for one that does.
+static const char *const chosen_keys[] = {
+    "schedule.kind",         "schedule.slices",          "schedule.slice_rule",
+    "parallel.stage_layers", "parallel.chunks_per_rank", "parallel.sequence_parallel",
+    "stack.cp_overlap",      "stack.cp_ring_nics",       "stack.gradient_buckets",
+    "strategy.kind",
+};
+
+enum { CHOSEN_KEYS = sizeof chosen_keys / sizeof chosen_keys[0] };
+
+static const char *leaf_of(const char *key)
+{
+    return strchr(key, '.') + 1;
+}
+
+static json_t *section_of(const json_t *root, const char *key)
+{
+    char section[SP_JSON_PATH];
+    snprintf(section, sizeof section, "%.*s", (int)(strchr(key, '.') - key), key);
+    return json_object_get(root, section);
+}
+
+// NULL where it is absent.
+static json_t *setting_at(const json_t *root, const char *key)
+{
+    json_t *value = json_object_get(section_of(root, key), leaf_of(key));
+    return json_is_null(value) ? NULL : value;
+}
+
+static bool is_value(const json_t *value, const json_t *of_entry)
+{
+    return value == NULL ? json_is_null(of_entry) : json_equal(value, of_entry) != 0;
+}
+
+// The entry of a key whose value in the document is still the one that was chosen, or NULL.
+static const json_t *chosen_entry(const json_t *root, const char *key)
+{
+    const json_t *entry = json_object_get(json_object_get(root, "chosen"), key);
+    return is_value(setting_at(root, key), json_object_get(entry, "value")) ? entry : NULL;
+}
+
+static bool is_chosen_key(const char *key)
+{
+    for (int i = 0; i < CHOSEN_KEYS; i++) {
+        if (strcmp(chosen_keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What says how a plan came about; the values themselves stand under their keys.
+void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader)
+{
+    sp_strategy_spec *strategy = &reader->scenario->strategy;
+    const json_t *root = reader->root.json;
+    const char *key;
+    json_t *entry;
+    sp_object chosen;
+    sp_object_member(&reader->root, "chosen", &chosen);
+    json_object_foreach ((json_t *)chosen.json, key, entry) {
+        if (!is_chosen_key(key) || json_object_get(entry, "value") == NULL) {
+            sp_object_expected(&chosen, key, entry,
+                               "the value that a resolved document has where none was stated");
+        }
+    }
+    const json_t *kind = chosen_entry(root, "strategy.kind");
+    const char *asked = json_string_value(json_object_get(kind, "stated"));
+    const char *exchange_of = json_string_value(json_object_get(kind, "exchange_of"));
+    snprintf(strategy->asked, sizeof strategy->asked, "%s", asked != NULL ? asked : "");
+    snprintf(strategy->exchange_of, sizeof strategy->exchange_of, "%s",
+             exchange_of != NULL ? exchange_of : "");
+    strategy->exchange_chosen =
+        json_is_true(json_object_get(chosen_entry(root, "stack.cp_overlap"), "searched"));
+}
+
+// Takes over `value`; NULL: there is none.
+static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *stated)
+{
+    json_t *entry = json_object();
+    sp_json_put(entry, "value", value != NULL ? value : json_null());
+    if (stated != NULL) {
+        json_object_set(entry, "stated", stated);
+    }
+    sp_json_put(chosen, key, entry);
+}
+
+// Of a document that was read, and the one that says it as resolved.
+static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
+                             const json_t *resolved)
+{
+    json_t *chosen = json_object();
+    for (int i = 0; i < CHOSEN_KEYS; i++) {
+        const char *key = chosen_keys[i];
+        json_t *value = setting_at(resolved, key);
+        const json_t *before = chosen_entry(root, key);
+        bool stated = setting_at(root, key) != NULL || strcmp(key, "strategy.kind") == 0 ||
+                      (scenario->chunks_given && strcmp(key, "parallel.chunks_per_rank") == 0);
+        if (before != NULL) {
+            sp_json_put(chosen, key, json_deep_copy(before));
+        } else if (value != NULL && !stated) {
+            add_entry(chosen, key, json_incref(value), NULL);
+        }
+    }
+    return chosen;
+}
+
+// Writes what a strategy chose, or NULL for nothing, in the place of what the document says; takes
+// over `value`.
+static void put_choice(json_t *root, const char *key, json_t *value)
+{
+    json_t *section = section_of(root, key);
+    json_t *chosen = json_object_get(root, "chosen");
+    json_t *entry = json_object_get(chosen, key);
+    json_t *before = setting_at(root, key);
+    if (entry != NULL) {
+        sp_json_put(entry, "value", value != NULL ? json_incref(value) : json_null());
+    } else if (chosen != NULL && (value == NULL ? before != NULL : !is_value(before, value))) {
+        add_entry(chosen, key, json_incref(value), before);
+    }
+    if (value == NULL) {
+        json_object_del(section, leaf_of(key));
+    } else {
+        sp_json_put(section, leaf_of(key), value);
+    }
+}
+
+sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
+{
+    for (int i = 0; i < CHOSEN_KEYS; i++) {
+        const char *key = chosen_keys[i];
+        const json_t *entry = chosen_entry(root, key);
+        json_t *stated = json_object_get(entry, "stated");
+        if (stated != NULL) {
+            sp_json_put(section_of(root, key), leaf_of(key), json_incref(stated));
+        } else if (entry != NULL) {
+            json_object_del(section_of(root, key), leaf_of(key));
+        }
+        if (entry != NULL) {
+            json_object_del(json_object_get(root, "chosen"), key);
+        }
+    }
+    if (json_object_size(json_object_get(root, "chosen")) == 0) {
+        json_object_del(root, "chosen");
+    }
+    (void)err;
+    return SP_OK;
+}
+
+// ---- the document ----
+
 // The number of units that gives exactly `value` when it is read and multiplied again, and the
 // shortest such one: 989.5 TFLOP/s, not 989.49999999999989. Readers multiply by `unit`, which loses
 // at most half a unit in the last place, so one of the neighbours of the quotient is always right.
@@ -136,11 +290,8 @@ static json_t *uniform_object(const sp_uniform_costs *costs)
 static json_t *stage_layers_array(const sp_layout *layout)
 {
     json_t *array = json_array();
-    for (int s = 0; array != NULL && s < sp_layout_vstages(layout); s++) {
-        if (json_array_append_new(array, json_integer(layout->stage_layers[s])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        json_array_append_new(array, json_integer(layout->stage_layers[s]));
     }
     return array;
 }
@@ -219,11 +370,8 @@ static json_t *memory_object(const sp_scenario *scenario)
 static json_t *lengths_array(const sp_lengths *lengths)
 {
     json_t *array = json_array();
-    for (size_t i = 0; array != NULL && i < lengths->count; i++) {
-        if (json_array_append_new(array, json_integer(lengths->tokens[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
+    for (size_t i = 0; i < lengths->count; i++) {
+        json_array_append_new(array, json_integer(lengths->tokens[i]));
     }
     return array;
 }
@@ -292,6 +440,7 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
     if (scenario->decode != NULL) {
         sp_json_add(&b, "decode", sp_i_decode_to_json(scenario));
     }
+    sp_json_add(&b, "chosen", chosen_object(scenario, reader->root.json, b.json));
     return sp_json_built(b);
 }
 
@@ -299,50 +448,68 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
 {
     const sp_schedule_spec *schedule = &scenario->schedule;
     const sp_layout *layout = &scenario->layout;
-    json_t *order = json_object_get(scenario->resolved, "schedule");
-    json_t *parallel = json_object_get(scenario->resolved, "parallel");
+    json_t *root = scenario->resolved;
     sp_status status = sp_scenario_resolve_layout(scenario, err);
     if (status != SP_OK) {
         return status;
     }
-    // A scenario that no document says has none to keep up.
-    bool none = order == NULL || parallel == NULL;
-    bool ok = none || (sp_json_put(parallel, "chunks_per_rank", json_integer(layout->chunks)) &&
-                       sp_json_put(order, "kind", json_string(sp_schedule_names[schedule->kind])));
-    if (layout->stage_layers == NULL) {
-        json_object_del(parallel, "stage_layers");
-    } else if (ok && !none) {
-        ok = sp_json_put(parallel, "stage_layers", stage_layers_array(layout));
-    }
-    if (ok && !none && schedule->slices > 0) {
-        ok = sp_json_put(order, "slices", json_integer(schedule->slices)) &&
-             sp_json_put(order, "slice_rule",
-                         json_string(sp_slice_rule_names[schedule->slice_rule]));
-    }
-    if (!ok) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     scenario->order_resolved = true;
+    // A scenario that no document says has none to keep up.
+    if (json_object_get(root, "schedule") == NULL || json_object_get(root, "parallel") == NULL) {
+        return SP_OK;
+    }
+    put_choice(root, "parallel.chunks_per_rank", json_integer(layout->chunks));
+    put_choice(root, "parallel.stage_layers",
+               layout->stage_layers != NULL ? stage_layers_array(layout) : NULL);
+    put_choice(root, "schedule.kind", json_string(sp_schedule_names[schedule->kind]));
+    if (schedule->slices > 0) {
+        put_choice(root, "schedule.slices", json_integer(schedule->slices));
+        put_choice(root, "schedule.slice_rule",
+                   json_string(sp_slice_rule_names[schedule->slice_rule]));
+    }
     return SP_OK;
 }
 
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, sp_error *err)
+sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
+                                   sp_error *err)
 {
-    json_t *strategy = json_object_get(scenario->resolved, "strategy");
-    snprintf(scenario->strategy.kind, sizeof scenario->strategy.kind, "%s", kind);
-    return strategy == NULL || sp_json_put(strategy, "kind", json_string(kind))
-               ? SP_OK
-               : sp_error_no_memory(err, "a scenario");
+    sp_strategy_spec *strategy = &scenario->strategy;
+    json_t *chosen = json_object_get(scenario->resolved, "chosen");
+    if (chosen != NULL) {
+        add_entry(chosen, "strategy.kind", json_string(kind),
+                  setting_at(scenario->resolved, "strategy.kind"));
+    }
+    snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
+    snprintf(strategy->exchange_of, sizeof strategy->exchange_of, "%s",
+             exchange_of != NULL ? exchange_of : "");
+    if (chosen != NULL && exchange_of != NULL) {
+        sp_json_put(json_object_get(chosen, "strategy.kind"), "exchange_of",
+                    json_string(exchange_of));
+    }
+    json_t *section = json_object_get(scenario->resolved, "strategy");
+    if (section != NULL) {
+        sp_json_put(section, "kind", json_string(kind));
+    }
+    (void)err;
+    return SP_OK;
 }
 
 sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
 {
-    bool none = json_object_get(scenario->resolved, "stack") == NULL;
-    if (!none &&
-        !sp_json_put(scenario->resolved, "stack", sp_stack_to_json(&scenario->memory.stack))) {
-        return sp_error_no_memory(err, "a scenario");
+    static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
+    json_t *stack = json_object_get(scenario->resolved, "stack");
+    json_t *now = stack != NULL ? sp_stack_to_json(&scenario->memory.stack) : NULL;
+    for (size_t i = 0; stack != NULL && i < sizeof switches / sizeof switches[0]; i++) {
+        put_choice(scenario->resolved, switches[i],
+                   json_incref(json_object_get(now, leaf_of(switches[i]))));
+    }
+    json_decref(now);
+    json_t *entry = json_object_get(json_object_get(scenario->resolved, "chosen"), switches[0]);
+    if (entry != NULL && scenario->strategy.exchange_chosen) {
+        sp_json_put(entry, "searched", json_true());
     }
     scenario->order_resolved = true;
+    (void)err;
     return SP_OK;
 }
 

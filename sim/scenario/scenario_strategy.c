@@ -1,4 +1,5 @@
 // The strategy section of a scenario, read and written.
+#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +97,10 @@ void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader)
         sp_object_expected(&object, "kind", sp_object_get(&object, "kind"),
                            "the name of a strategy");
     } else {
-        snprintf(strategy->kind, sizeof strategy->kind, "%s", kind);
+        // The names of strategies are lower-case words with hyphens.
+        for (size_t i = 0; kind[i] != '\0'; i++) {
+            strategy->kind[i] = kind[i] == '_' ? '-' : (char)tolower((unsigned char)kind[i]);
+        }
     }
     strategy->pad_to =
         (sp_pad_to)sp_object_enum(&object, "pad_to", sp_i_pad_to_names, SP_PAD_CONTEXT);

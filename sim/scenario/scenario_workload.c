@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "sim/base/units.h"
+#include "sim/inference/decode.h"
 #include "sim/scenario/scenario_private.h"
 
 static const int64_t most_batch_tokens = 10000000000;
@@ -193,4 +195,49 @@ sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
                              "no lengths in %s", reader->lengths);
     }
     return status;
+}
+
+// Tokens of the longest sample there may be; INT64_MAX: that is not known.
+static int64_t longest_of(const sp_workload_spec *spec)
+{
+    if (spec->context > 0 || spec->lengths == NULL) {
+        return spec->context > 0 ? spec->context : INT64_MAX;
+    }
+    int64_t longest = 0;
+    for (size_t i = 0; i < spec->lengths->count; i++) {
+        longest = sp_larger(longest, spec->lengths->tokens[i]);
+    }
+    return longest;
+}
+
+static sp_status refuse_window(const sp_scenario *scenario, const char *key, const char *most,
+                               int64_t longest, sp_error *err)
+{
+    char got[32] = "none";
+    if (longest < INT64_MAX) {
+        snprintf(got, sizeof got, "%lld", (long long)longest);
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                       "expected %s most %lld, the window of the model's attention "
+                       "(sliding_window), since windows shorter than a sample are not modelled, "
+                       "got %s",
+                       most, (long long)scenario->model.window_tokens, got);
+}
+
+// Text that is generated needs no workload.
+sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader)
+{
+    const sp_scenario *scenario = reader->scenario;
+    const sp_decode_spec *decode = scenario->decode;
+    int64_t window = scenario->model.window_tokens;
+    int64_t text = decode != NULL ? decode->prompt_tokens + decode->output_tokens : 0;
+    bool trains = decode == NULL || json_object_get(reader->root.json, "workload") != NULL;
+    int64_t longest = window > 0 && trains ? longest_of(&scenario->workload) : 0;
+    if (window > 0 && text > window) {
+        return refuse_window(scenario, "decode.prompt_tokens", "prompt and output tokens of at",
+                             text, reader->err);
+    }
+    return longest > window
+               ? refuse_window(scenario, "workload.context", "at", longest, reader->err)
+               : SP_OK;
 }

@@ -53,7 +53,8 @@ static const struct {
      "other precisions than BF16 are not modelled"},
     {"mtp_num_layers num_nextn_predict_layers",
      "layers that predict further tokens are not modelled"},
-    {"sliding_window window_size attention_chunk_size", "attention over a window is not modelled"},
+    {"sliding_window window_size attention_chunk_size",
+     "attention over a window is not modelled where samples are longer (model.window_tokens)"},
     {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled"},
     {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size moe_layer_freq "
      "first_k_dense_replace",
@@ -61,6 +62,22 @@ static const struct {
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
      "load_in_8bit",
      "quantized weights are not modelled"},
+    {"optimizer_cpu_offload offload_optimizer offload_param offload_params cpu_offload "
+     "fsdp_offload",
+     "states and parameters on the host are not modelled; memory.offload_ratio is of activations"},
+    {"loss_parallel enable_loss_parallel",
+     "the ranks of parallel.tp always share the logits; parallel.vocab_parallel is over pipeline "
+     "ranks"},
+    {"recompute_num_layers recompute_method recompute_modules selective_ac_option",
+     "memory.recompute holds for all layers"},
+    {"reset_attention_mask",
+     "with strategy concat it is the opposite of strategy.attention_across"},
+    {"untie_embeddings_and_output_weights", "it is the opposite of model.tied_embeddings"},
+    {"disable_bias_linear", "it is the opposite of model.bias"},
+    {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
+     "it is a number of gradients; stack.bucket_mib is in MiB"},
+    {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold"},
+    {"optimizer", "other optimizers than Adam are not modelled"},
     {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
 };
 
@@ -135,7 +152,8 @@ const char *sp_setting_near(const char *name)
     }
     const char *near = sp_nearest_name(name, keys, count);
     // In another section that letters are lost or swapped is no more likely than another word.
-    if (near != NULL && !whole && (near[0] != name[0] || length_apart(near, name) > 2)) {
+    if (near != NULL && !whole &&
+        (near[0] != name[0] || length_apart(near, name) > (strlen(name) > 5 ? 2 : 1))) {
         return NULL;
     }
     // Of several keys that end so the workload's: "seed" is rather its than that of jitter.

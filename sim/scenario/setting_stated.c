@@ -31,6 +31,16 @@ static json_t *named_stack(const sp_scenario *scenario)
     return sp_stack_to_json(&named);
 }
 
+// The context and the length of uniform samples follow each from the other; where they are equal
+// either may be the stated one.
+static int64_t other_tokens(const sp_workload_spec *workload, const char *key)
+{
+    if (workload->uniform_tokens == workload->context) {
+        return SP_I_DEFAULT_UNIFORM_TOKENS;
+    }
+    return strcmp(key, "workload.context") == 0 ? workload->uniform_tokens : workload->context;
+}
+
 // Defaults that follow from other settings, in the place of the table's words; NULL: none does.
 static json_t *derived_default(const defaults *d, const char *key)
 {
@@ -53,11 +63,9 @@ static json_t *derived_default(const defaults *d, const char *key)
     if (strcmp(key, "memory.reserve_gib") == 0) {
         return json_real(sp_gib_from_bytes(scenario->cluster.reserve_bytes));
     }
-    if (strcmp(key, "workload.context") == 0 && scenario->workload.uniform_tokens > 0) {
-        return json_real((double)scenario->workload.uniform_tokens);
-    }
-    if (strcmp(key, "workload.uniform") == 0) {
-        return json_real((double)scenario->workload.context);
+    if (scenario->workload.uniform_tokens > 0 &&
+        (strcmp(key, "workload.context") == 0 || strcmp(key, "workload.uniform") == 0)) {
+        return json_real((double)other_tokens(&scenario->workload, key));
     }
     if (decode != NULL && strcmp(key, "decode.alpha") == 0) {
         return json_real(sp_speculation_usual_alpha(decode->how.depth));

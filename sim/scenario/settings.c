@@ -25,12 +25,16 @@ static const char *distribution_name(int index)
 #define ONE_OF(list) .names = list
 #define LENGTH "2147483647"
 
-#define STACK_SWITCH(name, what) \
-    {.key = "stack." name, SWITCH, .fallback = "as in the named stack", .text = what}
+#define STACK_SWITCH(name, ...) \
+    {.key = "stack." name, SWITCH, .fallback = "as in the named stack", .text = __VA_ARGS__}
 
 static const sp_setting settings[] = {
     {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
      .text = "Kind and version of the document."},
+    {.key = "chosen", .type = "an object", .fallback = "{}",
+     .text = "In a resolved document the settings that the scenario does not state, by key: the value "
+             "that follows or that a strategy chose, and what was stated in its place. A document "
+             "that still has that value is read as one that does not state it; a plan keeps it."},
 
     {.key = "nodes", COUNT("1", "10000000"),
      .fallback = "as many as the ranks need, the last one part filled",
@@ -51,7 +55,7 @@ static const sp_setting settings[] = {
     {.key = "model.name", .type = "a string", .fallback = "\"custom\"",
      .text = "What the model is called in reports."},
     {.key = "model.layers", COUNT("1", "4096"), .fallback = "none, it must be given",
-     .text = "Transformer layers.", .aliases = "num_layers num_hidden_layers n_layer"},
+     .text = "Transformer layers.", .aliases = "num_layers num_hidden_layers n_layer n_layers"},
     {.key = "model.hidden", COUNT("1", "262144"), .fallback = "none, it must be given",
      .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd dim"},
     {.key = "model.ffn", COUNT("1", "2097152"),
@@ -60,10 +64,10 @@ static const sp_setting settings[] = {
      .aliases = "ffn_hidden_size intermediate_size n_inner"},
     {.key = "model.heads", COUNT("1", "4096"), .fallback = "none, it must be given",
      .text = "Attention heads of the queries.",
-     .aliases = "num_attention_heads num_heads n_head"},
+     .aliases = "num_attention_heads num_heads n_head n_heads"},
     {.key = "model.kv_heads", COUNT("1", "4096"), .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
-     .aliases = "num_key_value_heads num_query_groups"},
+     .aliases = "num_key_value_heads num_query_groups n_kv_heads"},
     {.key = "model.head_dim", COUNT("1", "4096"), .fallback = "hidden / heads",
      .text = "Features of a head.", .aliases = "kv_channels"},
     {.key = "model.vocab", COUNT("1", "134217728"), .fallback = "none, it must be given",
@@ -88,6 +92,12 @@ static const sp_setting settings[] = {
     {.key = "model.max_positions", COUNT("0", "134217728"), .fallback = "0, not counted",
      .text = "Rows of a learned table of positions, in tokens.",
      .aliases = "max_position_embeddings n_positions"},
+    {.key = "model.window_tokens", TOKENS("1", "134217728"), .fallback = "none, all tokens before it",
+     .text = "Tokens that a token attends to, itself among them (sliding_window of a config.json). "
+             "Attention reads all tokens here: samples longer than the window are refused."},
+    {.key = "model.stored_dtype", ONE_OF(sp_stored_dtype_names), .fallback = "\"bfloat16\"",
+     .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
+             "BF16 all the same, with a warning."},
     {.key = "model.tied_embeddings", SWITCH, .fallback = "false",
      .text = "Embedding and LM head share one matrix.",
      .aliases = "tie_word_embeddings"},
@@ -244,12 +254,12 @@ static const sp_setting settings[] = {
                  "The TP reduction of a backward hides behind the product beside it."),
     STACK_SWITCH("hide_gradient_reduce",
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
-                 "model chunk (--overlap-grad-reduce)."),
+                 "model chunk.", .aliases = "overlap_grad_reduce"),
     STACK_SWITCH("hide_gradient_all_reduce",
                  "As hide_gradient_reduce, with ZeRO 0 alone."),
     STACK_SWITCH("hide_parameter_gather",
-                 "Parameters are gathered behind the first forward of the next step "
-                 "(--overlap-param-gather)."),
+                 "Parameters are gathered behind the first forward of the next step.",
+                 .aliases = "overlap_param_gather"),
     STACK_SWITCH("bucketed_tail",
                  "What is left after the backward goes bucket by bucket, not at once."),
     STACK_SWITCH("sharded_step",
@@ -314,8 +324,7 @@ static const sp_setting settings[] = {
     {.key = "stack.tensors", ONE_OF(sp_tensor_names), .fallback = "as in the named stack",
      .text = "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."},
     {.key = "stack.bucket_mib", REAL("0", "1.04858e+06"), .fallback = "as in the named stack",
-     .text = "Size of a bucket of gradients, in MiB; 0: one bucket for each layer.",
-     .aliases = "ddp_bucket_size"},
+     .text = "Size of a bucket of gradients, in MiB; 0: one bucket for each layer."},
     {.key = "stack.split_limit_mib", REAL("0", "1.04858e+06"), .fallback = "as in the named stack",
      .text = "PyTorch's max_split_size_mb; 0: none.", .aliases = "max_split_size_mb"},
     {.key = "stack.work_spaces", COUNT("0", "64"), .fallback = "as in the named stack",
@@ -326,13 +335,15 @@ static const sp_setting settings[] = {
     // ---- the layout ----
     {.key = "parallel.tp", COUNT("1", "4096"), .fallback = "1",
      .text = "Tensor-parallel ranks: each layer's matrices are split over so many GPUs.",
-     .aliases = "tensor_model_parallel_size tensor_parallel_size tp_size tensor_parallel"},
+     .aliases = "tensor_model_parallel_size tensor_parallel_size tp_size tensor_parallel "
+                "tensor_parallel_degree"},
     {.key = "parallel.cp", COUNT("1", "4096"), .fallback = "1",
      .text = "Context-parallel ranks: the tokens of each pack are split over so many GPUs.",
-     .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size ulysses ring_attention"},
+     .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size ulysses ring_attention "
+                "context_parallel_degree ulysses_sequence_parallel_size"},
     {.key = "parallel.pp", COUNT("1", "4096"), .fallback = "1",
      .text = "Pipeline ranks: the layers are split over so many GPUs.",
-     .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "
+     .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel pipeline_parallel_degree "
                 "num_stages"},
     {.key = "parallel.dp", COUNT("1", "1000000"),
      .fallback = "what fills the nodes where they are stated, else 1",
@@ -341,7 +352,7 @@ static const sp_setting settings[] = {
     {.key = "parallel.chunks_per_rank", COUNT("1", "1024"),
      .fallback = "what the schedule runs: 2 for V schedules and interleaved, else 1",
      .text = "Model chunks of each pipeline rank (virtual pipeline stages).",
-     .aliases = "vpp virtual_pipeline_model_parallel_size num_model_chunks v "
+     .aliases = "vpp vp vpp_size virtual_pipeline_model_parallel_size num_model_chunks v "
                 "num_virtual_stages_per_pipeline_rank virtual_pipeline"},
     {.key = "parallel.layers_per_chunk", COUNT("1", "100000"), .fallback = "follows from the chunks",
      .text = "Layers of a model chunk; may stand in place of chunks_per_rank.",
@@ -354,7 +365,8 @@ static const sp_setting settings[] = {
              "within memory, \"nanotron\" spreads them as nanotron does. Where neither layers nor "
              "chunks are stated and equal shares do not divide the layers, the SlimPack strategies "
              "cut as with \"auto\", and all else refuses them.",
-     .aliases = "pipeline_model_parallel_layout decoder_first_pipeline_num_layers "
+     .aliases = "pipeline_model_parallel_layout num_layers_in_first_pipeline_stage "
+                "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},
     {.key = "parallel.sequence_parallel", SWITCH, .fallback = "true where tp is above 1",
      .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
@@ -417,7 +429,7 @@ static const sp_setting settings[] = {
     {.key = "schedule.kind", ONE_OF(sp_schedule_names),
      .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",
      .text = "The pipeline schedule; `slimpack help schedules` says a line of each.",
-     .aliases = "pipeline_schedule"},
+     .aliases = "pipeline_schedule pipeline_parallel_schedule"},
     {.key = "schedule.group", COUNT("1", "1000000") " or \"" SP_I_GROUP_EVEN "\"", .fallback = "pp",
      .text = "Interleaved: micro-batches of one chunk in a row. Each group needs as many as there are pipeline "
              "ranks, the last one too, as Megatron-LM asks; \"" SP_I_GROUP_EVEN "\" spreads any number over groups "
@@ -442,7 +454,7 @@ static const sp_setting settings[] = {
                 "batch_accumulation_per_replica"},
     {.key = "schedule.microbatch_samples", COUNT("1", "10000000"), .fallback = "1",
      .text = "Rows of a micro-batch.",
-     .aliases = "mbs micro_batch_size microbatch_size per_device_train_batch_size "
+     .aliases = "mbs micro_batch_size microbatch_size pipeline_parallel_microbatch_size per_device_train_batch_size "
                 "train_micro_batch_size_per_gpu"},
 
     // ---- memory ----
@@ -450,11 +462,11 @@ static const sp_setting settings[] = {
      .text = "What the backward computes again in place of keeping it: activation functions and norms, "
              "also the first MLP projection, the attention core (Megatron's \"selective\"), or whole "
              "layers.",
-     .aliases = "recompute_granularity activation_checkpointing gradient_checkpointing "
+     .aliases = "recompute_granularity activation_checkpointing activation_checkpoint gradient_checkpointing "
                 "recompute_activations"},
     {.key = "memory.attention", ONE_OF(sp_attention_names), .fallback = "\"flash\"",
      .text = "Flash attention, or scores that are kept.",
-     .aliases = "use_flash_attn attention_backend flash_attention"},
+     .aliases = "use_flash_attn attention_backend flash_attention attn_implementation"},
     {.key = "memory.model", ONE_OF(sp_i_memory_model_names), .fallback = "\"tensors\"",
      .text = "How the peak is predicted: from the tensors of every action, or by the formulas of "
              "SlimPipe's planner, which know ZeRO 1, fp32 gradients and sequence parallelism alone."},
@@ -484,7 +496,7 @@ static const sp_setting settings[] = {
      .text = "Tokens of every sample, where lengths are not stated."},
     {.key = "workload.context", TOKENS("1", LENGTH), .fallback = "the longest sample",
      .text = "Tokens of a row at most (context window, sequence length).",
-     .aliases = "seq_length seq_len sequence_length max_seq_len max_seq_length context_length "
+     .aliases = "seq_length seq_len sequence_len cutoff_len model_max_length sequence_length max_seq_len max_seq_length context_length "
                 "block_size max_length"},
     {.key = "workload.over_length", ONE_OF(sp_i_over_length_names), .fallback = "\"drop\"",
      .text = "What becomes of samples longer than the context; each piece of a split one is a sample."},
@@ -538,8 +550,7 @@ static const sp_setting settings[] = {
     {.key = "strategy.pack_rounds", SWITCH, .fallback = "false",
      .text = "Hybrid-cp: samples that a round gives to one group are one pack."},
     {.key = "strategy.attention_across", SWITCH, .fallback = "false",
-     .text = "Concat: a row attends as one sample, over the ends of its documents.",
-     .aliases = "reset_attention_mask"},
+     .text = "Concat: a row attends as one sample, over the ends of its documents."},
     {.key = "strategy.chunk_tokens", TOKENS("1", LENGTH), .fallback = "8192",
      .text = "Chunkflow: tokens of a chunk.", .aliases = "chunk_size"},
     {.key = "strategy.slice_tokens", TOKENS("1", LENGTH),

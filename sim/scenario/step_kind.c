@@ -116,7 +116,7 @@ static bool is_same_stack(const sp_stack *a, const sp_stack *b)
     }
     json_t *one = sp_stack_to_json(a);
     json_t *other = sp_stack_to_json(b);
-    bool same = one != NULL && json_equal(one, other) != 0;
+    bool same = json_equal(one, other) != 0;
     json_decref(one);
     json_decref(other);
     return same;

@@ -105,7 +105,7 @@ static void schedule_block(sp_i_schedule_job *job, const block *b)
 {
     int pp = job->pp;
     int64_t *pass = sp_arena_take(&job->work, 2 * (size_t)pp, sizeof *pass);
-    for (int k = 0; k < 2 * pp && !job->work.failed; k++) {
+    for (int k = 0; k < 2 * pp; k++) {
         pass[k] = 1;
     }
     sp_i_v_setting setting = {.pp = pp,
@@ -115,7 +115,7 @@ static void schedule_block(sp_i_schedule_job *job, const block *b)
                               .cap = 2 * (int64_t)b->most_microbatches * SP_I_V_UNIT};
     sp_i_v_order order = sp_i_v_order_new(&job->work, &setting);
     sp_i_v_order best = sp_i_v_order_new(&job->work, &setting);
-    if (job->work.failed || job->microbatches == 0) {
+    if (job->microbatches == 0) {
         return;
     }
     for (int r = 0; r < pp; r++) {

@@ -124,7 +124,7 @@ void sp_i_schedule_dualpipe_v(sp_i_schedule_job *job)
         return;
     }
     put_off *weights = sp_arena_take(&job->work, 2 * (size_t)pp, sizeof *weights);
-    for (int r = 0; r < pp && !job->work.failed; r++) {
+    for (int r = 0; r < pp; r++) {
         rank_list list = {.job = job, .rank = r, .weights = weights};
         int after = pp - 1 - r;
         fill(&list, after);

@@ -29,9 +29,13 @@ static sp_status check_group(const sp_i_schedule_job *job, int size)
     if (m == 0 || size == SP_GROUP_EVEN || fits) {
         return SP_OK;
     }
-    char text[64] = "";
+    char text[96];
     if (m >= job->pp) {
         snprintf(text, sizeof text, "; %d or \"even\" would do", m);
+    } else {
+        snprintf(text, sizeof text,
+                 "; expected at least %d micro-batches, or parallel.chunks_per_rank 1 (1f1b)",
+                 job->pp);
     }
     return sp_error_in(job->err, SP_ERR_CONTENT, job->source, "schedule.group",
                        "%d micro-batches cannot be cut into groups of %d%s of which each has at "

@@ -19,28 +19,26 @@ typedef struct offloading {
 } offloading;
 
 static void find_uses(const offloading *o, const sp_stage_plan *stage);
-static bool rewrite(const offloading *o, sp_stage_plan *stage);
+static void rewrite(const offloading *o, sp_stage_plan *stage);
 
 sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
 {
+    (void)err;
     if (sp_plan_find(plan, SP_ACTION_O) != NULL || sp_plan_find(plan, SP_ACTION_L) != NULL) {
         return SP_OK;
     }
-    offloading o = {.uses = NULL};
+    offloading o;
     size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    sp_status status = sp_depends_init(&o.depends, plan, NULL, err);
-    if (status == SP_OK) {
-        o.uses = sp_calloc(uses, sizeof *o.uses);
-        status = o.uses != NULL ? SP_OK : sp_error_no_memory(err, "offloading");
-    }
-    for (size_t s = 0; status == SP_OK && s < stages; s++) {
+    sp_depends_init(&o.depends, plan, NULL, NULL);
+    o.uses = sp_calloc(uses, sizeof *o.uses);
+    for (size_t s = 0; s < stages; s++) {
         find_uses(&o, &plan->stages[s]);
-        status = rewrite(&o, &plan->stages[s]) ? SP_OK : sp_error_no_memory(err, "offloading");
+        rewrite(&o, &plan->stages[s]);
     }
     sp_free(o.uses);
     sp_depends_fini(&o.depends);
-    return status;
+    return SP_OK;
 }
 
 static use *use_of(const offloading *o, int32_t pack, unsigned chunk)
@@ -86,19 +84,17 @@ static bool leaves(const use *u)
 
 // The copies back that start with the action at `position`, of those that the action at `reader` is
 // the first to need, in the order in which it reads.
-static bool add_loads(const offloading *o, sp_action action, size_t position, size_t reader,
+static void add_loads(const offloading *o, sp_action action, size_t position, size_t reader,
                       sp_stage_plan *to)
 {
-    bool ok = true;
-    for (size_t i = 0; ok && i < sp_depends_reads(&o->depends, action); i++) {
+    for (size_t i = 0; i < sp_depends_reads(&o->depends, action); i++) {
         int32_t pack = sp_depends_read(&o->depends, action, i);
         use *found = use_of(o, pack, action.chunk);
         if (found->reader == reader && found->load == position && leaves(found) && !found->loaded) {
             found->loaded = true;
-            ok = sp_stage_plan_add(to, SP_ACTION_L, action.chunk, pack);
+            sp_stage_plan_add(to, SP_ACTION_L, action.chunk, pack);
         }
     }
-    return ok;
 }
 
 // The next reader behind the action at `position`, as far as its copies back can start there.
@@ -113,26 +109,20 @@ static size_t reader_behind(const offloading *o, const sp_stage_plan *stage, siz
     return a;
 }
 
-static bool rewrite(const offloading *o, sp_stage_plan *stage)
+static void rewrite(const offloading *o, sp_stage_plan *stage)
 {
     sp_stage_plan to = {0};
-    bool ok = true;
-    for (size_t a = 0; ok && a < stage->count; a++) {
+    for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         size_t reader = reader_behind(o, stage, a);
         if (reader < stage->count) {
-            ok = add_loads(o, stage->actions[reader], a, reader, &to);
+            add_loads(o, stage->actions[reader], a, reader, &to);
         }
-        ok = ok && sp_stage_plan_add(&to, (sp_action_kind)action.kind, action.chunk, action.pack);
-        if (ok && action.kind == SP_ACTION_F && leaves(use_of(o, action.pack, action.chunk))) {
-            ok = sp_stage_plan_add(&to, SP_ACTION_O, action.chunk, action.pack);
+        sp_stage_plan_add(&to, (sp_action_kind)action.kind, action.chunk, action.pack);
+        if (action.kind == SP_ACTION_F && leaves(use_of(o, action.pack, action.chunk))) {
+            sp_stage_plan_add(&to, SP_ACTION_O, action.chunk, action.pack);
         }
-    }
-    if (!ok) {
-        sp_free(to.actions);
-        return false;
     }
     sp_free(stage->actions);
     *stage = to;
-    return true;
 }

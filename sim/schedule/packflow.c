@@ -68,7 +68,7 @@ typedef struct run {
     sp_packflow_outcome *outcome;
 } run;
 
-static bool begin(run *r, void **memory);
+static void begin(run *r, void **memory);
 static void run_all(run *r);
 static void choose_on(run *r, int k);
 static void choose_again(run *r, int k, choice started);
@@ -138,9 +138,7 @@ sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
     if (!(work_ns(job, r.vstages) < MOST_NS)) {
         return sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
     }
-    if (!begin(&r, &memory)) {
-        return sp_error_no_memory(err, "the order of a packing");
-    }
+    begin(&r, &memory);
     if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
         add_work(&r);
     }
@@ -224,7 +222,7 @@ static void *carve(char **memory, size_t bytes)
 }
 
 // All memory in one piece: most runs are short. Every type in it is as strictly aligned as int64_t.
-static bool begin(run *r, void **memory)
+static void begin(run *r, void **memory)
 {
     const sp_packflow_job *job = r->job;
     size_t pp = (size_t)job->layout->pp;
@@ -233,9 +231,6 @@ static bool begin(run *r, void **memory)
     size_t numbers = pp * (1 + 2 * words) + (job->forward + job->backward) * (vstages + 1) + 2;
     char *piece = *memory = sp_malloc(pp * sizeof *r->ranks + vstages * sizeof *r->stages +
                                       vstages * sizeof *r->of + numbers * sizeof(int64_t));
-    if (piece == NULL) {
-        return false;
-    }
     r->ranks = carve(&piece, pp * sizeof *r->ranks);
     r->stages = carve(&piece, vstages * sizeof *r->stages);
     r->of = carve(&piece, vstages * sizeof *r->of);
@@ -252,7 +247,6 @@ static bool begin(run *r, void **memory)
     add_up(job->tokens, job->forward, r->tokens_before);
     add_up(job->freed, job->backward, r->freed_before);
     add_bytes(r);
-    return true;
 }
 
 // ---- action by action ----

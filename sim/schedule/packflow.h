@@ -86,8 +86,8 @@ static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
 size_t sp_packflow_length(const sp_packflow_job *job);
 
 // `steps` has room for pp * sp_packflow_length(job) entries, rank by rank; NULL: only the outcome
-// is asked for. O(pp * actions of a rank * (pp + chunks)). SP_ERR_NO_MEMORY, and SP_ERR_LIMIT where
-// all actions take over 285 years.
+// is asked for. O(pp * actions of a rank * (pp + chunks)). SP_ERR_LIMIT where all actions take over
+// 285 years.
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err);
 

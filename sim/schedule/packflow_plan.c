@@ -24,7 +24,7 @@ static int32_t *packs_on(sp_arena *work, const sp_pack_list *list, int dp, size_
 {
     int32_t *packs = sp_arena_take(work, list->count, sizeof *packs);
     *count = 0;
-    for (size_t k = 0; packs != NULL && k < list->count; k++) {
+    for (size_t k = 0; k < list->count; k++) {
         if (list->packs[k].dp_first <= dp &&
             dp - list->packs[k].dp_first < list->packs[k].dp_count) {
             packs[(*count)++] = (int32_t)k;
@@ -38,7 +38,7 @@ static int64_t *tokens_of(sp_arena *work, const sp_pack_list *list, const int32_
                           size_t count)
 {
     int64_t *tokens = sp_arena_take(work, count, sizeof *tokens);
-    for (size_t k = 0; tokens != NULL && k < count; k++) {
+    for (size_t k = 0; k < count; k++) {
         const sp_pack *pack = &list->packs[packs[k]];
         tokens[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
     }
@@ -50,7 +50,7 @@ static int64_t *rows_of(sp_arena *work, const int64_t *from, const int32_t *pack
                         size_t columns)
 {
     int64_t *rows = sp_arena_take(work, count * columns, sizeof *rows);
-    for (size_t k = 0; rows != NULL && k < count; k++) {
+    for (size_t k = 0; k < count; k++) {
         const int64_t *row = from + (size_t)packs[k] * columns;
         for (size_t v = 0; v < columns; v++) {
             rows[k * columns + v] = row[v];
@@ -67,10 +67,10 @@ static int32_t *find_needs(const ordering *o, rank_job *rank)
     int32_t *needs = sp_arena_take(&rank->work, rank->job.backward, sizeof *needs);
     int32_t *place = sp_arena_take(&rank->work, o->packing->forward.count, sizeof *place);
     int32_t need = 0;
-    for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
+    for (size_t k = 0; k < rank->job.forward; k++) {
         place[rank->forward[k]] = (int32_t)k;
     }
-    for (size_t k = 0; !rank->work.failed && k < rank->job.backward; k++) {
+    for (size_t k = 0; k < rank->job.backward; k++) {
         const sp_pack *pack = &backward->packs[rank->backward[k]];
         size_t reads = o->forward_pack == NULL ? 1 : pack->slice_count;
         for (size_t i = 0; i < reads; i++) {
@@ -96,12 +96,12 @@ static void add_repeats(const ordering *o, rank_job *rank)
     int64_t *again = sp_arena_take(&rank->work, rank->job.backward, sizeof *again);
     rank->repeated = sp_arena_take(&rank->work, rank->job.backward, sizeof *rank->repeated);
     rank->job.again = again;
-    for (size_t k = 0; !rank->work.failed && k < rank->job.forward; k++) {
+    for (size_t k = 0; k < rank->job.forward; k++) {
         if (forward->packs[rank->forward[k]].runs_again) {
             tokens[k] = sp_packflow_kept(tokens[k], o->costs->kept_share);
         }
     }
-    for (size_t k = 0; !rank->work.failed && k < rank->job.backward; k++) {
+    for (size_t k = 0; k < rank->job.backward; k++) {
         int32_t pack = o->forward_pack == NULL
                            ? rank->backward[k]
                            : o->forward_pack[backward->packs[rank->backward[k]].first_slice];
@@ -116,8 +116,7 @@ static void add_repeats(const ordering *o, rank_job *rank)
     }
 }
 
-// False without memory.
-static bool make_rank(const ordering *o, int dp, rank_job *rank)
+static void make_rank(const ordering *o, int dp, rank_job *rank)
 {
     const sp_schedule_costs *costs = o->costs;
     const sp_pack_list *backward = sp_packing_backward(o->packing);
@@ -146,29 +145,26 @@ static bool make_rank(const ordering *o, int dp, rank_job *rank)
     job->freed = tokens_of(work, backward, rank->backward, job->backward);
     job->need = find_needs(o, rank);
     add_repeats(o, rank);
-    return !work->failed;
 }
 
-static bool write_stages(const rank_job *rank, const sp_packflow_step *steps, int dp, sp_plan *plan)
+static void write_stages(const rank_job *rank, const sp_packflow_step *steps, int dp, sp_plan *plan)
 {
     static const sp_action_kind split[] = {SP_ACTION_F, SP_ACTION_I, SP_ACTION_W};
     size_t length = sp_packflow_length(&rank->job);
-    bool ok = true;
     for (int s = 0; s < plan->layout.pp; s++) {
         sp_stage_plan *stage = sp_plan_stage(plan, dp, s);
-        for (size_t i = 0; ok && i < length; i++) {
+        for (size_t i = 0; i < length; i++) {
             sp_packflow_step step = steps[(size_t)s * length + i];
             bool forward = step.kind == SP_PACKFLOW_F;
             sp_action_kind kind =
                 forward || rank->job.w_ns != NULL ? split[step.kind] : SP_ACTION_B;
             if (step.kind == SP_PACKFLOW_B && rank->repeated[step.pack] >= 0) {
-                ok = sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->repeated[step.pack]);
+                sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->repeated[step.pack]);
             }
-            ok = ok && sp_stage_plan_add(stage, kind, step.chunk,
-                                         (forward ? rank->forward : rank->backward)[step.pack]);
+            sp_stage_plan_add(stage, kind, step.chunk,
+                              (forward ? rank->forward : rank->backward)[step.pack]);
         }
     }
-    return ok;
 }
 
 // The steps of a rank, in memory of `work`.
@@ -177,8 +173,7 @@ static sp_status run_rank(const rank_job *rank, sp_arena *work, sp_packflow_step
 {
     size_t count = sp_packflow_length(&rank->job) * (size_t)rank->job.layout->pp;
     *steps = sp_arena_take(work, count, sizeof **steps);
-    return *steps != NULL ? sp_packflow_run(&rank->job, *steps, outcome, err)
-                          : sp_error_no_memory(err, "a schedule");
+    return sp_packflow_run(&rank->job, *steps, outcome, err);
 }
 
 static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *err)
@@ -186,12 +181,13 @@ static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *
     rank_job rank;
     sp_packflow_outcome outcome;
     sp_packflow_step *steps = o->costs->orders != NULL ? o->costs->orders[dp] : NULL;
-    sp_status status = make_rank(o, dp, &rank) ? SP_OK : SP_ERR_NO_MEMORY;
-    if (status == SP_OK && steps == NULL) {
+    sp_status status = SP_OK;
+    make_rank(o, dp, &rank);
+    if (steps == NULL) {
         status = run_rank(&rank, &rank.work, &steps, &outcome, err);
     }
-    if (status == SP_OK && !write_stages(&rank, steps, dp, plan)) {
-        status = SP_ERR_NO_MEMORY;
+    if (status == SP_OK) {
+        write_stages(&rank, steps, dp, plan);
     }
     sp_arena_free(&rank.work);
     return status;
@@ -206,12 +202,11 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
                   .costs = job->costs,
                   .packing = job->plan->packing,
                   .layout = &job->plan->layout};
-    sp_status status = sp_regroup(o.packing, &o.forward_pack, job->err);
-    for (int d = 0; status == SP_OK && d < o.layout->dp; d++) {
-        status = order_rank(&o, d, job->plan, job->err);
+    sp_regroup(o.packing, &o.forward_pack, NULL);
+    for (int d = 0; job->status == SP_OK && d < o.layout->dp; d++) {
+        job->status = order_rank(&o, d, job->plan, job->err);
     }
     sp_free(o.forward_pack);
-    job->work.failed = status != SP_OK;
 }
 
 // Steps are not kept where orders is NULL.
@@ -220,13 +215,10 @@ static sp_status time_rank(const ordering *o, int dp, const sp_packflow_outcome 
                            sp_error *err)
 {
     rank_job rank;
-    sp_status status = make_rank(o, dp, &rank) ? SP_OK : sp_error_no_memory(err, "a schedule");
-    *outcome = (sp_packflow_outcome){0};
+    make_rank(o, dp, &rank);
     rank.job.beaten = beaten;
-    if (status == SP_OK) {
-        status = orders != NULL ? run_rank(&rank, work, &orders[dp], outcome, err)
-                                : sp_packflow_run(&rank.job, NULL, outcome, err);
-    }
+    sp_status status = orders != NULL ? run_rank(&rank, work, &orders[dp], outcome, err)
+                                      : sp_packflow_run(&rank.job, NULL, outcome, err);
     sp_arena_free(&rank.work);
     return status;
 }
@@ -236,10 +228,8 @@ sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs
                            sp_packflow_outcome *outcome, sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
-    sp_status status = sp_regroup(packing, &o.forward_pack, err);
-    if (status == SP_OK) {
-        status = time_rank(&o, dp, NULL, NULL, NULL, outcome, err);
-    }
+    sp_regroup(packing, &o.forward_pack, NULL);
+    sp_status status = time_rank(&o, dp, NULL, NULL, NULL, outcome, err);
     sp_free(o.forward_pack);
     return status;
 }
@@ -251,8 +241,9 @@ sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_co
                               sp_error *err)
 {
     ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
-    sp_status status = sp_regroup(packing, &o.forward_pack, err);
+    sp_status status = SP_OK;
     bool open = true;
+    sp_regroup(packing, &o.forward_pack, NULL);
     *outcome = (sp_packflow_outcome){0};
     for (int d = 0; status == SP_OK && open && d < layout->dp; d++) {
         sp_packflow_outcome one;

@@ -66,16 +66,16 @@ static local_lists collect(sp_arena *work, const sp_pack_list *packs, size_t dp)
     local_lists lists = {.list = sp_arena_take(work, total, sizeof *lists.list),
                          .first = sp_arena_take(work, dp + 2, sizeof *lists.first)};
     // Counting sort by rank; first[d + 1] runs ahead as the write position of rank d.
-    for (size_t k = 0; k < packs->count && !work->failed; k++) {
+    for (size_t k = 0; k < packs->count; k++) {
         const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
             lists.first[d + 2]++;
         }
     }
-    for (size_t d = 2; d < dp + 2 && !work->failed; d++) {
+    for (size_t d = 2; d < dp + 2; d++) {
         lists.first[d] += lists.first[d - 1];
     }
-    for (size_t k = 0; k < packs->count && !work->failed; k++) {
+    for (size_t k = 0; k < packs->count; k++) {
         const sp_pack *pack = &packs->packs[k];
         for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
             lists.list[lists.first[d + 1]++] = (int32_t)k;
@@ -136,10 +136,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
         void *actions = to->actions;
-        if (!sp_reserve(&actions, &to->capacity, from->count, sizeof *to->actions)) {
-            job->work.failed = true;
-            return;
-        }
+        sp_reserve(&actions, &to->capacity, from->count, sizeof *to->actions);
         to->actions = actions;
         to->count = from->count;
         copy_actions(from->actions, from->count, own, place, to->actions);
@@ -148,24 +145,22 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
 
 static sp_status finish(sp_i_schedule_job *job)
 {
-    sp_status status = job->work.failed ? sp_error_no_memory(job->err, "a schedule") : job->status;
     sp_arena_free(&job->work);
-    return status;
+    return job->status;
 }
 
 static sp_status generate_ranks(const sp_i_schedule_job *all)
 {
     const sp_plan *plan = all->plan;
     size_t dp = (size_t)plan->layout.dp;
-    sp_i_schedule_job lists = *all;
-    local_lists forward = collect(&lists.work, &plan->packing->forward, dp);
-    local_lists backward = collect(&lists.work, sp_packing_backward(plan->packing), dp);
-    size_t total = lists.work.failed ? 0 : forward.first[dp];
-    int *first = sp_arena_take(&lists.work, total + dp, sizeof *first);
+    sp_arena work = {0};
+    local_lists forward = collect(&work, &plan->packing->forward, dp);
+    local_lists backward = collect(&work, sp_packing_backward(plan->packing), dp);
+    int *first = sp_arena_take(&work, forward.first[dp] + dp, sizeof *first);
     int32_t *place[2] = {
-        sp_arena_take(&lists.work, plan->packing->forward.count, sizeof *place[0]),
-        sp_arena_take(&lists.work, sp_packing_backward(plan->packing)->count, sizeof *place[1])};
-    sp_status status = lists.work.failed ? finish(&lists) : SP_OK;
+        sp_arena_take(&work, plan->packing->forward.count, sizeof *place[0]),
+        sp_arena_take(&work, sp_packing_backward(plan->packing)->count, sizeof *place[1])};
+    sp_status status = SP_OK;
     sp_i_schedule_job earlier = {.dp_rank = -1};
     for (size_t d = 0; status == SP_OK && d < dp; d++) {
         sp_i_schedule_job job = *all;
@@ -189,7 +184,7 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
         }
         status = finish(&job);
     }
-    sp_arena_free(&lists.work);
+    sp_arena_free(&work);
     return status;
 }
 

@@ -20,11 +20,9 @@ typedef struct sp_i_schedule_job {
     const int32_t *forward, *backward;
     const int *first; // [microbatches + 1]
     int microbatches;
-    // Working memory of the family, which whoever asked for the order frees. `failed` also says
-    // that the plan's lists could not grow.
-    sp_arena work;
+    sp_arena work; // of the family; whoever asked for the order frees it
     sp_error *err;
-    sp_status status; // of a content error at source: schedule.*
+    sp_status status; // of a content error at source: schedule.*, or of a limit
 } sp_i_schedule_job;
 
 // Slices of a micro-batch.

@@ -19,17 +19,15 @@ static size_t place_index(const sp_i_sliced *order, sp_i_unit unit)
 
 void sp_i_sliced_forward(sp_i_sliced *order, sp_i_unit unit)
 {
-    if (!order->job->work.failed) {
-        order->place[place_index(order, unit)] = (int64_t)order->forwards;
-        order->forward[order->forwards++] = unit;
-    }
+    order->place[place_index(order, unit)] = (int64_t)order->forwards;
+    order->forward[order->forwards++] = unit;
 }
 
 void sp_i_sliced_group(sp_i_sliced *order, int begin, int end)
 {
     int chunks = order->job->plan->layout.chunks;
     for (int c = 0; c < chunks; c++) {
-        for (int m = begin; m < end && !order->job->work.failed; m++) {
+        for (int m = begin; m < end; m++) {
             int slices = sp_i_slices_of(order->job, m);
             for (int s = 0; s < slices; s++) {
                 sp_i_sliced_forward(order, (sp_i_unit){m, c, s});
@@ -54,7 +52,7 @@ static void emit_rank(const sp_i_sliced *order, int pp_rank, int64_t lag, int64_
     int64_t units = (int64_t)order->forwards;
     int64_t done = 0;
     int64_t target = lag + ahead;
-    for (size_t k = 0; k < order->backwards && !job->work.failed; k++) {
+    for (size_t k = 0; k < order->backwards; k++) {
         sp_i_unit unit = order->backward[k];
         int64_t needed = order->place[place_index(order, unit)] + 1 + lag;
         target = target + 1 > needed ? target + 1 : needed;

@@ -21,7 +21,7 @@ typedef struct sp_i_sliced {
     size_t slices;              // of all micro-batches
 } sp_i_sliced;
 
-// Empty lists with room for all units of the job. Without memory they stay empty.
+// Empty lists with room for all units of the job.
 sp_i_sliced sp_i_sliced_begin(sp_i_schedule_job *job);
 
 // Adds a unit to the forward order.

@@ -278,7 +278,7 @@ static simulation simulation_new(sp_arena *work, int rule_index, sp_i_v_order *o
     }
     for (int kind = SP_I_V_F; kind <= SP_I_V_I; kind++) {
         sim.arrival_ns[kind] = sp_arena_take(work, arrivals, sizeof *sim.arrival_ns[kind]);
-        for (size_t k = 0; k < arrivals && !work->failed; k++) {
+        for (size_t k = 0; k < arrivals; k++) {
             // The first virtual stage has its inputs from the start.
             sim.arrival_ns[kind][k] = kind == SP_I_V_F && k < (size_t)s->microbatches ? 0 : NOT_YET;
         }
@@ -289,7 +289,7 @@ static simulation simulation_new(sp_arena *work, int rule_index, sp_i_v_order *o
 void sp_i_v_greedy(sp_arena *work, int rule_index, sp_i_v_order *order)
 {
     simulation sim = simulation_new(work, rule_index, order);
-    size_t left = work->failed ? 0 : (size_t)order->setting->pp * order->per_rank;
+    size_t left = (size_t)order->setting->pp * order->per_rank;
     while (left > 0) {
         int rank = earliest_rank(&sim);
         SP_ASSERT(sim.next_ns[rank] != INT64_MAX);

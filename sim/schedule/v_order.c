@@ -29,7 +29,7 @@ sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting)
     size_t total = operations(setting);
     size_t pp = (size_t)setting->pp;
     sp_i_v_op *what = sp_arena_take(work, total, sizeof *what);
-    for (size_t id = 0; what != NULL && id < total; id++) {
+    for (size_t id = 0; id < total; id++) {
         what[id] = describe(setting, id);
     }
     return (sp_i_v_order){.setting = setting,

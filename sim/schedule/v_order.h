@@ -94,7 +94,7 @@ void sp_i_v_order_emit(const sp_i_v_order *order, sp_i_schedule_job *job);
 enum { SP_I_V_RULES = 4 };
 
 // Writes the order of a rule (0 .. SP_I_V_RULES-1) into an empty one; its setting has a cap of 2p
-// chunks or more. Without memory it stays empty. O(operations * p).
+// chunks or more. O(operations * p).
 void sp_i_v_greedy(sp_arena *work, int rule, sp_i_v_order *order);
 
 #endif

@@ -220,9 +220,6 @@ void sp_i_schedule_zb_auto(sp_i_schedule_job *job)
                 .best = sp_i_zb_order_new(&job->work, pp, m),
                 .forwards = sp_arena_take(&job->work, (size_t)pp, sizeof *g.forwards)};
     sp_i_zb_order handcrafted = sp_i_zb_order_new(&job->work, pp, m);
-    if (job->work.failed) {
-        return;
-    }
     choose(&g, &handcrafted);
     if (g.found) {
         sp_i_zb_order_emit(&g.best, job);
@@ -239,10 +236,8 @@ void sp_i_schedule_zb_auto(sp_i_schedule_job *job)
 static void schedule_static(sp_i_schedule_job *job, int steepness)
 {
     sp_i_zb_order order = sp_i_zb_order_new(&job->work, job->pp, job->microbatches);
-    if (!job->work.failed) {
-        sp_i_zb_order_static(&order, steepness);
-        sp_i_zb_order_emit(&order, job);
-    }
+    sp_i_zb_order_static(&order, steepness);
+    sp_i_zb_order_emit(&order, job);
 }
 
 void sp_i_schedule_zb_h1(sp_i_schedule_job *job)

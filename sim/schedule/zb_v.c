@@ -94,7 +94,7 @@ static int64_t *longer_than_nothing(sp_i_schedule_job *job, size_t vstages)
 {
     const int64_t *given[SP_I_V_KINDS] = {job->costs->f_ns, job->costs->i_ns, job->costs->w_ns};
     int64_t *duration_ns = sp_arena_take(&job->work, SP_I_V_KINDS * vstages, sizeof *duration_ns);
-    for (size_t k = 0; duration_ns != NULL && k < SP_I_V_KINDS * vstages; k++) {
+    for (size_t k = 0; k < SP_I_V_KINDS * vstages; k++) {
         int64_t ns = given[k / vstages][k % vstages];
         duration_ns[k] = ns > 0 ? ns : 1;
     }
@@ -119,7 +119,7 @@ void sp_i_schedule_zb_v(sp_i_schedule_job *job)
     sp_i_v_order order = sp_i_v_order_new(&job->work, &setting);
     sp_i_v_order best = sp_i_v_order_new(&job->work, &setting);
     int64_t best_ns = INT64_MAX;
-    if (job->work.failed || job->microbatches == 0) {
+    if (job->microbatches == 0) {
         return;
     }
     for (int r = 0; r < pp && job->microbatches >= 2 * pp; r++) {
@@ -132,9 +132,6 @@ void sp_i_schedule_zb_v(sp_i_schedule_job *job)
     for (int rule = 0; rule < SP_I_V_RULES && best_ns > least_ns; rule++) {
         sp_i_v_order_clear(&order);
         sp_i_v_greedy(&job->work, rule, &order);
-        if (job->work.failed) {
-            return;
-        }
         sp_i_v_order_improve(&order, ROUNDS, &best, &best_ns);
     }
     sp_i_v_order_emit(&best, job);

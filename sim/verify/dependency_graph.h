@@ -27,7 +27,7 @@ void sp_structure_free(sp_structure *structure);
 sp_status sp_structure_makespan(sp_structure *structure, int64_t *makespan_ns, sp_error *err);
 
 // A shortest cycle in the plan's own words, as an SP_ERR_DEADLOCK error at `source`; SP_OK when
-// there is none, and without igraph.
+// there is none.
 sp_status sp_structure_cycle(sp_structure *structure, const char *source, sp_error *err);
 
 // A vertex of the critical path.

@@ -11,10 +11,7 @@ static void add_edge(sp_i_builder *b, size_t from, size_t v, int64_t lag_ns, sp_
     if (from == 0) {
         return;
     }
-    if (!sp_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges)) {
-        b->work.failed = true;
-        return;
-    }
+    sp_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges);
     s->edges[s->edge_count++] =
         (sp_i_edge){.from = from - 1, .to = v, .lag_ns = lag_ns, .reason = reason};
 }
@@ -344,19 +341,17 @@ igraph_error_t sp_i_structure_create(const sp_structure *s, igraph_t *graph)
 static sp_status build(sp_i_builder *b, sp_error *err)
 {
     sp_structure *s = b->s;
-    sp_status status = sp_depends_init(&b->index, s->plan, NULL, err);
-    if (status == SP_OK && b->costs->share_class > 0) {
+    sp_status status = SP_OK;
+    sp_depends_init(&b->index, s->plan, NULL, NULL);
+    if (b->costs->share_class > 0) {
         status = sp_shares_make(s->plan, &b->shares, err);
     }
     if (status != SP_OK) {
         return status;
     }
-    bool numbered = sp_i_structure_number(b);
-    for (size_t v = 0; numbered && !b->work.failed && v < s->vertex_count; v++) {
+    sp_i_structure_number(b);
+    for (size_t v = 0; v < s->vertex_count; v++) {
         connect(b, v);
-    }
-    if (b->work.failed) {
-        return sp_error_no_memory(err, "the dependency graph");
     }
     sp_i_igraph_begin();
     igraph_error_t code = sp_i_structure_create(s, &s->graph);
@@ -371,9 +366,6 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, cons
     sp_i_builder b = {.s = sp_calloc(1, sizeof *b.s), .costs = costs};
     b.ran = ran != NULL && ran->varies ? ran : NULL;
     *structure = b.s;
-    if (b.s == NULL) {
-        return sp_error_no_memory(err, "the dependency graph");
-    }
     b.s->plan = plan;
     sp_status status = build(&b, err);
     sp_depends_fini(&b.index);

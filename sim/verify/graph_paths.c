@@ -41,10 +41,6 @@ static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err
     size_t n = s->vertex_count;
     *times = (path_times){.end_ns = sp_calloc(n, sizeof *times->end_ns),
                           .to_finish_ns = sp_calloc(n, sizeof *times->to_finish_ns)};
-    if (times->end_ns == NULL || times->to_finish_ns == NULL) {
-        path_times_fini(times);
-        return sp_error_no_memory(err, "longest paths");
-    }
     sp_i_igraph_begin();
     igraph_vector_int_t order = {0};
     igraph_vector_int_t incident = {0};
@@ -113,10 +109,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->vertex_count) {
         const sp_i_vertex *v = &s->vertices[at];
-        ok = sp_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
-        if (!ok) {
-            break;
-        }
+        sp_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
         now_ns = times.end_ns[at];
         (*steps)[(*count)++] = (sp_critical_step){.dp = v->dp,
                                                   .pp = v->pp,

@@ -78,8 +78,8 @@ typedef struct sp_i_builder {
 } sp_i_builder;
 
 // Numbers all actions, rank after rank, into s->vertices (graph_vertices.c). Index and shares are
-// there already. False without memory.
-bool sp_i_structure_number(sp_i_builder *b);
+// there already.
+void sp_i_structure_number(sp_i_builder *b);
 
 static inline int sp_i_structure_vstage(const sp_i_builder *b, const sp_i_vertex *at)
 {

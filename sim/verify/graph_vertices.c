@@ -27,7 +27,6 @@ static void allocate(sp_i_builder *b)
                                         sizeof *b->lag_ns[side]);
     }
     b->s->vertices = sp_malloc(b->s->vertex_count * sizeof *b->s->vertices);
-    b->work.failed = b->work.failed || b->s->vertices == NULL;
 }
 
 // A rank's shares that stand before its action `before`, beyond the `done` first.
@@ -123,12 +122,12 @@ static void number_action(sp_i_builder *b, int dp, int pp, size_t a, size_t v, s
     }
 }
 
-bool sp_i_structure_number(sp_i_builder *b)
+void sp_i_structure_number(sp_i_builder *b)
 {
     const sp_layout *layout = &b->s->plan->layout;
     size_t v = 0;
     allocate(b);
-    for (int i = 0; i < layout->dp * layout->pp && !b->work.failed; i++) {
+    for (int i = 0; i < layout->dp * layout->pp; i++) {
         int dp = i / layout->pp;
         int pp = i % layout->pp;
         size_t count = b->s->plan->stages[i].count;
@@ -143,5 +142,4 @@ bool sp_i_structure_number(sp_i_builder *b)
         }
         v = number_shares(b, dp, pp, count, v, &shares);
     }
-    return !b->work.failed;
 }

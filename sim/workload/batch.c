@@ -39,8 +39,7 @@ static void count_source(const sp_workload_spec *spec, sp_batches *batches);
 static void count_left(const sampler *from, const sample *pending, sp_batches *batches);
 static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err);
 static sample next_sample(sampler *from);
-static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
-                            sp_error *err);
+static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch);
 
 void sp_batch_fini(sp_batch *batch)
 {
@@ -59,20 +58,14 @@ int64_t sp_batch_longest(const sp_batch *batch)
     return longest;
 }
 
-static sp_status batch_of(size_t count, bool in_pieces, sp_batch *batch, sp_error *err)
+static void batch_of(size_t count, bool in_pieces, sp_batch *batch)
 {
     *batch = (sp_batch){.count = count};
-    if (count == 0) {
-        return SP_OK;
+    if (count > 0) {
+        batch->ids = sp_calloc(count, sizeof *batch->ids);
+        batch->tokens = sp_calloc(count, sizeof *batch->tokens);
+        batch->goes_on = in_pieces ? sp_calloc(count, sizeof *batch->goes_on) : NULL;
     }
-    batch->ids = sp_calloc(count, sizeof *batch->ids);
-    batch->tokens = sp_calloc(count, sizeof *batch->tokens);
-    batch->goes_on = in_pieces ? sp_calloc(count, sizeof *batch->goes_on) : NULL;
-    if (batch->ids == NULL || batch->tokens == NULL || (in_pieces && batch->goes_on == NULL)) {
-        sp_batch_fini(batch);
-        return sp_error_no_memory(err, "a batch");
-    }
-    return SP_OK;
 }
 
 static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t i)
@@ -90,22 +83,24 @@ sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *j
                         sp_error *err)
 {
     bool in_pieces = front->goes_on != NULL || back->goes_on != NULL;
-    sp_status status = batch_of(front->count + back->count, in_pieces, joined, err);
-    for (size_t i = 0; status == SP_OK && i < joined->count; i++) {
+    (void)err;
+    batch_of(front->count + back->count, in_pieces, joined);
+    for (size_t i = 0; i < joined->count; i++) {
         bool of_front = i < front->count;
         put_sample(joined, i, of_front ? front : back, of_front ? i : i - front->count);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
                         sp_error *err)
 {
-    sp_status status = batch_of(count, batch->goes_on != NULL, picked, err);
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
+    (void)err;
+    batch_of(count, batch->goes_on != NULL, picked);
+    for (size_t i = 0; i < count; i++) {
         put_sample(picked, i, batch, (size_t)index[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
@@ -113,10 +108,8 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
 {
     // Every row may cut one sample.
     size_t rows = (size_t)(batch->total_tokens / context) + 1;
-    sp_status status = batch_of(batch->count + rows, false, cut, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    (void)err;
+    batch_of(batch->count + rows, false, cut);
     cut->count = 0;
     cut->total_tokens = batch->total_tokens;
     cut->documents = batch->count;
@@ -163,14 +156,10 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
         goto out;
     }
     batches->batch = sp_calloc((size_t)spec->batches, sizeof *batches->batch);
-    if (batches->batch == NULL) {
-        status = sp_error_no_memory(err, "batches");
-        goto out;
-    }
     batches->count = spec->batches;
     sample pending = next_sample(&from);
-    for (int i = 0; i < spec->batches && status == SP_OK; i++) {
-        status = fill_batch(&from, &pending, batches, &batches->batch[i], err);
+    for (int i = 0; i < spec->batches; i++) {
+        fill_batch(&from, &pending, batches, &batches->batch[i]);
     }
     count_source(spec, batches);
     count_left(&from, &pending, batches);
@@ -317,9 +306,6 @@ static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_er
     }
     // Half the size of the list; only as much of it is shuffled as is drawn.
     from->order = sp_malloc(count * sizeof *from->order);
-    if (from->order == NULL) {
-        return sp_error_no_memory(err, "order of the samples");
-    }
     for (size_t i = 0; i < count; i++) {
         from->order[i] = (uint32_t)i;
     }
@@ -389,8 +375,7 @@ static sample next_sample(sampler *from)
     return drawn;
 }
 
-static sp_status reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t needed,
-                         sp_error *err)
+static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t needed)
 {
     size_t ids_capacity = *capacity;
     size_t tokens_capacity = *capacity;
@@ -398,15 +383,15 @@ static sp_status reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size
     void *ids = batch->ids;
     void *tokens = batch->tokens;
     void *goes_on = batch->goes_on;
-    bool made =
-        sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids) &&
-        sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens) &&
-        (!in_pieces || sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on));
+    sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids);
+    sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    if (in_pieces) {
+        sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on);
+    }
     batch->ids = ids;
     batch->tokens = tokens;
     batch->goes_on = goes_on;
     *capacity = tokens_capacity;
-    return made ? SP_OK : sp_error_no_memory(err, "samples of a batch");
 }
 
 static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const sample *next)
@@ -490,8 +475,7 @@ double sp_batches_over_length_share(const sp_batches *batches)
 }
 
 // Puts samples into the batch while they fit; `pending` is the one that comes next.
-static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch,
-                            sp_error *err)
+static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch)
 {
     const sp_workload_spec *spec = from->spec;
     size_t capacity = 0;
@@ -502,10 +486,7 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
         size_t wanted =
             spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
         if (batch->count == capacity) {
-            sp_status status = reserve(batch, in_pieces, &capacity, wanted, err);
-            if (status != SP_OK) {
-                return status;
-            }
+            reserve(batch, in_pieces, &capacity, wanted);
         }
         if (in_pieces) {
             batch->goes_on[batch->count] = pending->goes_on;
@@ -522,5 +503,4 @@ static sp_status fill_batch(sampler *from, sample *pending, sp_batches *batches,
         batches->lost_tokens = pending->lost;
         *pending = next_sample(from);
     }
-    return SP_OK;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/base/json.h"
 #include "sim/base/status.h"
 
 // Two points of equal quantile are a jump, two of equal length a mass on that length. A length is
@@ -176,7 +177,7 @@ const sp_distribution *sp_distribution_at(int index)
 const sp_distribution *sp_distribution_find(const char *name)
 {
     for (int i = 0; i < sp_distribution_count(); i++) {
-        if (strcmp(distributions[i].name, name) == 0) {
+        if (sp_same_name(distributions[i].name, name)) {
             return &distributions[i];
         }
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/csv.h"
 #include "sim/base/json.h"
 
 enum {
@@ -35,9 +36,6 @@ sp_status sp_i_reader_init(sp_i_reader *reader)
         }
     }
     reader->buffer = sp_malloc(BUFFER_BYTES);
-    if (reader->buffer == NULL) {
-        return sp_error_no_memory(reader->err, "input buffer");
-    }
     return sp_i_reader_fill(reader);
 }
 
@@ -68,31 +66,10 @@ sp_status sp_i_reader_fill(sp_i_reader *reader)
     return SP_OK;
 }
 
-// Bytes of the first record with its newline; 0 when it does not end within the text.
-static size_t record_bytes(const char *text, size_t n, char delimiter)
-{
-    enum { FIELD_START, PLAIN, QUOTED, QUOTE_SEEN } state = FIELD_START;
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (state == QUOTED) {
-            state = c == '"' ? QUOTE_SEEN : QUOTED;
-        } else if (c == '\n') {
-            return i + 1;
-        } else if (c == delimiter) {
-            state = FIELD_START;
-        } else if (c == '"' && state != PLAIN) {
-            state = QUOTED;
-        } else {
-            state = PLAIN;
-        }
-    }
-    return 0;
-}
-
 static size_t line_bytes(const char *text, size_t n, char delimiter)
 {
     if (delimiter != '\0') {
-        return record_bytes(text, n, delimiter);
+        return sp_csv_record_bytes(text, n, delimiter);
     }
     const char *newline = memchr(text, '\n', n);
     return newline == NULL ? 0 : (size_t)(newline - text) + 1;

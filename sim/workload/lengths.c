@@ -192,7 +192,7 @@ sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, cons
                               reader.bytes == 0 ? "is empty, " : "");
     }
     if (status == SP_OK) {
-        status = sp_i_lengths_trim(lengths, err);
+        sp_i_lengths_trim(lengths);
     }
 out:
     sp_i_reader_fini(&reader);
@@ -225,7 +225,7 @@ static sp_status read_text(sp_i_reader *reader)
         }
         int64_t tokens = 0;
         if (sp_parse_length(line, n, &tokens)) {
-            status = sp_lengths_append(reader->lengths, tokens, reader->err);
+            sp_lengths_append(reader->lengths, tokens, NULL);
         } else if (!is_blank(line, n) && line[0] != '#') {
             char quoted[SP_I_QUOTE];
             char found[SP_I_QUOTE + 2];

@@ -20,13 +20,13 @@ typedef struct sp_lengths {
 
 void sp_lengths_fini(sp_lengths *lengths);
 
-// Appends one length; false when memory runs out.
+// Appends one length. Always SP_OK.
 sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err);
 
-// Makes room for exactly `count` lengths.
+// Makes room for exactly `count` lengths. Always SP_OK.
 sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err);
 // Gives back the room that the list does not use.
-sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err);
+void sp_i_lengths_trim(sp_lengths *lengths);
 
 // Is there a file of that name, or the .idx of a Megatron-LM dataset so called?
 SP_API bool sp_lengths_are_there(const char *path);

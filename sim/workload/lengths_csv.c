@@ -1,16 +1,9 @@
-// CSV and TSV (RFC 4180): a header line, quoted fields, one named column holds the lengths.
+// CSV and TSV: a header line, one named column holds the lengths.
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/csv.h"
 #include "sim/workload/length_reader.h"
-
-typedef struct csv_record {
-    const char *at; // NULL behind the last field
-    const char *end;
-    char delimiter;
-    const char *field; // what stands between the quotes, doubled quotes as they are
-    size_t field_bytes;
-} csv_record;
 
 typedef struct csv_table {
     char *text;         // the names, each with a terminator
@@ -31,41 +24,12 @@ sp_status sp_i_lengths_read_tsv(sp_i_reader *reader)
     return read_table(reader, '\t');
 }
 
-// Takes the next field off the record.
-static sp_status next_field(sp_i_reader *reader, csv_record *record)
+static sp_status count_fields(sp_i_reader *reader, sp_csv_record record, int *count)
 {
-    const char *at = record->at;
-    const char *end = record->end;
-    if (at < end && *at == '"') {
-        record->field = ++at;
-        while (at < end && (at[0] != '"' || (at + 1 < end && at[1] == '"'))) {
-            at += at[0] == '"' ? 2 : 1;
-        }
-        if (at == end) {
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line, 0,
-                               "a quoted field does not end");
-        }
-        record->field_bytes = (size_t)(at - record->field);
-        at++;
-        if (at < end && *at != record->delimiter) {
-            return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, reader->line, 0,
-                               "expected a delimiter after the closing quote");
-        }
-    } else {
-        const char *found = at == end ? NULL : memchr(at, record->delimiter, (size_t)(end - at));
-        record->field = at;
-        at = found == NULL ? end : found;
-        record->field_bytes = (size_t)(at - record->field);
-    }
-    record->at = at == end ? NULL : at + 1;
-    return SP_OK;
-}
-
-static sp_status count_fields(sp_i_reader *reader, csv_record record, int *count)
-{
+    sp_csv_field field;
     *count = 0;
     while (record.at != NULL) {
-        sp_status status = next_field(reader, &record);
+        sp_status status = sp_csv_next_field(&record, &field, reader->err);
         if (status != SP_OK) {
             return status;
         }
@@ -74,19 +38,9 @@ static sp_status count_fields(sp_i_reader *reader, csv_record record, int *count
     return SP_OK;
 }
 
-// Copies the field with doubled quotes made single; returns the byte behind its terminator.
-static char *copy_field(const csv_record *record, char *out)
+static sp_status read_header(sp_i_reader *reader, sp_csv_record record, csv_table *table)
 {
-    for (size_t i = 0; i < record->field_bytes; i++) {
-        *out++ = record->field[i];
-        i += record->field[i] == '"' && i + 1 < record->field_bytes && record->field[i + 1] == '"';
-    }
-    *out++ = '\0';
-    return out;
-}
-
-static sp_status read_header(sp_i_reader *reader, csv_record record, csv_table *table)
-{
+    sp_csv_field field;
     sp_status status = count_fields(reader, record, &table->columns);
     if (status != SP_OK) {
         return status;
@@ -94,18 +48,15 @@ static sp_status read_header(sp_i_reader *reader, csv_record record, csv_table *
     // One terminator for each field takes the place of its delimiter.
     table->text = sp_malloc((size_t)(record.end - record.at) + 1);
     table->names = sp_calloc((size_t)table->columns, sizeof *table->names);
-    if (table->text == NULL || table->names == NULL) {
-        return sp_error_no_memory(reader->err, "column names");
-    }
     char *out = table->text;
     bool numbers = true;
     for (int i = 0; i < table->columns; i++) {
         int64_t tokens = 0;
-        status = next_field(reader, &record);
+        status = sp_csv_next_field(&record, &field, reader->err);
         SP_ASSERT(status == SP_OK);
-        numbers = numbers && sp_parse_length(record.field, record.field_bytes, &tokens);
+        numbers = numbers && sp_parse_length(field.text, field.bytes, &tokens);
         table->names[i] = out;
-        out = copy_field(&record, out);
+        out = sp_csv_copy_field(&field, out);
     }
     if (numbers) {
         char quoted[SP_I_QUOTE];
@@ -118,19 +69,18 @@ static sp_status read_header(sp_i_reader *reader, csv_record record, csv_table *
     return sp_i_choose_column(reader, "column", table->names, table->columns, &table->chosen);
 }
 
-static sp_status read_row(sp_i_reader *reader, csv_record record, const csv_table *table)
+static sp_status read_row(sp_i_reader *reader, sp_csv_record record, const csv_table *table)
 {
-    const char *field = NULL;
-    size_t bytes = 0;
+    sp_csv_field field;
+    sp_csv_field chosen = {0};
     int fields = 0;
     for (; record.at != NULL; fields++) {
-        sp_status status = next_field(reader, &record);
+        sp_status status = sp_csv_next_field(&record, &field, reader->err);
         if (status != SP_OK) {
             return status;
         }
         if (fields == table->chosen) {
-            field = record.field;
-            bytes = record.field_bytes;
+            chosen = field;
         }
     }
     // A comma too many would move another column's numbers into ours without a word.
@@ -140,12 +90,13 @@ static sp_status read_row(sp_i_reader *reader, csv_record record, const csv_tabl
                            fields);
     }
     int64_t tokens = 0;
-    if (sp_parse_length(field, bytes, &tokens)) {
-        return sp_lengths_append(reader->lengths, tokens, reader->err);
+    if (sp_parse_length(chosen.text, chosen.bytes, &tokens)) {
+        sp_lengths_append(reader->lengths, tokens, NULL);
+        return SP_OK;
     }
     char quoted[SP_I_QUOTE];
     char found[SP_I_QUOTE + 2];
-    sp_quote(field, bytes, quoted);
+    sp_quote(chosen.text, chosen.bytes, quoted);
     snprintf(found, sizeof found, "\"%s\"", quoted);
     return sp_i_refuse(reader, NULL, found);
 }
@@ -155,13 +106,15 @@ static sp_status read_table(sp_i_reader *reader, char delimiter)
     csv_table table = {0};
     sp_status status = SP_OK;
     while (status == SP_OK) {
-        csv_record record = {.delimiter = delimiter};
+        sp_csv_record record = {.delimiter = delimiter, .source = reader->source};
         size_t n = 0;
         status = sp_i_reader_line(reader, delimiter, &record.at, &n);
         if (status != SP_OK || record.at == NULL) {
             break;
         }
         record.end = record.at + n;
+        record.line = reader->line;
+        record.line_begin = record.at;
         if (n == 0) {
             continue;
         }

@@ -48,7 +48,8 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
                                             : 0;
     bool whole = number == floor(number);
     if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
-        return sp_lengths_append(reader->lengths, (int64_t)number, reader->err);
+        sp_lengths_append(reader->lengths, (int64_t)number, NULL);
+        return SP_OK;
     }
     char found[SP_I_QUOTE];
     if (json_is_number(value) && whole && fabs(number) < 1e15) {
@@ -120,7 +121,7 @@ static json_t *load(const char *text, size_t bytes, json_error_t *error)
     if (root == NULL) {
         size_t plain_bytes = 0;
         char *plain = sp_json_from_python(text, bytes, &plain_bytes);
-        root = plain != NULL ? json_loadb(plain, plain_bytes, flags, NULL) : NULL;
+        root = json_loadb(plain, plain_bytes, flags, NULL);
         sp_free(plain);
     }
     return root;
@@ -238,7 +239,8 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     }
     int64_t tokens = 0;
     if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
-        return sp_lengths_append(scanner->reader->lengths, tokens, scanner->reader->err);
+        sp_lengths_append(scanner->reader->lengths, tokens, NULL);
+        return SP_OK;
     }
     char where[32];
     char found[SP_I_QUOTE];
@@ -260,9 +262,6 @@ static sp_status take_object_text(array_scanner *scanner, size_t *bytes)
     *bytes = 0;
     if (scanner->text == NULL) {
         scanner->text = sp_malloc(SP_I_LINE_BYTES);
-        if (scanner->text == NULL) {
-            return sp_error_no_memory(reader->err, "an object of lengths");
-        }
     }
     do {
         int c = peek(scanner);

@@ -10,39 +10,35 @@ void sp_lengths_fini(sp_lengths *lengths)
     *lengths = (sp_lengths){0};
 }
 
-static sp_status resize(sp_lengths *lengths, size_t capacity, sp_error *err)
+static void resize(sp_lengths *lengths, size_t capacity)
 {
-    if (capacity > SIZE_MAX / sizeof *lengths->tokens) {
-        return sp_error_no_memory(err, "lengths");
-    }
-    int64_t *resized = sp_realloc(lengths->tokens, capacity * sizeof *resized);
-    if (resized == NULL) {
-        return sp_error_no_memory(err, "lengths");
-    }
-    lengths->tokens = resized;
+    lengths->tokens = sp_realloc(lengths->tokens, capacity * sizeof *lengths->tokens);
     lengths->capacity = capacity;
-    return SP_OK;
 }
 
 sp_status sp_i_lengths_reserve(sp_lengths *lengths, size_t count, sp_error *err)
 {
-    return count > lengths->capacity ? resize(lengths, count, err) : SP_OK;
+    (void)err;
+    if (count > lengths->capacity) {
+        resize(lengths, count);
+    }
+    return SP_OK;
 }
 
-sp_status sp_i_lengths_trim(sp_lengths *lengths, sp_error *err)
+void sp_i_lengths_trim(sp_lengths *lengths)
 {
-    return lengths->count < lengths->capacity ? resize(lengths, lengths->count, err) : SP_OK;
+    if (lengths->count < lengths->capacity) {
+        resize(lengths, lengths->count);
+    }
 }
 
 sp_status sp_lengths_append(sp_lengths *lengths, int64_t tokens, sp_error *err)
 {
+    (void)err;
     if (lengths->count == lengths->capacity) {
         // By an eighth: a list of 100 million must not hold half of itself in reserve.
         size_t grown = lengths->capacity + lengths->capacity / 8;
-        sp_status status = resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown);
     }
     lengths->tokens[lengths->count++] = tokens;
     return SP_OK;

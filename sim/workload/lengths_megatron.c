@@ -64,18 +64,13 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
         return status;
     }
     index_windows *windows = sp_calloc(1, sizeof *windows);
-    if (windows == NULL) {
-        return sp_error_no_memory(reader->err, "index windows");
-    }
     int64_t at = reader->start + HEADER_BYTES;
     window_init(&windows->sizes, at, header.sequences, 4);
     window_init(&windows->pointers, at + 4 * header.sequences, header.sequences, 8);
     window_init(&windows->documents, at + 12 * header.sequences, header.documents, 8);
     // The counts are known to fit into the file, so this room is never out of proportion to it.
-    status = sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1), reader->err);
-    if (status == SP_OK) {
-        status = read_documents(reader, &header, windows);
-    }
+    sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1), NULL);
+    status = read_documents(reader, &header, windows);
     sp_free(windows);
     return status;
 }
@@ -265,7 +260,7 @@ static sp_status read_documents(sp_i_reader *reader, const index_header *header,
             return status;
         }
         if (tokens >= 1 && tokens <= SP_MAX_LENGTH_TOKENS) {
-            status = sp_lengths_append(reader->lengths, tokens, reader->err);
+            sp_lengths_append(reader->lengths, tokens, NULL);
         } else {
             char where[TEXT];
             char found[TEXT];

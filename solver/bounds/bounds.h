@@ -22,8 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/status.h"
-
 enum { SP_BOUND_SIZES = 14 };
 
 // Fixed cost at least, of packs of up to so many tokens.
@@ -116,7 +114,6 @@ double sp_bound_whole_s(const sp_bound_costs *costs, const sp_bound_batch *batch
 // a backward pack keeps a group of forward packs fed as if backward work were enabled at once, and
 // the fixed cost of the others in it is part of I. The minima are taken as lower ends of intervals
 // of I. O(samples log samples), and some milliseconds.
-sp_status sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            double *bound_s, sp_error *err);
+double sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch);
 
 #endif

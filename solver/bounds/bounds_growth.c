@@ -26,34 +26,27 @@ enum {
 // Own packs looked at for one idle time, beyond which packs are counted in groups.
 #define MOST_STEPS 4000
 
-static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            double forward_s, double backward_s, sp_i_side *fill, sp_i_side *drain,
-                            sp_error *err);
-static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                              double *forward_s, double *backward_s, sp_error *err);
+static void sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch, double forward_s,
+                       double backward_s, sp_i_side *fill, sp_i_side *drain);
+static void least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                         double *forward_s, double *backward_s);
 static double growth_s(const sp_bound_costs *costs, sp_i_side *fill, sp_i_side *drain,
                        double forward_s, double backward_s);
 
-sp_status sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            double *bound_s, sp_error *err)
+double sp_bound_growth_s(const sp_bound_costs *costs, const sp_bound_batch *batch)
 {
-    *bound_s = sp_bound_simple_s(costs, batch);
+    double simple_s = sp_bound_simple_s(costs, batch);
     if (costs->stages == 1 || batch->count == 0) {
-        return SP_OK;
+        return simple_s;
     }
     sp_i_side fill;
     sp_i_side drain;
     double forward_s = 0.0;
     double backward_s = 0.0;
-    sp_status status = least_shares(costs, batch, &forward_s, &backward_s, err);
-    if (status == SP_OK) {
-        status = sides_init(costs, batch, forward_s, backward_s, &fill, &drain, err);
-    }
-    if (status == SP_OK) {
-        double lost_s = growth_s(costs, &fill, &drain, forward_s, backward_s);
-        *bound_s = fmax(*bound_s, sp_bound_work_s(costs, batch) + lost_s);
-    }
-    return status;
+    least_shares(costs, batch, &forward_s, &backward_s);
+    sides_init(costs, batch, forward_s, backward_s, &fill, &drain);
+    double lost_s = growth_s(costs, &fill, &drain, forward_s, backward_s);
+    return fmax(simple_s, sp_bound_work_s(costs, batch) + lost_s);
 }
 
 static sp_i_bands bands_of(const sp_bound_costs *costs, bool backward)
@@ -74,16 +67,12 @@ static sp_i_bands bands_of(const sp_bound_costs *costs, bool backward)
     return bands;
 }
 
-static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            double forward_s, double backward_s, sp_i_side *fill, sp_i_side *drain,
-                            sp_error *err)
+static void sides_init(const sp_bound_costs *costs, const sp_bound_batch *batch, double forward_s,
+                       double backward_s, sp_i_side *fill, sp_i_side *drain)
 {
     sp_i_bands f = bands_of(costs, false);
     sp_i_bands b = bands_of(costs, true);
     sp_i_item *items = sp_calloc(batch->count, sizeof *items);
-    if (items == NULL) {
-        return sp_error_no_memory(err, "a lower bound");
-    }
     for (int backward = 0; backward < 2; backward++) {
         sp_i_side *side = backward ? drain : fill;
         side->hops = costs->stages - 1;
@@ -107,7 +96,6 @@ static sp_status sides_init(const sp_bound_costs *costs, const sp_bound_batch *b
                            backward ? backward_s : forward_s);
     }
     sp_free(items);
-    return SP_OK;
 }
 
 static int by_share(const void *a, const void *b)
@@ -121,13 +109,10 @@ static int by_share(const void *a, const void *b)
 
 // Least forward work, and least backward work, among choices of samples (in parts) that make up one
 // rank's share of the last stage's work.
-static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                              double *forward_s, double *backward_s, sp_error *err)
+static void least_shares(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                         double *forward_s, double *backward_s)
 {
     sp_i_item *items = sp_calloc(batch->count, sizeof *items);
-    if (items == NULL) {
-        return sp_error_no_memory(err, "a lower bound");
-    }
     double share_s = sp_bound_work_s(costs, batch);
     for (int backward = 0; backward < 2; backward++) {
         for (size_t i = 0; i < batch->count; i++) {
@@ -148,7 +133,6 @@ static sp_status least_shares(const sp_bound_costs *costs, const sp_bound_batch 
         *(backward ? backward_s : forward_s) = part_s;
     }
     sp_free(items);
-    return SP_OK;
 }
 
 // ---- least loss over idle times ----

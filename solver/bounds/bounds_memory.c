@@ -61,8 +61,7 @@ static void sum_held(const area *a, way count, int fill);
 static void sum_repeats(const area *a);
 static double least_s(const area *a, int rank);
 
-sp_status sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *batch,
-                            double *bound_s, sp_error *err)
+double sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *batch)
 {
     size_t stages = (size_t)memory->stages;
     sums *of = sp_calloc(stages, sizeof *of);
@@ -73,10 +72,8 @@ sp_status sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch 
               .shares = batch->ranks,
               .sharers = batch->merged ? batch->ranks : 1.0,
               .ways = memory->whole ? WAYS : WHOLE};
-    sp_status status =
-        of != NULL && ranks != NULL ? SP_OK : sp_error_no_memory(err, "a lower bound");
-    *bound_s = 0.0;
-    if (status == SP_OK && batch->count > 0) {
+    double bound_s = 0.0;
+    if (batch->count > 0) {
         for (size_t i = 0; i < batch->count; i++) {
             a.tokens += (double)batch->tokens[i];
             a.longest = fmax(a.longest, (double)batch->tokens[i]);
@@ -99,12 +96,12 @@ sp_status sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch 
             sum_repeats(&a);
         }
         for (int r = 0; r < memory->ranks; r++) {
-            *bound_s = fmax(*bound_s, least_s(&a, r));
+            bound_s = fmax(bound_s, least_s(&a, r));
         }
     }
     sp_free(of);
     sp_free(ranks);
-    return status;
+    return bound_s;
 }
 
 // The integral of the root of token + 2 a square over a in [0, n).

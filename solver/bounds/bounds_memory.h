@@ -75,7 +75,6 @@ typedef struct sp_bound_memory {
 
 // Without limits A alone: of the rank with the most of work, way to it and way back. Falls with
 // memory. O(samples * stages that differ from their neighbours + stages^2).
-sp_status sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *batch,
-                            double *bound_s, sp_error *err);
+double sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *batch);
 
 #endif

@@ -18,15 +18,17 @@ static void warn_of_order(sp_i_evaluation *ev);
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void warn_of_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
-static void warn_of_padding(sp_i_evaluation *ev, sp_status status);
+static void warn_of_padding(sp_i_evaluation *ev);
+static void warn_of_bound(sp_i_evaluation *ev);
 static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
+static void note_positions(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs);
 static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err);
-static void warn_of_idle_offload(const sp_i_evaluation *ev);
+static void warn_of_offload(const sp_i_evaluation *ev);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
@@ -38,6 +40,7 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
 static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err);
+static void warn_of_positions(sp_i_evaluation *ev);
 static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
@@ -63,8 +66,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
     }
     warn_of_delayed(&ev, status);
-    warn_of_padding(&ev, status);
-    sp_i_evaluate_bound(&ev, status);
+    sp_i_evaluate_note(&ev, status);
     if (status == SP_OK && batches->count > 0) {
         status = refuse_idle_offload(&ev, err);
     }
@@ -93,7 +95,10 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
 {
     sp_i_evaluation ev;
     sp_scenario planned = *scenario; // what a job keeps was chosen before
-    snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s", planned.strategy.kind);
+    if (planned.strategy.asked[0] == '\0') {
+        snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s",
+                 planned.strategy.kind);
+    }
     sp_status status = sp_i_evaluate_begin(&ev, &planned, options, result, err);
     if (status == SP_OK && options->formed != NULL) {
         warn_of_batches(result, options->formed);
@@ -106,8 +111,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
         status = sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried, err);
     }
     warn_of_delayed(&ev, status);
-    warn_of_padding(&ev, status);
-    sp_i_evaluate_bound(&ev, status);
+    sp_i_evaluate_note(&ev, status);
     if (status == SP_OK) {
         status = refuse_utilisation(&ev, err);
     }
@@ -221,11 +225,20 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
     }
 }
 
-void sp_i_evaluate_bound(sp_i_evaluation *ev, sp_status status)
+void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status)
+{
+    if (status == SP_OK) {
+        warn_of_padding(ev);
+        warn_of_positions(ev);
+        warn_of_bound(ev);
+        warn_of_offload(ev);
+    }
+}
+
+static void warn_of_bound(sp_i_evaluation *ev)
 {
     const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
-    bool curtailed = ev->curtailed || spec->curtailed || ev->steps.options->curtailed;
-    if (status == SP_OK && curtailed) {
+    if (ev->curtailed || spec->curtailed || ev->steps.options->curtailed) {
         ev->steps.result->curtailed = true;
         sp_warnings_add(
             &ev->steps.result->warnings,
@@ -235,15 +248,28 @@ void sp_i_evaluate_bound(sp_i_evaluation *ev, sp_status status)
     }
 }
 
-static void warn_of_padding(sp_i_evaluation *ev, sp_status status)
+static void warn_of_padding(sp_i_evaluation *ev)
 {
-    if (status == SP_OK && ev->padding_tokens > 0) {
+    if (ev->padding_tokens > 0) {
         sp_warnings_add(
             &ev->steps.result->warnings,
             "not modelled: Transformer Engine's packed rows (THD) pad each document to a "
             "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
             "(%.1f %%) more",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
+    }
+}
+
+// A learned table is read row by row: beyond its end a program stops.
+static void warn_of_positions(sp_i_evaluation *ev)
+{
+    const sp_model *model = &ev->steps.scenario->model;
+    if (model->positional == SP_LEARNED && model->max_positions > 0 &&
+        ev->positions > model->max_positions) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "model.max_positions: the table of %lld positions ends before samples of "
+                        "%lld tokens do, which no program trains",
+                        (long long)model->max_positions, (long long)ev->positions);
     }
 }
 
@@ -258,17 +284,24 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return status;
     }
     ev->spent_s = ev->steps.scenario->strategy.spent_s;
-    sp_i_step_describe(ev->steps.scenario, result);
-    warn_of_order(ev);
+    sp_i_evaluate_describe(ev);
     if (scenario->uniform) {
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
     status = sp_result_note_layers(result, &ev->steps.scenario->layout, err);
     if (status == SP_OK) {
-        status = sp_i_group_starts_init(&ev->starts, ev->steps.scenario, err);
+        sp_i_group_starts_init(&ev->starts, ev->steps.scenario);
     }
     return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
+}
+
+void sp_i_evaluate_describe(sp_i_evaluation *ev)
+{
+    ev->curtailed = ev->repeats = ev->offloads = ev->copies = false;
+    ev->tokens = ev->padding_tokens = 0;
+    sp_i_step_describe(ev->steps.scenario, ev->steps.result);
+    warn_of_order(ev);
 }
 
 // In a comparison a stated order is for the strategies that bring none.
@@ -298,9 +331,6 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
     ev->own = *scenario;
     ev->own.chosen_layers = NULL;
     ev->own.resolved = json_deep_copy(scenario->resolved);
-    if (ev->own.resolved == NULL) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     ev->steps.scenario = &ev->own;
     ev->own.strategy.effort_percent = ev->steps.options->effort_percent;
     return sp_strategy_resolve(&ev->own, ev->steps.options->compared, err);
@@ -489,6 +519,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
     count_padding(ev, plan->packing);
+    note_positions(ev, plan->packing);
     note_copies(ev, plan, costs);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
@@ -578,7 +609,7 @@ static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err)
                        "%s; leave it 0", text);
 }
 
-static void warn_of_idle_offload(const sp_i_evaluation *ev)
+static void warn_of_offload(const sp_i_evaluation *ev)
 {
     char text[SP_WARNING_TEXT];
     sp_result *result = ev->steps.result;
@@ -586,8 +617,15 @@ static void warn_of_idle_offload(const sp_i_evaluation *ev)
     if (should_copy(ev) && !ev->copies) {
         say_why_none_copies(ev, text);
         sp_warnings_add(&result->warnings, "%s", text);
-    } else if (!ev->steps.scenario->uniform && ratio > 0.0 && result->batch_count > 0 &&
-               result->peak.of[SP_MEM_OFFLOADED] == 0) {
+        return;
+    }
+    if (should_copy(ev)) {
+        sp_warnings_add(&result->warnings,
+                        "offloading: copies run at an assumed host link rate of %.0f GB/s",
+                        ev->steps.scenario->cluster.host_link_bytes_per_s / 1e9);
+    }
+    if (!ev->steps.scenario->uniform && ratio > 0.0 && result->batch_count > 0 &&
+        result->peak.of[SP_MEM_OFFLOADED] == 0) {
         sp_warnings_add(&result->warnings,
                         "memory.offload_ratio %g takes nothing off the peak: nothing is away then",
                         ratio);
@@ -639,21 +677,34 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// O(packs + dp). Without memory for it there is no such warning.
+// The end of the longest sample is that of its last slice.
+static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_pack_list *packs = &packing->forward;
+    for (size_t i = 0; i < packs->slice_count && !ev->steps.scenario->uniform; i++) {
+        int64_t end = packs->slices[i].begin + packs->slices[i].tokens;
+        ev->positions = end > ev->positions ? end : ev->positions;
+    }
+}
+
+// O(packs + dp).
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
 {
     const sp_pack_list *packs = &packing->forward;
     long long made = sp_i_step_microbatches(packing);
     int dp = ev->steps.scenario->layout.dp;
     int idle = 0;
+    if (made >= dp) {
+        return;
+    }
     // For each rank the packs that begin there less those that end before it.
-    int64_t *begun = made < dp ? sp_calloc((size_t)dp + 1, sizeof *begun) : NULL;
-    for (size_t k = 0; begun != NULL && k < packs->count; k++) {
+    int64_t *begun = sp_calloc((size_t)dp + 1, sizeof *begun);
+    for (size_t k = 0; k < packs->count; k++) {
         begun[packs->packs[k].dp_first]++;
         begun[packs->packs[k].dp_first + packs->packs[k].dp_count]--;
     }
     int64_t packs_of_rank = 0;
-    for (int d = 0; begun != NULL && d < dp; d++) {
+    for (int d = 0; d < dp; d++) {
         packs_of_rank += begun[d];
         idle += packs_of_rank == 0;
     }
@@ -701,7 +752,6 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         ev->steps.result->uncalibrated_count =
             sp_uncalibrated_lines(&ev->steps.cost.uncalibrated, ev->steps.result->uncalibrated);
         sp_i_steps_fini(&ev->steps);
-        warn_of_idle_offload(ev);
         sp_result_add_stalls(ev->steps.result,
                              ev->steps.scenario->profile.interference.tight_microbatch_s);
         sp_result_warn_of_memory(ev->steps.result);
@@ -756,6 +806,8 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
     snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
     own.strategy.asked[0] = '\0';
+    own.strategy.exchange_of[0] = '\0';
+    own.strategy.exchange_chosen = false;
     row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
     if (row->status == SP_OK) {
         return SP_OK;

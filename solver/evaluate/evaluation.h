@@ -25,6 +25,7 @@ typedef struct sp_i_evaluation {
     double spent_s;      // of the time limit of the next batch
     // Those of documents that context-parallel ranks share, and what padding would add to them.
     int64_t tokens, padding_tokens;
+    int64_t positions; // of the longest sample, in tokens
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.
@@ -41,8 +42,12 @@ typedef struct sp_i_step {
 sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err);
 void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
-// Warns of plans for which a bound of work ended the search (sp_result.curtailed).
-void sp_i_evaluate_bound(sp_i_evaluation *ev, sp_status status);
+// Begins the result anew, with what its scenario says, for batches that have nothing in common with
+// those before.
+void sp_i_evaluate_describe(sp_i_evaluation *ev);
+// Warns of what shows after the last batch of a result: a bound of work that ended the search for
+// its plans (sp_result.curtailed), padding, copies to host memory.
+void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status);
 
 // Plans and simulates one batch and adds it to the result. With uniform costs `batch` is NULL.
 // sp_i_step_fini() in any case.

@@ -31,9 +31,6 @@ static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp
     const sp_layout *layout = &scenario->layout;
     int vstages = sp_layout_vstages(layout);
     sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
     sp_status status =
         sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
     if (status == SP_OK) {
@@ -102,24 +99,6 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
     return status;
 }
 
-// One rank has no sequence to split and one chunk, and there are mostly as many slices as pipeline
-// ranks: with other degrees these are as where they are not stated, so that a resolved document,
-// which states them all, leads to the same settings.
-static void open_defaults(const sp_scenario *stated, json_t *document)
-{
-    const sp_layout *layout = &stated->layout;
-    json_t *parallel = json_object_get(document, "parallel");
-    if (layout->tp == 1) {
-        json_object_del(parallel, "sequence_parallel");
-    }
-    if (layout->pp == 1 && layout->chunks == 1) {
-        json_object_del(parallel, "chunks_per_rank");
-    }
-    if (stated->schedule.slices == layout->pp) {
-        json_object_del(json_object_get(document, "schedule"), "slices");
-    }
-}
-
 // Only fatal errors are returned.
 static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
                               const char *const *settings, int count, trial *found, sp_error *err)
@@ -132,13 +111,19 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     }
     sp_error_clear(&own);
     json_t *document = json_deep_copy(ev->stated->stated);
-    if (document == NULL) {
-        return sp_error_no_memory(err, "a scenario");
-    }
+    // At as many data-parallel ranks, whatever they followed from, and with all that follows from
+    // other settings open.
+    char ranks[SETTING];
+    snprintf(ranks, sizeof ranks, "parallel.dp=%d", ev->stated->layout.dp);
     json_object_del(document, "nodes");
-    open_defaults(ev->stated, document);
-    sp_status status =
-        sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
+    sp_status status = sp_scenario_undo_choices(document, &own);
+    if (status == SP_OK) {
+        status = sp_json_override(document, ranks, &own);
+    }
+    if (status == SP_OK) {
+        status =
+            sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
+    }
     if (status == SP_OK) {
         found->read = true;
         status = evaluate(ev, batches, &scenario, found, &own);

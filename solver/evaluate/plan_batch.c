@@ -31,9 +31,6 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
                            "have no samples that could be planned");
     }
     sp_planner *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a planner");
-    }
     sp_status status =
         sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
     made->scenario = made->evaluation.steps.scenario;
@@ -77,9 +74,6 @@ sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count
     sp_batches batches = {0};
     *plan = NULL;
     sp_batch_plan *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "the plan of a batch");
-    }
     sp_status status = make_batch(planner->scenario, tokens, count, &batches, err);
     if (status == SP_OK) {
         made->batch = batches.batch[0];
@@ -177,7 +171,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
 {
     sp_result *result = &planner->result;
     sp_result_fini(result);
-    sp_i_step_describe(planner->scenario, result);
+    sp_i_evaluate_describe(&planner->evaluation);
     sp_i_step step;
     sp_status status =
         sp_i_evaluate_batch(&planner->evaluation, 0, &plan->batch, batches->context, &step, err);
@@ -192,7 +186,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->peak_bytes = result->peak_bytes;
         plan->memory_limit_bytes = result->memory_limit_bytes;
         plan->oom = sp_result_is_oom(result);
-        sp_i_evaluate_bound(&planner->evaluation, status);
+        sp_i_evaluate_note(&planner->evaluation, status);
         plan->curtailed = result->curtailed;
         plan->warnings = result->warnings;
         snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);

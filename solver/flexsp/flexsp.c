@@ -24,80 +24,70 @@ enum { MOST_ITERATIONS = 150000, LEAST_ITERATIONS = 10 };
 enum { SINGLE_STEPS = 64 };
 
 // A pack of `count` samples with `tokens` in all, the same to a token.
-static sp_status time_of(const sp_strategy_input *input, int degree, int64_t count, int64_t tokens,
-                         double *time_s, double *squares, sp_error *err)
+static double time_of(const sp_strategy_input *input, int degree, int64_t count, int64_t tokens,
+                      double *squares)
 {
     sp_pack_list list = {0};
-    bool ok = sp_pack_list_begin(&list, 0, degree);
+    sp_pack_list_begin(&list, 0, degree);
     *squares = 0.0;
-    for (int64_t i = 0; ok && i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         int64_t n = tokens / count + (i < tokens % count);
         sp_slice slice = {.sample = (int32_t)i, .tokens = n, .computed_tokens = n};
-        ok = sp_pack_list_add(&list, slice, true);
+        sp_pack_list_add(&list, slice, true);
         *squares += (double)n * (double)n;
     }
-    if (ok) {
-        *time_s = sp_cost_model_forward_s(input->cost, &list, &list.packs[0]);
-    }
+    double time_s = sp_cost_model_forward_s(input->cost, &list, &list.packs[0]);
     sp_free(list.packs);
     sp_free(list.slices);
-    return ok ? SP_OK : sp_error_no_memory(err, "a pack");
+    return time_s;
 }
 
 // The three coefficients of a degree from three packs: full of short samples, full of one, and an
 // eighth full of one.
-static sp_status fit(const sp_strategy_input *input, int degree, int64_t rank_tokens,
-                     sp_i_flexsp_time *time, sp_error *err)
+static sp_i_flexsp_time fit(const sp_strategy_input *input, int degree, int64_t rank_tokens)
 {
     const sp_batch *batch = input->batch;
     int64_t mean = batch->total_tokens / (int64_t)batch->count;
     int64_t full = rank_tokens * degree < 16 ? 16 : rank_tokens * degree;
     int64_t shorts = full / (mean > 0 ? mean : 1);
     shorts = shorts < 2 ? 2 : shorts > 4096 ? 4096 : shorts;
-    double seconds[3] = {0};
-    double squares[3] = {0};
-    sp_status status = time_of(input, degree, shorts, full, &seconds[0], &squares[0], err);
-    if (status == SP_OK) {
-        status = time_of(input, degree, 1, full, &seconds[1], &squares[1], err);
-    }
-    if (status == SP_OK) {
-        status = time_of(input, degree, 1, full / 8, &seconds[2], &squares[2], err);
-    }
-    time->degree = degree;
-    time->per_square = fmax(0.0, (seconds[1] - seconds[0]) / (squares[1] - squares[0]));
-    double many_s = seconds[0] - time->per_square * squares[0];
-    double few_s = seconds[2] - time->per_square * squares[2];
-    time->per_token = fmax(0.0, (many_s - few_s) / (double)(full - full / 8));
-    time->per_pack = fmax(0.0, many_s - time->per_token * (double)full);
-    return status;
+    double seconds[3];
+    double squares[3];
+    seconds[0] = time_of(input, degree, shorts, full, &squares[0]);
+    seconds[1] = time_of(input, degree, 1, full, &squares[1]);
+    seconds[2] = time_of(input, degree, 1, full / 8, &squares[2]);
+    sp_i_flexsp_time time = {.degree = degree};
+    time.per_square = fmax(0.0, (seconds[1] - seconds[0]) / (squares[1] - squares[0]));
+    double many_s = seconds[0] - time.per_square * squares[0];
+    double few_s = seconds[2] - time.per_square * squares[2];
+    time.per_token = fmax(0.0, (many_s - few_s) / (double)(full - full / 8));
+    time.per_pack = fmax(0.0, many_s - time.per_token * (double)full);
+    return time;
 }
 
-static sp_status add_packs(const sp_i_flexsp_plan *plan, const int32_t *order, sp_packing *packing,
-                           sp_error *err)
+static void add_packs(const sp_i_flexsp_plan *plan, const int32_t *order, sp_packing *packing)
 {
     size_t count = packing->batch->count;
     size_t *next = sp_calloc(plan->group_count + 2, sizeof *next);
     int32_t *sorted = sp_malloc(count * sizeof *sorted);
-    bool ok = next != NULL && sorted != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         next[plan->group_of[i] + 2]++;
     }
-    for (size_t g = 2; ok && g < plan->group_count + 2; g++) {
+    for (size_t g = 2; g < plan->group_count + 2; g++) {
         next[g] += next[g - 1];
     }
-    for (size_t i = 0; ok && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         sorted[next[plan->group_of[i] + 1]++] = order[i];
     }
-    for (size_t g = 0; ok && g < plan->group_count; g++) {
+    for (size_t g = 0; g < plan->group_count; g++) {
         const sp_i_flexsp_group *group = &plan->groups[g];
-        ok = sp_pack_list_begin(&packing->forward, group->first_rank, group->degree);
-        for (size_t i = next[g]; ok && i < next[g + 1]; i++) {
-            ok = sp_i_add_sample(packing, sorted[i]);
+        sp_pack_list_begin(&packing->forward, group->first_rank, group->degree);
+        for (size_t i = next[g]; i < next[g + 1]; i++) {
+            sp_i_add_sample(packing, sorted[i]);
         }
     }
     sp_free(next);
     sp_free(sorted);
-    return ok ? SP_OK : sp_error_no_memory(err, "a packing");
 }
 
 sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -115,38 +105,27 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         .iteration_limit = MOST_ITERATIONS,
         .mip_gap = spec->mip_gap >= 0.0 ? spec->mip_gap : DEFAULT_GAP,
     };
-    sp_i_flexsp_plan plan = {0};
-    int32_t *order = NULL;
-    int64_t *tokens = NULL;
+    sp_i_flexsp_plan plan;
     sp_status status = sp_i_merged_check(input, err);
-    for (int degree = 1; status == SP_OK; degree = sp_i_merged_next(degree, dp)) {
-        status = fit(input, degree, problem.rank_tokens, &problem.times[problem.degrees++], err);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int degree = 1;; degree = sp_i_merged_next(degree, dp)) {
+        problem.times[problem.degrees++] = fit(input, degree, problem.rank_tokens);
         if (degree == dp) {
             break;
         }
     }
-    if (status == SP_OK) {
-        status = sp_i_order_descending(batch, &order, err);
-    }
-    if (status == SP_OK) {
-        tokens = sp_malloc(batch->count * sizeof *tokens);
-        status = tokens != NULL ? SP_OK : sp_error_no_memory(err, "sorting samples");
-    }
-    for (size_t i = 0; status == SP_OK && i < batch->count; i++) {
+    int32_t *order = sp_i_order_descending(batch);
+    int64_t *tokens = sp_malloc(batch->count * sizeof *tokens);
+    for (size_t i = 0; i < batch->count; i++) {
         tokens[i] = batch->tokens[order[i]];
     }
+    problem.tokens = tokens;
+    status = sp_i_flexsp_solve(&problem, &plan, err);
     if (status == SP_OK) {
-        problem.tokens = tokens;
-        status = sp_i_flexsp_solve(&problem, &plan, err);
-    }
-    if (status == SP_OK) {
-        status = add_packs(&plan, order, packing, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_merged_order(input, packing, err);
-    }
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
+        add_packs(&plan, order, packing);
+        sp_i_merged_order(input, packing);
     }
     sp_i_flexsp_plan_fini(&plan);
     sp_free(order);
@@ -201,13 +180,11 @@ static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
     return limit == 0 ? 0 : limit > spent + parts ? (limit - spent) / parts : 1;
 }
 
-static bool add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_plan *plan)
+static void add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_plan *plan)
 {
     size_t base = plan->group_count;
-    if (!sp_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
-                    sizeof *plan->groups)) {
-        return false;
-    }
+    sp_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
+               sizeof *plan->groups);
     int rank = 0;
     for (int g = 0; g < part->groups; g++) {
         int degree = part->problem->times[part->degree[g]].degree;
@@ -219,16 +196,12 @@ static bool add_part(const sp_i_flexsp_part *part, int microbatch, sp_i_flexsp_p
         plan->group_of[part->first + i] = (int32_t)base + part->group_of[i];
     }
     plan->time += part->time;
-    return true;
 }
 
 // Groups without samples go.
-static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
+static void drop_empty(sp_i_flexsp_plan *plan, size_t count)
 {
     int32_t *renamed = sp_malloc(plan->group_count * sizeof *renamed);
-    if (renamed == NULL) {
-        return sp_error_no_memory(err, "groups");
-    }
     for (size_t g = 0; g < plan->group_count; g++) {
         renamed[g] = -1;
     }
@@ -247,7 +220,6 @@ static sp_status drop_empty(sp_i_flexsp_plan *plan, size_t count, sp_error *err)
         plan->group_of[i] = renamed[plan->group_of[i]];
     }
     sp_free(renamed);
-    return SP_OK;
 }
 
 // Enough for each micro-batch, that a program may come to an end?
@@ -272,11 +244,9 @@ static sp_status solve_parts(const sp_i_flexsp_problem *problem, double started_
     plan->time = 0.0;
     for (size_t m = 0; status == SP_OK && *fits && m < runs; m++) {
         sp_i_flexsp_part part;
-        status = sp_i_flexsp_part_init(&part, problem, first[m], first[m + 1] - first[m], err);
-        if (status == SP_OK) {
-            status = sp_i_flexsp_search(&part, err);
-        }
-        *fits = status == SP_OK && part.time < HUGE_VAL;
+        sp_i_flexsp_part_init(&part, problem, first[m], first[m + 1] - first[m]);
+        sp_i_flexsp_search(&part);
+        *fits = part.time < HUGE_VAL;
         if (*fits && problem->time_limit_ms > 0 && leaves_iterations(problem, runs)) {
             sp_i_mip_result result;
             bool improved = false;
@@ -290,8 +260,8 @@ static sp_status solve_parts(const sp_i_flexsp_problem *problem, double started_
                             (improved && result.outcome == SP_I_MIP_OPTIMAL);
             plan->timed_out = plan->timed_out || result.timed_out;
         }
-        if (*fits && status == SP_OK && !add_part(&part, (int)m, plan)) {
-            status = sp_error_no_memory(err, "groups");
+        if (*fits && status == SP_OK) {
+            add_part(&part, (int)m, plan);
         }
         sp_i_flexsp_part_fini(&part);
     }
@@ -306,9 +276,6 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
     size_t *first = sp_malloc((problem->count + 1) * sizeof *first);
     plan->group_of = sp_malloc(problem->count * sizeof *plan->group_of);
     sp_status status = SP_OK;
-    if (first == NULL || plan->group_of == NULL) {
-        status = sp_error_no_memory(err, "groups");
-    }
     int64_t total = 0;
     for (size_t i = 0; i < problem->count; i++) {
         total += problem->tokens[i];
@@ -317,10 +284,7 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
     // fits all ranks, so as many micro-batches as samples always do. After some steps of one they
     // are larger, so that few more follow.
     bool fits = problem->count == 0;
-    size_t runs = 0;
-    if (status == SP_OK && !fits) {
-        runs = cut(problem, problem->rank_tokens * problem->ranks, first);
-    }
+    size_t runs = fits ? 0 : cut(problem, problem->rank_tokens * problem->ranks, first);
     for (int tried = 0; status == SP_OK && !fits; tried++) {
         int64_t most = least_largest_sum(problem, runs, total, first);
         size_t made = cut(problem, most, first);
@@ -328,9 +292,8 @@ sp_status sp_i_flexsp_solve(const sp_i_flexsp_problem *problem, sp_i_flexsp_plan
         runs += 1 + (tried < SINGLE_STEPS ? 0 : runs / SINGLE_STEPS);
     }
     if (status == SP_OK) {
-        status = drop_empty(plan, problem->count, err);
-    }
-    if (status != SP_OK) {
+        drop_empty(plan, problem->count);
+    } else {
         sp_i_flexsp_plan_fini(plan);
     }
     sp_free(first);

@@ -70,8 +70,8 @@ typedef struct sp_i_flexsp_part {
     double time;       // of the slowest group; HUGE_VAL: none holds all samples
 } sp_i_flexsp_part;
 
-sp_status sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_problem *problem,
-                                size_t first, size_t count, sp_error *err);
+void sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_problem *problem, size_t first,
+                           size_t count);
 void sp_i_flexsp_part_fini(sp_i_flexsp_part *part);
 
 // Time that a sample adds to a group.
@@ -82,10 +82,10 @@ static inline double sp_i_flexsp_work(const sp_i_flexsp_time *time, int64_t toke
 }
 
 // The slowest group of the part as it stands.
-sp_status sp_i_flexsp_part_time(const sp_i_flexsp_part *part, double *time, sp_error *err);
+double sp_i_flexsp_part_time(const sp_i_flexsp_part *part);
 
 // Fills the part by local search.
-sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err);
+void sp_i_flexsp_search(sp_i_flexsp_part *part);
 
 // Replaces the part's groups by those of the integer program if they are faster.
 sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,

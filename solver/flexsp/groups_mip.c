@@ -41,8 +41,9 @@ typedef struct program {
 } program;
 
 // Boundaries with the least sum of (longest of the bucket - sample), by dynamic programming over
-// the different lengths: least[b][j] for the lengths below j in b + 1 buckets.
-static sp_status make_buckets(program *p, bool *small, sp_error *err)
+// the different lengths: least[b][j] for the lengths below j in b + 1 buckets. False: there are too
+// many.
+static bool make_buckets(program *p)
 {
     const int64_t *tokens = p->part->problem->tokens + p->part->first;
     size_t n = p->part->count;
@@ -50,9 +51,8 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
     for (size_t i = 0; i < n; i++) {
         lengths += i == 0 || tokens[i] != tokens[i - 1];
     }
-    *small = lengths <= MOST_LENGTHS;
-    if (!*small) {
-        return SP_OK;
+    if (lengths > MOST_LENGTHS) {
+        return false;
     }
     sp_arena memory = {0};
     // Of a length, among the samples.
@@ -60,10 +60,6 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
     double *sum = sp_arena_take(&memory, lengths + 1, sizeof *sum);
     double *least = sp_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *least);
     size_t *from = sp_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *from);
-    if (memory.failed) {
-        sp_arena_free(&memory);
-        return sp_error_no_memory(err, "length buckets");
-    }
     size_t u = 0;
     sum[0] = 0.0;
     for (size_t i = 0; i < n; i++) {
@@ -106,7 +102,7 @@ static sp_status make_buckets(program *p, bool *small, sp_error *err)
         j = i;
     }
     sp_arena_free(&memory);
-    return SP_OK;
+    return true;
 }
 
 // Virtual groups of a degree: all there is room for where few ranks make few groups, else one more
@@ -125,27 +121,24 @@ static int groups_of(const sp_i_flexsp_part *part, int k)
     return (size_t)most < part->count ? most : (int)part->count;
 }
 
-static sp_status make_groups(program *p, bool *small, sp_error *err)
+// False: they have too many columns.
+static bool make_groups(program *p)
 {
     const sp_i_flexsp_problem *problem = p->part->problem;
     int groups = 0;
     for (int k = 0; k < problem->degrees; k++) {
         groups += groups_of(p->part, k);
     }
-    *small = groups <= MOST_COLUMNS / (p->bucket_count + 1);
-    if (!*small) {
-        return SP_OK;
+    if (groups > MOST_COLUMNS / (p->bucket_count + 1)) {
+        return false;
     }
     p->groups = sp_malloc((size_t)groups * sizeof *p->groups);
-    if (p->groups == NULL) {
-        return sp_error_no_memory(err, "groups");
-    }
     for (int k = problem->degrees - 1; k >= 0; k--) {
         for (int j = groups_of(p->part, k); j > 0; j--) {
             p->groups[p->group_count++] = (group){.degree = k};
         }
     }
-    return SP_OK;
+    return true;
 }
 
 static double room_of(const program *p, const group *g)
@@ -263,17 +256,17 @@ static bool is_whole(const program *p, const double *value)
     return whole;
 }
 
-// The program's groups with the real lengths; kept if they are faster.
-static sp_status adopt(program *p, const double *value, bool *improved, sp_error *err)
+// The program's groups with the real lengths; true: they are faster, and kept.
+static bool adopt(program *p, const double *value)
 {
     sp_i_flexsp_part *part = p->part;
     sp_i_flexsp_part other;
-    sp_status status = sp_i_flexsp_part_init(&other, part->problem, part->first, part->count, err);
+    sp_i_flexsp_part_init(&other, part->problem, part->first, part->count);
     size_t next[BUCKETS];
     for (int b = 0; b < p->bucket_count; b++) {
         next[b] = p->buckets[b].first;
     }
-    for (int g = 0; status == SP_OK && g < p->group_count; g++) {
+    for (int g = 0; g < p->group_count; g++) {
         if (samples_in(p, &p->groups[g], value) == 0) {
             continue;
         }
@@ -285,17 +278,15 @@ static sp_status adopt(program *p, const double *value, bool *improved, sp_error
         }
         other.degree[other.groups++] = p->groups[g].degree;
     }
-    if (status == SP_OK) {
-        status = sp_i_flexsp_part_time(&other, &other.time, err);
-    }
-    if (status == SP_OK && other.time < part->time) {
+    other.time = sp_i_flexsp_part_time(&other);
+    bool improved = other.time < part->time;
+    if (improved) {
         sp_i_flexsp_part worse = *part;
         *part = other;
         other = worse;
-        *improved = true;
     }
     sp_i_flexsp_part_fini(&other);
-    return status;
+    return improved;
 }
 
 sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
@@ -310,25 +301,18 @@ sp_status sp_i_flexsp_improve(sp_i_flexsp_part *part, int64_t time_limit_ms,
     *result = (sp_i_mip_result){.outcome = SP_I_MIP_UNKNOWN};
     *improved = false;
     sp_i_mip_init(&p.mip);
-    if (small) {
-        status = make_buckets(&p, &small, err);
-    }
-    if (status == SP_OK && small) {
-        status = make_groups(&p, &small, err);
-    }
-    if (status == SP_OK && small) {
+    if (small && make_buckets(&p) && make_groups(&p)) {
         write_program(&p);
         value = sp_malloc((p.mip.column_count + 1) * sizeof *value);
         const sp_i_mip_options options = {.time_limit_ms = time_limit_ms,
                                           .gap = part->problem->mip_gap,
                                           .node_limit = MOST_NODES,
                                           .iteration_limit = iteration_limit};
-        status = value != NULL ? sp_i_mip_solve(&p.mip, &options, result, value, err)
-                               : sp_error_no_memory(err, "an integer program");
+        status = sp_i_mip_solve(&p.mip, &options, result, value, err);
     }
     bool found = result->outcome == SP_I_MIP_OPTIMAL || result->outcome == SP_I_MIP_FEASIBLE;
     if (status == SP_OK && found && !result->timed_out && is_whole(&p, value)) {
-        status = adopt(&p, value, improved, err);
+        *improved = adopt(&p, value);
     }
     sp_i_mip_fini(&p.mip);
     sp_free(p.groups);

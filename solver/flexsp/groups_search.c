@@ -25,15 +25,13 @@ typedef struct search {
     double steps;
 } search;
 
-sp_status sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_problem *problem,
-                                size_t first, size_t count, sp_error *err)
+void sp_i_flexsp_part_init(sp_i_flexsp_part *part, const sp_i_flexsp_problem *problem, size_t first,
+                           size_t count)
 {
     *part =
         (sp_i_flexsp_part){.problem = problem, .first = first, .count = count, .time = HUGE_VAL};
     part->degree = sp_malloc((size_t)problem->ranks * sizeof *part->degree);
     part->group_of = sp_malloc(count * sizeof *part->group_of);
-    return part->degree != NULL && part->group_of != NULL ? SP_OK
-                                                          : sp_error_no_memory(err, "groups");
 }
 
 void sp_i_flexsp_part_fini(sp_i_flexsp_part *part)
@@ -43,22 +41,19 @@ void sp_i_flexsp_part_fini(sp_i_flexsp_part *part)
     *part = (sp_i_flexsp_part){0};
 }
 
-sp_status sp_i_flexsp_part_time(const sp_i_flexsp_part *part, double *time, sp_error *err)
+double sp_i_flexsp_part_time(const sp_i_flexsp_part *part)
 {
     double *of = sp_calloc((size_t)part->groups, sizeof *of);
-    if (of == NULL) {
-        return sp_error_no_memory(err, "groups");
-    }
-    *time = 0.0;
+    double slowest = 0.0;
     for (size_t i = 0; i < part->count; i++) {
         int g = part->group_of[i];
         const sp_i_flexsp_time *t = &part->problem->times[part->degree[g]];
         of[g] += (of[g] > 0.0 ? 0.0 : t->per_pack) +
                  sp_i_flexsp_work(t, part->problem->tokens[part->first + i]);
-        *time = fmax(*time, of[g]);
+        slowest = fmax(slowest, of[g]);
     }
     sp_free(of);
-    return SP_OK;
+    return slowest;
 }
 
 static int list_groups(search *s, const numbers *n)
@@ -187,7 +182,7 @@ static numbers start_of(const sp_i_flexsp_part *part, int k)
     return n;
 }
 
-sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
+void sp_i_flexsp_search(sp_i_flexsp_part *part)
 {
     const sp_i_flexsp_problem *problem = part->problem;
     size_t ranks = (size_t)problem->ranks;
@@ -197,15 +192,13 @@ sp_status sp_i_flexsp_search(sp_i_flexsp_part *part, sp_error *err)
     s.time = sp_arena_take(&memory, ranks, sizeof *s.time);
     s.room = sp_arena_take(&memory, ranks, sizeof *s.room);
     s.group_of = sp_arena_take(&memory, part->count, sizeof *s.group_of);
-    bool ok = !memory.failed;
     // The homogeneous ones and their like first: what comes after can only be better.
-    for (int k = 0; ok && k < problem->degrees; k++) {
+    for (int k = 0; k < problem->degrees; k++) {
         numbers start = start_of(part, k);
         try_numbers(&s, &start);
     }
-    for (int k = 0; ok && k < problem->degrees; k++) {
+    for (int k = 0; k < problem->degrees; k++) {
         climb(&s, start_of(part, k));
     }
     sp_arena_free(&memory);
-    return ok ? SP_OK : sp_error_no_memory(err, "groups");
 }

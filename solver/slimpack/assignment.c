@@ -92,7 +92,7 @@ static int descending(const void *a, const void *b)
     return x->sample < y->sample ? -1 : x->sample > y->sample;
 }
 
-static bool solving_init(solving *s, const double *work_s, size_t count, int ranks)
+static void solving_init(solving *s, const double *work_s, size_t count, int ranks)
 {
     size_t r = (size_t)ranks;
     *s = (solving){.order = NULL};
@@ -104,9 +104,6 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
     s->load_s = sp_arena_take(&s->memory, r, sizeof *s->load_s);
     s->size = sp_arena_take(&s->memory, r, sizeof *s->size);
     s->heap = sp_arena_take(&s->memory, r, sizeof *s->heap);
-    if (s->memory.failed) {
-        return false;
-    }
     for (size_t i = 0; i < count; i++) {
         s->order[i] = (sample_work){work_s[i], i};
     }
@@ -125,25 +122,23 @@ static bool solving_init(solving *s, const double *work_s, size_t count, int ran
                            .machines = ranks,
                            .machine_of = s->rank,
                            .load_s = s->load_s};
-    return true;
 }
 
 // What the program found, levelled by exchanges, where it is better.
-static sp_status adopt(solving *s, const sp_i_assignment_model *model, const double *value,
-                       sp_i_assignment *result, sp_error *err)
+static void adopt(solving *s, const sp_i_assignment_model *model, const double *value,
+                  sp_i_assignment *result)
 {
     sp_i_assignment_read(model, value, s->tried);
     s->m.machine_of = s->tried;
-    sp_status status = sp_i_makespan_exchange(&s->m, result->bound_s, err);
+    sp_i_makespan_exchange(&s->m, result->bound_s);
     double largest_s = sp_i_makespan_largest_s(&s->m);
-    if (status == SP_OK && largest_s < result->largest_s) {
+    if (largest_s < result->largest_s) {
         result->largest_s = largest_s;
         int *better = s->tried;
         s->tried = s->rank;
         s->rank = better;
     }
     s->m.machine_of = s->rank;
-    return status;
 }
 
 // The incumbent is in the program as a bound on the objective: that nothing is found below it is a
@@ -165,8 +160,7 @@ static sp_status solve_program(solving *s, const sp_i_assignment_options *option
     sp_i_mip_result solved;
     sp_i_assignment_write(&model, &mip);
     double *value = sp_malloc((mip.column_count + 1) * sizeof *value);
-    sp_status status = value != NULL ? sp_i_mip_solve(&mip, &mip_options, &solved, value, err)
-                                     : sp_error_no_memory(err, "an integer program");
+    sp_status status = sp_i_mip_solve(&mip, &mip_options, &solved, value, err);
     if (status == SP_OK) {
         bool proven = solved.outcome == SP_I_MIP_INFEASIBLE;
         double bound = proven ? model.most : solved.bound;
@@ -176,7 +170,7 @@ static sp_status solve_program(solving *s, const sp_i_assignment_options *option
             result->outcome = SP_I_MIP_OPTIMAL;
         }
         if (solved.outcome == SP_I_MIP_OPTIMAL || solved.outcome == SP_I_MIP_FEASIBLE) {
-            status = adopt(s, &model, value, result, err);
+            adopt(s, &model, value, result);
         }
     }
     sp_free(value);
@@ -191,25 +185,20 @@ sp_status sp_i_assignment_solve(const double *work_s, size_t count, int ranks,
     solving s;
     double gap = fmax(options->gap, LEAST_GAP);
     *result = (sp_i_assignment){.outcome = SP_I_MIP_FEASIBLE};
-    sp_status status = solving_init(&s, work_s, count, ranks)
-                           ? SP_OK
-                           : sp_error_no_memory(err, "the assignment of samples");
-    if (status == SP_OK) {
-        result->bound_s = sp_i_makespan_bound_s(s.work_s, count, ranks);
-        sp_i_makespan_longest_first(&s.m, s.heap);
-        status = sp_i_makespan_exchange(&s.m, result->bound_s, err);
+    sp_status status = SP_OK;
+    solving_init(&s, work_s, count, ranks);
+    result->bound_s = sp_i_makespan_bound_s(s.work_s, count, ranks);
+    sp_i_makespan_longest_first(&s.m, s.heap);
+    sp_i_makespan_exchange(&s.m, result->bound_s);
+    result->heuristic_s = sp_i_makespan_largest_s(&s.m);
+    result->largest_s = result->heuristic_s;
+    bool small = count < (size_t)(MOST_COLUMNS / ranks);
+    if (result->heuristic_s * (1.0 - gap) <= result->bound_s) {
+        result->outcome = SP_I_MIP_OPTIMAL;
+    } else if (small && options->time_limit_ms > 0) {
+        status = solve_program(&s, options, gap, result, err);
     }
-    if (status == SP_OK) {
-        result->heuristic_s = sp_i_makespan_largest_s(&s.m);
-        result->largest_s = result->heuristic_s;
-        bool small = count < (size_t)(MOST_COLUMNS / ranks);
-        if (result->heuristic_s * (1.0 - gap) <= result->bound_s) {
-            result->outcome = SP_I_MIP_OPTIMAL;
-        } else if (small && options->time_limit_ms > 0) {
-            status = solve_program(&s, options, gap, result, err);
-        }
-        result->bound_s = fmin(result->bound_s, result->largest_s);
-    }
+    result->bound_s = fmin(result->bound_s, result->largest_s);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         rank[s.order[i].sample] = s.rank[i];
     }

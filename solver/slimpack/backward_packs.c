@@ -18,35 +18,28 @@ static size_t block_end(const uint8_t *tied, size_t block)
     return end + 1;
 }
 
-static bool add_need(sp_i_needs *needs, size_t pack)
+static void add_need(sp_i_needs *needs, size_t pack)
 {
-    if (needs == NULL) {
-        return true;
+    if (needs != NULL) {
+        sp_reserve((void **)&needs->pack, &needs->capacity, needs->count + 1, sizeof *needs->pack);
+        needs->pack[needs->count++] = (int32_t)pack;
     }
-    if (!sp_reserve((void **)&needs->pack, &needs->capacity, needs->count + 1,
-                    sizeof *needs->pack)) {
-        return false;
-    }
-    needs->pack[needs->count++] = (int32_t)pack;
-    return true;
 }
 
 // The first backward pack of a block has slices of its last forward pack.
-bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing, sp_i_needs *needs)
+void sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing, sp_i_needs *needs)
 {
     sp_pack_list *forward = &packing->forward;
-    bool ok = true;
-    for (size_t block = 0; ok && block < forward->count;) {
+    for (size_t block = 0; block < forward->count;) {
         size_t end = block_end(tied, block);
-        for (size_t k = end; ok && k > block; k--) {
+        for (size_t k = end; k > block; k--) {
             int after = (int)(end - k); // of the block
             forward->packs[k - 1].runs_again = retained != 0 && after >= retained;
-            ok = add_need(needs, end - 1) &&
-                 sp_i_add_pack(forward, &forward->packs[k - 1], &packing->backward);
+            add_need(needs, end - 1);
+            sp_i_add_pack(forward, &forward->packs[k - 1], &packing->backward);
         }
         block = end;
     }
-    return ok;
 }
 
 // ---- regrouping ----
@@ -95,15 +88,12 @@ static void next_pack(regrouping *r)
     }
 }
 
-static bool place(regrouping *r, sp_slice slice, size_t from, size_t need)
+static void place(regrouping *r, sp_slice slice, size_t from, size_t need)
 {
-    if (!sp_reserve((void **)&r->pieces, &r->capacity, r->count + 1, sizeof *r->pieces)) {
-        return false;
-    }
+    sp_reserve((void **)&r->pieces, &r->capacity, r->count + 1, sizeof *r->pieces);
     r->pieces[r->count++] = (piece){slice, from, need, r->pack};
     r->placed_s += backward_s(r->work, &slice);
     r->empty = false;
-    return true;
 }
 
 // As much of the end of a slice as fits into room_s; 0: none, all: the slice. Samples that are not
@@ -133,10 +123,9 @@ static int64_t least_tokens(const regrouping *r, const sp_slice *slice)
     return is_cut && slice->tokens > r->slice_tokens ? r->slice_tokens : slice->tokens;
 }
 
-static bool place_slice(regrouping *r, sp_slice slice, size_t from, size_t need)
+static void place_slice(regrouping *r, sp_slice slice, size_t from, size_t need)
 {
-    bool ok = true;
-    while (ok && slice.tokens > 0) {
+    while (slice.tokens > 0) {
         double room_s = end_s(r) - r->placed_s + r->rounding_s;
         int64_t tokens = room_s > 2.0 * r->rounding_s ? tail_tokens(r, &slice, room_s) : 0;
         if (tokens == 0 && !r->empty) {
@@ -148,89 +137,76 @@ static bool place_slice(regrouping *r, sp_slice slice, size_t from, size_t need)
         tail.begin += slice.tokens - tokens;
         tail.tokens = tokens;
         tail.computed_tokens = tokens;
-        ok = place(r, tail, from, need);
+        place(r, tail, from, need);
         slice.tokens -= tokens;
         slice.computed_tokens = slice.tokens;
     }
-    return ok;
 }
 
-static bool place_all(regrouping *r, const uint8_t *tied)
+static void place_all(regrouping *r, const uint8_t *tied)
 {
     const sp_pack_list *forward = &r->packing->forward;
-    bool ok = true;
-    for (size_t block = 0; ok && block < forward->count;) {
+    for (size_t block = 0; block < forward->count;) {
         size_t end = block_end(tied, block);
         size_t first = forward->packs[block].first_slice;
         const sp_pack *last = &forward->packs[end - 1];
-        for (size_t i = last->first_slice + last->slice_count; ok && i > first; i--) {
-            ok = place_slice(r, forward->slices[i - 1], i - 1, end - 1);
+        for (size_t i = last->first_slice + last->slice_count; i > first; i--) {
+            place_slice(r, forward->slices[i - 1], i - 1, end - 1);
         }
         block = end;
     }
-    return ok;
 }
 
 // The forward packs again, with slices cut where backward packs end; pieces of one slice follow
 // each other from its end to its beginning.
-static bool cut_forward(const regrouping *r, const sp_pack_list *old, const size_t *last_piece,
+static void cut_forward(const regrouping *r, const sp_pack_list *old, const size_t *last_piece,
                         sp_pack_list *list)
 {
-    bool ok = true;
-    for (size_t k = 0; ok && k < old->count; k++) {
+    for (size_t k = 0; k < old->count; k++) {
         const sp_pack *pack = &old->packs[k];
-        ok = sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
-        for (size_t i = pack->first_slice; ok && i < pack->first_slice + pack->slice_count; i++) {
-            for (size_t p = last_piece[i] + 1; ok && p > 0 && r->pieces[p - 1].from == i; p--) {
-                ok = sp_i_add_slice(r->packing->batch, r->pieces[p - 1].slice, list);
+        sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
+        for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+            for (size_t p = last_piece[i] + 1; p > 0 && r->pieces[p - 1].from == i; p--) {
+                sp_i_add_slice(r->packing->batch, r->pieces[p - 1].slice, list);
             }
         }
     }
-    return ok;
 }
 
 // Within a pack slices stand in the order of the forward, so that neighbours run as one segment.
-static bool write_backward(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
+static void write_backward(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
 {
-    bool ok = true;
-    for (size_t first = 0; ok && first < r->count;) {
+    for (size_t first = 0; first < r->count;) {
         size_t end = first;
         while (end < r->count && r->pieces[end].backward == r->pieces[first].backward) {
             end++;
         }
         const sp_pack *any = &packing->forward.packs[0]; // all are on the same ranks
-        ok = sp_pack_list_begin(&packing->backward, any->dp_first, any->dp_count) &&
-             add_need(needs, r->pieces[end - 1].need);
-        for (size_t p = end; ok && p > first; p--) {
-            ok = sp_i_add_slice(packing->batch, r->pieces[p - 1].slice, &packing->backward);
+        sp_pack_list_begin(&packing->backward, any->dp_first, any->dp_count);
+        add_need(needs, r->pieces[end - 1].need);
+        for (size_t p = end; p > first; p--) {
+            sp_i_add_slice(packing->batch, r->pieces[p - 1].slice, &packing->backward);
         }
         first = end;
     }
-    return ok;
 }
 
-static bool rewrite(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
+static void rewrite(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
 {
     sp_pack_list cut = {0};
     size_t *last_piece = sp_malloc((packing->forward.slice_count + 1) * sizeof *last_piece);
-    bool ok = last_piece != NULL;
-    for (size_t p = 0; ok && p < r->count; p++) {
+    for (size_t p = 0; p < r->count; p++) {
         last_piece[r->pieces[p].from] = p;
     }
-    ok = ok && cut_forward(r, &packing->forward, last_piece, &cut);
+    cut_forward(r, &packing->forward, last_piece, &cut);
     sp_free(last_piece);
-    if (!ok) {
-        sp_free(cut.packs);
-        sp_free(cut.slices);
-        return false;
-    }
     sp_free(packing->forward.packs);
     sp_free(packing->forward.slices);
     packing->forward = cut;
-    return write_backward(r, packing, needs);
+    write_backward(r, packing, needs);
 }
 
-bool sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const uint8_t *tied,
+void sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const uint8_t *tied,
                            sp_packing *packing, sp_i_needs *needs)
 {
     int targets = sp_i_taper_packs(&shape->backward);
@@ -244,15 +220,12 @@ bool sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const
         total_s += backward_s(work, &packing->forward.slices[i]);
     }
     r.target_s = sp_malloc((size_t)targets * sizeof *r.target_s);
-    bool ok = r.target_s != NULL;
-    if (ok) {
-        r.rounding_s = ROUNDING * total_s;
-        sp_i_taper_targets(&shape->backward, total_s, r.target_s);
-        ok = place_all(&r, tied) && rewrite(&r, packing, needs);
-    }
+    r.rounding_s = ROUNDING * total_s;
+    sp_i_taper_targets(&shape->backward, total_s, r.target_s);
+    place_all(&r, tied);
+    rewrite(&r, packing, needs);
     sp_free(r.target_s);
     sp_free(r.pieces);
-    return ok;
 }
 
 int sp_i_taper_packs(const sp_i_taper *taper)

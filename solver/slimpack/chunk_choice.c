@@ -163,33 +163,29 @@ static bool is_possible(const sp_scenario *scenario, int chunks, cut_kind kind)
     }
 }
 
-static sp_status cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind, cut *tried,
-                            sp_error *err)
+static cut cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind)
 {
     int vstages = scenario->layout.pp * chunks;
-    *tried = (cut){.chunks = chunks};
+    cut tried = {.chunks = chunks};
     if (kind == CUT_EVEN) {
-        return SP_OK;
+        return tried;
     }
-    tried->layers = sp_malloc((size_t)vstages * sizeof *tried->layers);
-    if (tried->layers == NULL) {
-        return sp_error_no_memory(err, "model chunks");
-    }
+    tried.layers = sp_malloc((size_t)vstages * sizeof *tried.layers);
     if (kind == CUT_ALTERNATE) {
-        alternate_layers(scenario, tried->layers);
-        return SP_OK;
+        alternate_layers(scenario, tried.layers);
+        return tried;
     }
-    const sp_layout layout = layout_of(scenario, tried);
-    sp_layout_spread(&layout, &scenario->model, tried->layers);
+    const sp_layout layout = layout_of(scenario, &tried);
+    sp_layout_spread(&layout, &scenario->model, tried.layers);
     bool even = true;
     for (int v = 1; v < vstages; v++) {
-        even = even && tried->layers[v] == tried->layers[0];
+        even = even && tried.layers[v] == tried.layers[0];
     }
     if (even) {
-        sp_free(tried->layers); // has been looked at
-        *tried = (cut){.chunks = 0};
+        sp_free(tried.layers); // has been looked at
+        tried = (cut){.chunks = 0};
     }
-    return SP_OK;
+    return tried;
 }
 
 // Keeps the order of outcomes; of equal ones the earlier, with fewer chunks, stays in front.
@@ -245,13 +241,12 @@ static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
     for (int i = (least - 1) * CUT_KINDS; status == SP_OK && i < most * CUT_KINDS; i++) {
         int chunks = i / CUT_KINDS + 1;
         cut_kind kind = (cut_kind)(i % CUT_KINDS);
-        cut tried;
         bool enough = c->count > 0 && (c->hurried || is_late(c));
         if (!is_possible(c->scenario, chunks, kind) || enough) {
             continue;
         }
-        status = cut_layers(c->scenario, chunks, kind, &tried, err);
-        if (status == SP_OK && tried.chunks > 0) {
+        cut tried = cut_layers(c->scenario, chunks, kind);
+        if (tried.chunks > 0) {
             tried.number = i;
             tried.brief = brief;
             status = c->hurried ? SP_OK : predict(c, &tried, err);
@@ -394,8 +389,7 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
         c.hurried = CHOOSING * left_s < LEAST_LOOK_S;
     }
     c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
-    sp_status status = c.cuts != NULL ? sp_batches_make(&first, &c.batches, err)
-                                      : sp_error_no_memory(err, "model chunks");
+    sp_status status = sp_batches_make(&first, &c.batches, err);
     if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
         bool one = scenario->chunks_given; // number of chunks
         int chunks = scenario->layout.chunks;

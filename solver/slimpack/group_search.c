@@ -161,14 +161,10 @@ static sp_status level_once(sp_i_search *s, bool *improved, sp_error *err)
     double fast_ns = (double)s->best[fast].out.makespan_ns;
     double moved_s = 0.5 * (1.0 - fast_ns / slow_ns) * s->ranks.groups[slow].work_s;
     sp_i_rank_split tried;
-    bool any = false;
-    sp_status status = sp_i_rank_split_copy(&s->ranks, &tried, err);
-    if (status == SP_OK) {
-        status =
-            sp_i_rank_split_move(&s->work, s->input->batch, &tried, slow, fast, moved_s, &any, err);
-    }
+    sp_status status = SP_OK;
+    sp_i_rank_split_copy(&s->ranks, &tried);
     moved m = {.s = s, .split = &tried, .group = {slow, fast}};
-    if (status == SP_OK && any) {
+    if (sp_i_rank_split_move(&s->work, s->input->batch, &tried, slow, fast, moved_s)) {
         // Slower than the slowest is of no use, a little faster is.
         s->enough_ns = sp_whole(0.5 * (slow_ns + fast_ns));
         status = sp_parallel_for(s->threads, 2, search_moved, &m, err);
@@ -261,12 +257,10 @@ static sp_status write_packing(const sp_i_search *s, sp_packing *packing, sp_err
         sp_packing rank;
         sp_packing_init(&rank, s->input->batch, dp);
         if (samples.count > 0) {
-            status = sp_i_micropacks_make(&s->work, s->input->batch, &samples, &s->best[g].shape,
-                                          &rank, NULL, err);
+            sp_i_micropacks_make(&s->work, s->input->batch, &samples, &s->best[g].shape, &rank,
+                                 NULL);
         }
-        if (status == SP_OK) {
-            status = sp_i_micropacks_append(&rank, packing, err);
-        }
+        status = sp_i_micropacks_append(&rank, packing, err);
         sp_packing_fini(&rank);
     }
     if (status != SP_OK) {

@@ -204,31 +204,27 @@ static void sum_loads(sp_i_makespan *m)
     }
 }
 
-sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err)
+void sp_i_makespan_exchange(sp_i_makespan *m, double stop_s)
 {
     sp_arena memory = {0};
     lists l = {.first = sp_arena_take(&memory, (size_t)m->machines, sizeof *l.first),
                .next = sp_arena_take(&memory, m->jobs + 1, sizeof *l.next),
                .end = m->jobs};
-    bool ok = !memory.failed;
-    if (ok) {
-        sum_loads(m);
-        for (int g = 0; g < m->machines; g++) {
-            l.first[g] = l.end;
-        }
-        for (size_t i = m->jobs; i > 0; i--) {
-            int machine = m->machine_of[i - 1];
-            l.next[i - 1] = l.first[machine];
-            l.first[machine] = i - 1;
-        }
-        int64_t left = EXCHANGES + (int64_t)EXCHANGES_PER_MACHINE * m->machines;
-        left = left < MOST_LOOKS / m->machines ? left : MOST_LOOKS / m->machines;
-        while (left-- > 0 && improve(m, &l, stop_s)) {
-        }
-        sum_loads(m);
+    sum_loads(m);
+    for (int g = 0; g < m->machines; g++) {
+        l.first[g] = l.end;
     }
+    for (size_t i = m->jobs; i > 0; i--) {
+        int machine = m->machine_of[i - 1];
+        l.next[i - 1] = l.first[machine];
+        l.first[machine] = i - 1;
+    }
+    int64_t left = EXCHANGES + (int64_t)EXCHANGES_PER_MACHINE * m->machines;
+    left = left < MOST_LOOKS / m->machines ? left : MOST_LOOKS / m->machines;
+    while (left-- > 0 && improve(m, &l, stop_s)) {
+    }
+    sum_loads(m);
     sp_arena_free(&memory);
-    return ok ? SP_OK : sp_error_no_memory(err, "levelling ranks");
 }
 
 // ---- bound ----

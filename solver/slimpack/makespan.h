@@ -31,7 +31,7 @@ void sp_i_makespan_longest_first(sp_i_makespan *m, int *heap);
 // or exchanged with those of another, always the exchange that levels the two best, until none
 // helps (G. Finn and E. Horowitz, BIT 19 (1979), for moves) or the last machine ends by `stop_s`.
 // Never worse than before. O(jobs) memory; an exchange is O(jobs of the two machines) to find.
-sp_status sp_i_makespan_exchange(sp_i_makespan *m, double stop_s, sp_error *err);
+void sp_i_makespan_exchange(sp_i_makespan *m, double stop_s);
 
 double sp_i_makespan_largest_s(const sp_i_makespan *m);
 
@@ -64,7 +64,7 @@ typedef struct sp_i_assignment {
 // program is solved where its result is not within the gap of the bound, and asked only for what
 // is better by at least the gap. Where it ends by time its result is still valid, but not the same
 // on every machine. Beyond 32,767 variables the heuristic's result is returned.
-// Errors: no memory; what sp_i_mip_solve says.
+// Errors: what sp_i_mip_solve says.
 sp_status sp_i_assignment_solve(const double *work_s, size_t count, int ranks,
                                 const sp_i_assignment_options *options, int *rank,
                                 sp_i_assignment *result, sp_error *err);

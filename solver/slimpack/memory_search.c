@@ -105,9 +105,6 @@ static sp_status begin(sp_i_search *s, sp_error *err)
     const int64_t left = s->left;
     bool taken = false;
     sp_i_best_shape *best = sp_malloc(bytes);
-    if (best == NULL) {
-        return sp_error_no_memory(err, "the search for a packing");
-    }
     memcpy(best, s->best, bytes);
     status = begin_with_margin(s, &first, &taken, err);
     if (status == SP_OK && !taken) {

@@ -59,26 +59,25 @@ static size_t largest_short(filling *f, double room_s)
     return find_free(f, low);
 }
 
-static bool add_slice(filling *f, size_t i, int64_t begin, int64_t tokens)
+static void add_slice(filling *f, size_t i, int64_t begin, int64_t tokens)
 {
     sp_slice slice = {
         .sample = f->rank->sample[i], .begin = begin, .tokens = tokens, .computed_tokens = tokens};
     f->placed_s += sp_i_slice_work_s(f->work, begin, tokens);
-    return sp_i_add_slice(f->batch, slice, &f->packing->forward);
+    sp_i_add_slice(f->batch, slice, &f->packing->forward);
 }
 
-static bool place_short(filling *f, size_t i)
+static void place_short(filling *f, size_t i)
 {
     f->next_free[i] = i + 1;
     f->shorts_left_s -= f->sample_s[i];
-    return add_slice(f, i, 0, f->batch->tokens[f->rank->sample[i]]);
+    add_slice(f, i, 0, f->batch->tokens[f->rank->sample[i]]);
 }
 
 // Fills the open pack with short samples. An empty pack takes one that does not fit.
-static bool fill_shorts(filling *f, double end_s, bool before_longs)
+static void fill_shorts(filling *f, double end_s, bool before_longs)
 {
-    bool ok = true;
-    while (ok) {
+    for (;;) {
         size_t i = largest_short(f, end_s - f->placed_s + f->rounding_s);
         const sp_pack_list *list = &f->packing->forward;
         bool empty = list->packs[list->count - 1].slice_count == 0;
@@ -86,15 +85,14 @@ static bool fill_shorts(filling *f, double end_s, bool before_longs)
             i = find_free(f, f->longs);
         }
         if (i == f->rank->count || (before_longs && f->shorts_left_s <= 0.0)) {
-            return true;
+            return;
         }
-        ok = place_short(f, i);
+        place_short(f, i);
     }
-    return false;
 }
 
 // As much of the long sample at hand as fits; all of it where little would be left.
-static bool place_long(filling *f, double end_s, bool *fits)
+static void place_long(filling *f, double end_s)
 {
     int64_t total = f->batch->tokens[f->rank->sample[f->next_long]];
     int64_t left = total - f->placed;
@@ -109,17 +107,15 @@ static bool place_long(filling *f, double end_s, bool *fits)
     if (whole || (tokens > 0 && tokens >= left - f->slice_tokens)) {
         tokens = left;
     }
-    *fits = tokens > 0;
-    if (!*fits) {
-        return true;
+    if (tokens == 0) {
+        return;
     }
-    bool ok = add_slice(f, f->next_long, f->placed, tokens);
+    add_slice(f, f->next_long, f->placed, tokens);
     f->placed += tokens;
     if (f->placed == total) {
         f->next_long++;
         f->placed = 0;
     }
-    return ok;
 }
 
 static bool done(filling *f)
@@ -129,54 +125,43 @@ static bool done(filling *f)
 
 // One pack up to the cumulative target: shorts until their share is used up, then the long sample
 // at hand; where that ends, shorts fill the rest, so that no two long samples tie their packs.
-static bool fill_pack(filling *f, double end_s)
+static void fill_pack(filling *f, double end_s)
 {
-    bool ok = sp_pack_list_begin(&f->packing->forward, f->rank->dp_first, f->rank->dp_count);
+    sp_pack_list_begin(&f->packing->forward, f->rank->dp_first, f->rank->dp_count);
     bool continues = f->placed > 0;
-    if (ok && !continues && f->shorts_left_s > 0.0) {
-        ok = fill_shorts(f, end_s, true);
+    if (!continues && f->shorts_left_s > 0.0) {
+        fill_shorts(f, end_s, true);
     }
-    bool fits = true;
-    if (ok && f->next_long < f->longs && (continues || f->placed_s < end_s)) {
-        ok = place_long(f, end_s, &fits);
+    if (f->next_long < f->longs && (continues || f->placed_s < end_s)) {
+        place_long(f, end_s);
     }
-    if (ok && f->placed == 0) {
-        ok = fill_shorts(f, end_s, false);
+    if (f->placed == 0) {
+        fill_shorts(f, end_s, false);
     }
-    if (ok) {
-        ok = sp_reserve((void **)&f->tied, &f->tied_capacity, f->tied_count + 1, 1);
-    }
-    if (ok) {
-        f->tied[f->tied_count++] = f->placed > 0;
-    }
-    return ok;
+    sp_reserve((void **)&f->tied, &f->tied_capacity, f->tied_count + 1, 1);
+    f->tied[f->tied_count++] = f->placed > 0;
 }
 
 // What rounding leaves over goes into packs of the mean work.
-static bool fill_all(filling *f, const sp_i_shape *shape)
+static void fill_all(filling *f, const sp_i_shape *shape)
 {
     int packs = sp_i_taper_packs(&shape->forward);
     double mean_s = f->target_s[packs - 1] / packs;
-    bool ok = true;
-    for (int k = 0; ok && !done(f); k++) {
+    for (int k = 0; !done(f); k++) {
         double end_s = k < packs ? f->target_s[k] : f->placed_s + mean_s;
         if (k >= packs || end_s > f->placed_s + f->rounding_s) {
-            ok = fill_pack(f, end_s);
+            fill_pack(f, end_s);
         }
     }
-    return ok;
 }
 
-static bool prepare(filling *f, const sp_i_shape *shape)
+static void prepare(filling *f, const sp_i_shape *shape)
 {
     size_t count = f->rank->count;
     f->target_s =
         sp_arena_take(&f->memory, (size_t)sp_i_taper_packs(&shape->forward), sizeof *f->target_s);
     f->sample_s = sp_arena_take(&f->memory, count, sizeof *f->sample_s);
     f->next_free = sp_arena_take(&f->memory, count + 1, sizeof *f->next_free);
-    if (f->memory.failed) {
-        return false;
-    }
     double total_s = 0.0;
     for (size_t i = 0; i < count; i++) {
         f->sample_s[i] = whole_s(f, i);
@@ -194,39 +179,44 @@ static bool prepare(filling *f, const sp_i_shape *shape)
     }
     f->rounding_s = ROUNDING * total_s;
     sp_i_taper_targets(&shape->forward, total_s, f->target_s);
-    return true;
 }
 
-sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
-                               const sp_i_rank_samples *rank, const sp_i_shape *shape,
-                               sp_packing *packing, sp_i_needs *needs, sp_error *err)
+void sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
+                          const sp_i_rank_samples *rank, const sp_i_shape *shape,
+                          sp_packing *packing, sp_i_needs *needs)
 {
     filling f = {.work = work,
                  .batch = batch,
                  .rank = rank,
                  .packing = packing,
                  .slice_tokens = shape->slice_tokens};
-    bool ok = prepare(&f, shape) && fill_all(&f, shape) &&
-              (shape->regrouped ? sp_i_backward_regroup(work, shape, f.tied, packing, needs)
-                                : sp_i_backward_mirror(f.tied, shape->retained, packing, needs));
+    prepare(&f, shape);
+    fill_all(&f, shape);
+    if (shape->regrouped) {
+        sp_i_backward_regroup(work, shape, f.tied, packing, needs);
+    } else {
+        sp_i_backward_mirror(f.tied, shape->retained, packing, needs);
+    }
     sp_arena_free(&f.memory);
     sp_free(f.tied);
-    return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
 }
 
-static bool append(const sp_pack_list *from, sp_pack_list *to)
+static sp_status append(const sp_pack_list *from, sp_pack_list *to, sp_error *err)
 {
     void *packs = to->packs;
     void *slices = to->slices;
-    bool ok = to->count + from->count <= INT32_MAX && // actions name packs by 32-bit indices
-              sp_reserve(&packs, &to->capacity, to->count + from->count, sizeof *to->packs);
-    to->packs = packs;
-    ok = ok && sp_reserve(&slices, &to->slice_capacity, to->slice_count + from->slice_count,
-                          sizeof *to->slices);
-    to->slices = slices;
-    if (!ok || from->count == 0) {
-        return ok;
+    // Actions name packs by 32-bit indices.
+    if (to->count + from->count > INT32_MAX) {
+        return sp_error_no_memory(err, "micro packs");
     }
+    if (from->count == 0) {
+        return SP_OK;
+    }
+    sp_reserve(&packs, &to->capacity, to->count + from->count, sizeof *to->packs);
+    sp_reserve(&slices, &to->slice_capacity, to->slice_count + from->slice_count,
+               sizeof *to->slices);
+    to->packs = packs;
+    to->slices = slices;
     for (size_t k = 0; k < from->count; k++) {
         sp_pack *added = &to->packs[to->count];
         *added = from->packs[k];
@@ -235,12 +225,11 @@ static bool append(const sp_pack_list *from, sp_pack_list *to)
     }
     memcpy(to->slices + to->slice_count, from->slices, from->slice_count * sizeof *to->slices);
     to->slice_count += from->slice_count;
-    return true;
+    return SP_OK;
 }
 
 sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err)
 {
-    bool ok =
-        append(&rank->forward, &packing->forward) && append(&rank->backward, &packing->backward);
-    return ok ? SP_OK : sp_error_no_memory(err, "micro packs");
+    sp_status status = append(&rank->forward, &packing->forward, err);
+    return status == SP_OK ? append(&rank->backward, &packing->backward, err) : status;
 }

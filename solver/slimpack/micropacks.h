@@ -48,16 +48,15 @@ typedef struct sp_i_needs {
 } sp_i_needs;
 
 // Forward pack k and the next one belong to one block where tied[k]: a sample continues from one
-// into the other. Both append what the backward packs wait for to `needs` unless that is NULL, and
-// are false when memory runs out.
+// into the other. Both append what the backward packs wait for to `needs` unless that is NULL.
 
 // One backward pack for each forward pack.
-bool sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing,
+void sp_i_backward_mirror(const uint8_t *tied, int retained, sp_packing *packing,
                           sp_i_needs *needs);
 
 // Packs of the backward work that the shape's backward taper asks for. Where one ends inside a
 // slice of a cut sample, the slice becomes two, in its forward pack as well.
-bool sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const uint8_t *tied,
+void sp_i_backward_regroup(const sp_i_work *work, const sp_i_shape *shape, const uint8_t *tied,
                            sp_packing *packing, sp_i_needs *needs);
 
 // ---- MicroPacks ----
@@ -73,9 +72,9 @@ typedef struct sp_i_rank_samples {
 // for, into an initialised packing without packs. Packs that a cut sample ties together form a
 // block; the blocks run backward in the order of the forward, the slices of each in reverse, so
 // that every backward finds its later slices done. O(samples log samples + packs).
-sp_status sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
-                               const sp_i_rank_samples *rank, const sp_i_shape *shape,
-                               sp_packing *packing, sp_i_needs *needs, sp_error *err);
+void sp_i_micropacks_make(const sp_i_work *work, const sp_batch *batch,
+                          const sp_i_rank_samples *rank, const sp_i_shape *shape,
+                          sp_packing *packing, sp_i_needs *needs);
 
 // Appends the packs of one rank to those of a batch.
 sp_status sp_i_micropacks_append(const sp_packing *rank, sp_packing *packing, sp_error *err);

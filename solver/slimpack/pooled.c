@@ -211,12 +211,9 @@ static sp_status add_zones(const sp_strategy_input *input, sp_packing *packing, 
     z.mean = sp_arena_take(&memory, list->count, sizeof *z.mean);
     z.load = sp_arena_take(&memory, list->count * (size_t)dp, sizeof *z.load);
     z.zone = sp_arena_take(&memory, samples, sizeof *z.zone);
-    sp_status status = memory.failed ? sp_error_no_memory(err, "zones")
-                                     : sp_i_order_descending(packing->batch, &z.order, err);
-    if (status == SP_OK) {
-        sort_slices(&z, samples);
-        status = choose_excess(input, &z, err);
-    }
+    z.order = sp_i_order_descending(packing->batch);
+    sort_slices(&z, samples);
+    sp_status status = choose_excess(input, &z, err);
     sp_free(z.order);
     sp_arena_free(&memory);
     return status;

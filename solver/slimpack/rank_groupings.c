@@ -61,11 +61,9 @@ sp_status sp_i_groupings_make(sp_cost_model *cost, const sp_i_work *work, const 
         for (int most = costs.levels; status == SP_OK && most > 0; most--) {
             sp_i_rank_split split;
             costs.levels = most;
-            status = sp_i_rank_split_priced(work, batch, cost->layout->dp, &costs, merge_share,
-                                            token_limit, &split, err);
-            if (status == SP_OK) {
-                add(groupings, first, &split);
-            }
+            sp_i_rank_split_priced(work, batch, cost->layout->dp, &costs, merge_share, token_limit,
+                                   &split);
+            add(groupings, first, &split);
         }
     }
     if (status != SP_OK) {

@@ -149,7 +149,7 @@ static void descend(chooser *c, choice *chosen)
     }
 }
 
-static bool chooser_init(chooser *c, const sp_i_group_problem *p)
+static void chooser_init(chooser *c, const sp_i_group_problem *p)
 {
     *c = (chooser){.p = p, .bound_s = sp_i_group_bound_s(p), .levels = p->costs->levels};
     for (size_t i = 0; i < p->count; i++) {
@@ -172,17 +172,13 @@ static bool chooser_init(chooser *c, const sp_i_group_problem *p)
                            .pace = c->pace,
                            .machine_of = c->machine_of,
                            .load_s = c->load_s};
-    return !c->memory.failed;
 }
 
-sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err)
+int sp_i_group_sizes(const sp_i_group_problem *p, int *size)
 {
     chooser c;
-    if (!chooser_init(&c, p)) {
-        sp_arena_free(&c.memory);
-        return sp_error_no_memory(err, "groups of ranks");
-    }
     choice rule;
+    chooser_init(&c, p);
     choose_by_rule(&c, &rule);
     if (c.levels > 1 && c.bound_s > 0.0) {
         int largest = c.levels - 1;
@@ -196,9 +192,9 @@ sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, 
         descend(&c, &other);
         rule = other.end_s < rule.end_s * (1.0 - LATE) ? other : rule;
     }
-    *groups = write_sizes(&rule, c.levels, size);
+    int groups = write_sizes(&rule, c.levels, size);
     sp_arena_free(&c.memory);
-    return SP_OK;
+    return groups;
 }
 
 // ---- bound ----
@@ -293,18 +289,17 @@ sp_i_merge_costs sp_i_merge_costs_assumed(int most)
 }
 
 // Packs of a slice from the middle of a sample, which has the mean of all slices' pairs, on 1, 2,
-// 4, ... ranks; false when memory runs out.
-static bool add_packs(const sp_layout *layout, int64_t tokens, int64_t slice_tokens,
+// 4, ... ranks.
+static void add_packs(const sp_layout *layout, int64_t tokens, int64_t slice_tokens,
                       sp_pack_list *list)
 {
     int64_t length = tokens < slice_tokens ? tokens : slice_tokens;
     const sp_slice slice = {
         .begin = (tokens - length) / 2, .tokens = length, .computed_tokens = length};
-    bool ok = true;
-    for (int ranks = 1; ok && ranks <= sp_i_power_of_two(layout->dp); ranks *= 2) {
-        ok = sp_pack_list_begin(list, 0, ranks) && sp_pack_list_add(list, slice, true);
+    for (int ranks = 1; ranks <= sp_i_power_of_two(layout->dp); ranks *= 2) {
+        sp_pack_list_begin(list, 0, ranks);
+        sp_pack_list_add(list, slice, true);
     }
-    return ok;
 }
 
 // Forward and backward, summed over the virtual stages.
@@ -326,9 +321,8 @@ sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, int64_t 
     sp_step_costs priced = {0};
     *costs = sp_i_merge_costs_assumed(1);
     sp_packing_init(&packing, NULL, cost->layout->dp);
-    sp_status status = add_packs(cost->layout, tokens, slice_tokens, &packing.forward)
-                           ? sp_cost_model_build(cost, &packing, &priced, err)
-                           : sp_error_no_memory(err, "the cost of merged ranks");
+    add_packs(cost->layout, tokens, slice_tokens, &packing.forward);
+    sp_status status = sp_cost_model_build(cost, &packing, &priced, err);
     double alone_s = status == SP_OK ? pack_s(&priced, cost->layout, 0) : 0.0;
     for (size_t l = 1; status == SP_OK && l < packing.forward.count; l++) {
         double merged_s = pack_s(&priced, cost->layout, l);

@@ -14,22 +14,18 @@ static sp_status measure(sp_i_rank_scorer *s, int64_t longest_tokens, sp_error *
     const sp_layout *layout = s->cost->layout;
     sp_packing packing;
     sp_packing_init(&packing, NULL, layout->dp);
-    bool ok = true;
-    for (int32_t i = 0; ok && i < 2; i++) {
+    for (int32_t i = 0; i < 2; i++) {
         int64_t tokens = i == 0 ? SMALL : TYPICAL;
         // A rank's states have tables of as many positions as the longest sample.
         int64_t begin = longest_tokens > tokens ? longest_tokens - tokens : 0;
         sp_slice slice = {.sample = i, .begin = begin, .tokens = tokens, .computed_tokens = tokens};
-        ok = sp_pack_list_begin(&packing.forward, 0, 1) &&
-             sp_pack_list_add(&packing.forward, slice, true);
+        sp_pack_list_begin(&packing.forward, 0, 1);
+        sp_pack_list_add(&packing.forward, slice, true);
     }
     sp_step_costs costs = {0};
-    sp_status status = ok ? sp_cost_model_build(s->cost, &packing, &costs, err)
-                          : sp_error_no_memory(err, "the search for a packing");
+    sp_status status = sp_cost_model_build(s->cost, &packing, &costs, err);
     if (status == SP_OK) {
-        status = sp_pack_memory_init(&s->memory, layout, &costs, err);
-    }
-    if (status == SP_OK) {
+        sp_pack_memory_init(&s->memory, layout, &costs);
         double small_ns = sp_step_costs_mean_p2p_ns(&costs, layout->pp, 0, 0);
         double typical_ns = sp_step_costs_mean_p2p_ns(&costs, layout->pp, 0, 1);
         s->p2p_token_ns = (typical_ns - small_ns) / (TYPICAL - SMALL);
@@ -55,8 +51,7 @@ sp_status sp_i_rank_scorer_init(sp_i_rank_scorer *scorer, const sp_scenario *sce
     scorer->class_ns = sp_arena_take(&scorer->arrays, 3 * vstages, sizeof(int64_t));
     scorer->fullest = sp_arena_take(&scorer->arrays, dp, sizeof *scorer->fullest);
     scorer->scores = sp_arena_take(&scorer->arrays, SP_I_SCORES, sizeof *scorer->scores);
-    sp_status status = scorer->arrays.failed ? sp_error_no_memory(err, "the search for a packing")
-                                             : measure(scorer, longest_tokens, err);
+    sp_status status = measure(scorer, longest_tokens, err);
     if (status != SP_OK) {
         sp_i_rank_scorer_fini(scorer);
     }
@@ -215,12 +210,10 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
     size_t vstages = (size_t)sp_layout_vstages(layout);
     size_t nf = packing->forward.count;
     size_t nb = packing->backward.count;
-    if (!sp_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
-                    sizeof *scorer->times) ||
-        !sp_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * nf + 3 * nb,
-                    sizeof *scorer->tokens)) {
-        return sp_error_no_memory(err, "the search for a packing");
-    }
+    sp_reserve((void **)&scorer->times, &scorer->times_capacity, (nf + 2 * nb) * vstages,
+               sizeof *scorer->times);
+    sp_reserve((void **)&scorer->tokens, &scorer->tokens_capacity, 2 * nf + 3 * nb,
+               sizeof *scorer->tokens);
     int64_t *freed = scorer->tokens + nf;
     fill_tokens(&packing->forward, scorer->tokens);
     fill_tokens(&packing->backward, freed);

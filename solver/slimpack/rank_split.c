@@ -31,13 +31,12 @@ typedef struct split_job {
     sp_i_group_problem problem;
 } split_job;
 
-static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_batch *batch,
-                                int dp, const sp_i_merge_costs *costs, double merge_share,
-                                int64_t token_limit, sp_error *err)
+static void split_job_init(split_job *job, const sp_i_work *work, const sp_batch *batch, int dp,
+                           const sp_i_merge_costs *costs, double merge_share, int64_t token_limit)
 {
     size_t n = batch->count;
     size_t ranks = (size_t)dp;
-    *job = (split_job){.order = NULL};
+    *job = (split_job){.order = sp_i_order_descending(batch)};
     job->work_s = sp_arena_take(&job->memory, n, sizeof *job->work_s);
     job->least = sp_arena_take(&job->memory, n, sizeof *job->least);
     job->group_of = sp_arena_take(&job->memory, n, sizeof *job->group_of);
@@ -45,12 +44,8 @@ static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_
     job->heap = sp_arena_take(&job->memory, ranks, sizeof *job->heap);
     job->pace = sp_arena_take(&job->memory, ranks, sizeof *job->pace);
     job->load_s = sp_arena_take(&job->memory, ranks, sizeof *job->load_s);
-    if (job->memory.failed) {
-        return sp_error_no_memory(err, "samples of the ranks");
-    }
-    sp_status status = sp_i_order_descending(batch, &job->order, err);
     int most = 1 << (costs->levels - 1);
-    for (size_t i = 0; status == SP_OK && i < batch->count; i++) {
+    for (size_t i = 0; i < batch->count; i++) {
         int64_t tokens = batch->tokens[job->order[i]];
         job->work_s[i] = sample_s(work, batch, job->order[i]);
         job->least[i] = 1;
@@ -64,10 +59,9 @@ static sp_status split_job_init(split_job *job, const sp_i_work *work, const sp_
                                         .dp = dp,
                                         .costs = costs,
                                         .merge_share = merge_share};
-    return status;
 }
 
-static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *err)
+static void make_groups(split_job *job, sp_i_rank_split *split)
 {
     const sp_i_group_problem *p = &job->problem;
     sp_i_makespan m = {.work_s = p->work_s,
@@ -75,12 +69,9 @@ static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *e
                        .jobs = p->count,
                        .size = job->size,
                        .pace = job->pace,
+                       .machines = sp_i_group_sizes(p, job->size),
                        .machine_of = job->group_of,
                        .load_s = job->load_s};
-    sp_status status = sp_i_group_sizes(p, job->size, &m.machines, err);
-    if (status != SP_OK) {
-        return status;
-    }
     int first = 0;
     double speed = 0.0;
     for (int g = 0; g < m.machines; g++) {
@@ -98,11 +89,11 @@ static sp_status make_groups(split_job *job, sp_i_rank_split *split, sp_error *e
     // What these groups can reach, which the cost of merging keeps from the bound.
     double level_s = fmax(split->bound_s, total_s / speed);
     sp_i_makespan_longest_first(&m, job->heap);
-    return sp_i_makespan_exchange(&m, level_s * (1.0 + LEVEL), err);
+    sp_i_makespan_exchange(&m, level_s * (1.0 + LEVEL));
 }
 
 // From group_of, longest first in each group.
-static sp_status gather(const split_job *job, sp_i_rank_split *split, sp_error *err)
+static void gather(const split_job *job, sp_i_rank_split *split)
 {
     for (size_t i = 0; i < job->problem.count; i++) {
         split->groups[job->group_of[i]].count++;
@@ -112,43 +103,27 @@ static sp_status gather(const split_job *job, sp_i_rank_split *split, sp_error *
         group->sample = sp_malloc((group->count + 1) * sizeof *group->sample);
         group->count = 0;
         group->work_s = job->load_s[g];
-        if (group->sample == NULL) {
-            return sp_error_no_memory(err, "samples of the ranks");
-        }
     }
     for (size_t i = 0; i < job->problem.count; i++) {
         sp_i_rank_group *group = &split->groups[job->group_of[i]];
         group->sample[group->count++] = job->order[i];
     }
-    return SP_OK;
 }
 
-sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
-                                 const sp_i_merge_costs *costs, double merge_share,
-                                 int64_t token_limit, sp_i_rank_split *split, sp_error *err)
+void sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
+                            const sp_i_merge_costs *costs, double merge_share, int64_t token_limit,
+                            sp_i_rank_split *split)
 {
     split_job job;
     *split =
         (sp_i_rank_split){.groups = sp_calloc((size_t)dp, sizeof *split->groups), .costs = *costs};
     int most = merge_share > 0.0 ? sp_i_merge_level(sp_i_power_of_two(dp)) + 1 : 1;
     split->costs.levels = most < costs->levels ? most : costs->levels;
-    sp_status status =
-        split_job_init(&job, work, batch, dp, &split->costs, merge_share, token_limit, err);
-    if (status == SP_OK && split->groups == NULL) {
-        status = sp_error_no_memory(err, "samples of the ranks");
-    }
-    if (status == SP_OK) {
-        status = make_groups(&job, split, err);
-    }
-    if (status == SP_OK) {
-        status = gather(&job, split, err);
-    }
+    split_job_init(&job, work, batch, dp, &split->costs, merge_share, token_limit);
+    make_groups(&job, split);
+    gather(&job, split);
     sp_free(job.order);
     sp_arena_free(&job.memory);
-    if (status != SP_OK) {
-        sp_i_rank_split_fini(split);
-    }
-    return status;
 }
 
 double sp_i_rank_split_largest_s(const sp_i_rank_split *split)
@@ -177,33 +152,24 @@ double sp_i_rank_split_gap(const sp_i_rank_split *split)
 
 void sp_i_rank_split_fini(sp_i_rank_split *split)
 {
-    for (int g = 0; split->groups != NULL && g < split->count; g++) {
+    for (int g = 0; g < split->count; g++) {
         sp_free(split->groups[g].sample);
     }
     sp_free(split->groups);
     *split = (sp_i_rank_split){0};
 }
 
-sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err)
+void sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to)
 {
     *to = (sp_i_rank_split){.groups = sp_calloc((size_t)from->count + 1, sizeof *to->groups),
                             .costs = from->costs,
                             .bound_s = from->bound_s};
-    bool ok = to->groups != NULL;
-    for (int g = 0; ok && g < from->count; g++) {
+    for (int g = 0; g < from->count; g++) {
         sp_i_rank_group *group = &to->groups[to->count++];
         *group = from->groups[g];
         group->sample = sp_malloc((group->count + 1) * sizeof *group->sample);
-        ok = group->sample != NULL;
-        if (ok) {
-            memcpy(group->sample, from->groups[g].sample, group->count * sizeof *group->sample);
-        }
+        memcpy(group->sample, from->groups[g].sample, group->count * sizeof *group->sample);
     }
-    if (!ok) {
-        sp_i_rank_split_fini(to);
-        return sp_error_no_memory(err, "samples of the ranks");
-    }
-    return SP_OK;
 }
 
 // Descending length, then batch order, as sp_i_order_descending.
@@ -212,16 +178,12 @@ static bool comes_before(const sp_batch *batch, int32_t a, int32_t b)
     return batch->tokens[a] != batch->tokens[b] ? batch->tokens[a] > batch->tokens[b] : a < b;
 }
 
-sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
-                               int from, int to, double work_s, bool *moved, sp_error *err)
+bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
+                          int from, int to, double work_s)
 {
     sp_i_rank_group *source = &split->groups[from];
     sp_i_rank_group *target = &split->groups[to];
     int32_t *merged = sp_malloc((source->count + target->count + 1) * sizeof *merged);
-    *moved = false;
-    if (merged == NULL) {
-        return sp_error_no_memory(err, "samples of the ranks");
-    }
     double left_s = work_s * speed_of(split, source);
     size_t kept = 0;
     size_t count = 0;
@@ -249,8 +211,7 @@ sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_
     target->count += count;
     sp_free(target->sample);
     target->sample = merged;
-    *moved = count > 0;
-    return SP_OK;
+    return count > 0;
 }
 
 // Larger programs are not solved in a second (experiments/results/assignment.txt), and exchanges
@@ -289,30 +250,20 @@ static void insert(const sp_batch *batch, int32_t sample, sp_i_rank_group *group
     group->sample[at] = sample;
 }
 
-static sp_status assign(const sp_batch *batch, const int32_t *sample, const double *work_s,
-                        const int *rank, size_t count, sp_i_rank_split *split, sp_error *err)
+static void assign(const sp_batch *batch, const int32_t *sample, const double *work_s,
+                   const int *rank, size_t count, sp_i_rank_split *split)
 {
-    bool ok = true;
-    int32_t *fresh[MOST_RANKS] = {0};
     for (int g = 0; g < split->count; g++) {
-        fresh[g] = sp_malloc(count * sizeof **fresh);
-        ok = ok && fresh[g] != NULL;
+        sp_i_rank_group *group = &split->groups[g];
+        sp_free(group->sample);
+        group->sample = sp_malloc(count * sizeof *group->sample);
+        group->count = 0;
+        group->work_s = 0.0;
     }
-    for (int g = 0; g < split->count; g++) {
-        if (ok) {
-            sp_free(split->groups[g].sample);
-            split->groups[g].sample = fresh[g];
-            split->groups[g].count = 0;
-            split->groups[g].work_s = 0.0;
-        } else {
-            sp_free(fresh[g]);
-        }
-    }
-    for (size_t i = 0; ok && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         insert(batch, sample[i], &split->groups[rank[i]]);
         split->groups[rank[i]].work_s += work_s[i];
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "ranks of samples");
 }
 
 sp_status sp_i_rank_split_prove(const sp_i_work *work, const sp_batch *batch, int64_t time_limit_ms,
@@ -346,6 +297,8 @@ sp_status sp_i_rank_split_prove(const sp_i_work *work, const sp_batch *batch, in
         return status;
     }
     split->bound_s = found.bound_s > split->bound_s ? found.bound_s : split->bound_s;
-    return found.largest_s < largest_s ? assign(batch, sample, work_s, rank, count, split, err)
-                                       : SP_OK;
+    if (found.largest_s < largest_s) {
+        assign(batch, sample, work_s, rank, count, split);
+    }
+    return SP_OK;
 }

@@ -47,11 +47,12 @@ typedef struct sp_i_group_problem {
 } sp_i_group_problem;
 
 // Sizes of the groups, powers of two, descending, so that groups side by side from rank 0 on are
-// aligned: size [dp], of which *groups are filled. First the longest samples get the least group in
-// which none of them exceeds its share. Where the last group would still end late, because several
-// such samples meet in a group that is too small for them, sizes are joined and split as long as
-// the overload of all groups gets less. O(samples * log samples), in the second case times dp.
-sp_status sp_i_group_sizes(const sp_i_group_problem *p, int *size, int *groups, sp_error *err);
+// aligned: size [dp], of which as many are filled as it returns. First the longest samples get the
+// least group in which none of them exceeds its share. Where the last group would still end late,
+// because several such samples meet in a group that is too small for them, sizes are joined and
+// split as long as the overload of all groups gets less. O(samples * log samples), in the second
+// case times dp.
+int sp_i_group_sizes(const sp_i_group_problem *p, int *size);
 
 // No groups and no assignment of samples to them end earlier. To end by T a sample with more work
 // than T, or with tokens that ask for it, runs in a group that is large enough, at the cost of
@@ -81,20 +82,20 @@ typedef struct sp_i_rank_split {
 // more tokens than `token_limit` (0: any), gets a power-of-two aligned group of ranks
 // (sp_i_group_sizes) of the sizes and at the costs that are given; merge_share 0: no rank is
 // merged. O(samples log samples), and the exchanges.
-sp_status sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
-                                 const sp_i_merge_costs *costs, double merge_share,
-                                 int64_t token_limit, sp_i_rank_split *split, sp_error *err);
+void sp_i_rank_split_priced(const sp_i_work *work, const sp_batch *batch, int dp,
+                            const sp_i_merge_costs *costs, double merge_share, int64_t token_limit,
+                            sp_i_rank_split *split);
 double sp_i_rank_split_largest_s(const sp_i_rank_split *split);
 // The largest group's work over that of a rank if all had the same and none were merged, less 1.
 double sp_i_rank_split_excess(const sp_i_rank_split *split, int dp);
 // The largest group's work over the bound, less 1.
 double sp_i_rank_split_gap(const sp_i_rank_split *split);
 // A copy of its own.
-sp_status sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to, sp_error *err);
+void sp_i_rank_split_copy(const sp_i_rank_split *from, sp_i_rank_split *to);
 // Moves samples, the longest that fit first, of at most `work_s` seconds from one group to another;
-// *moved is false where none is so small, or where it would leave the group without a sample.
-sp_status sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
-                               int from, int to, double work_s, bool *moved, sp_error *err);
+// false where none is so small, or where it would leave the group without a sample.
+bool sp_i_rank_split_move(const sp_i_work *work, const sp_batch *batch, sp_i_rank_split *split,
+                          int from, int to, double work_s);
 void sp_i_rank_split_fini(sp_i_rank_split *split);
 
 // ---- Other groups for the same samples (rank_groupings.c) ----

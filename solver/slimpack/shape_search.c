@@ -52,12 +52,9 @@ static sp_status try_shape(sp_i_shape_search *search, const sp_i_rank_samples *s
     sp_i_needs needs = {0};
     *tried = (sp_i_best_shape){.shape = *shape};
     sp_packing_init(&packing, search->batch, search->scorer->scenario->layout.dp);
-    sp_status status =
-        sp_i_micropacks_make(search->work, search->batch, samples, shape, &packing, &needs, err);
-    if (status == SP_OK) {
-        status = sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, beaten,
-                                 &tried->out, err);
-    }
+    sp_i_micropacks_make(search->work, search->batch, samples, shape, &packing, &needs);
+    sp_status status = sp_i_rank_score(search->scorer, &packing, needs.pack, search->split, beaten,
+                                       &tried->out, err);
     size_t actions = packing.forward.count + (search->split ? 2 : 1) * packing.backward.count;
     search->effort -= (int64_t)actions * sp_layout_vstages(layout) +
                       (int64_t)(samples->count / SAMPLES_PER_ACTION);

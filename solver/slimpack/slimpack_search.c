@@ -62,7 +62,7 @@ static bool may_regroup(const sp_layout *layout)
 
 static void search_fini(sp_i_search *s)
 {
-    for (int i = 0; s->scorers != NULL && i < s->threads; i++) {
+    for (int i = 0; i < s->threads; i++) {
         sp_i_rank_scorer_fini(&s->scorers[i]);
     }
     sp_free(s->scorers);
@@ -94,8 +94,8 @@ static sp_status split_ranks(sp_i_search *s, sp_error *err)
                                                 SLICE_TOKENS, &costs, err);
     if (status == SP_OK) {
         sp_i_merge_costs_keep_worth(&costs);
-        status = sp_i_rank_split_priced(&s->work, batch, scenario->layout.dp, &costs,
-                                        merge_share(s), token_limit(s), &s->ranks, err);
+        sp_i_rank_split_priced(&s->work, batch, scenario->layout.dp, &costs, merge_share(s),
+                               token_limit(s), &s->ranks);
     }
     double deadline_s = sp_i_deadline_part_s(s->options.deadline_s, PROVING);
     int64_t limit_ms = sp_i_deadline_left_ms(deadline_s);
@@ -117,10 +117,7 @@ static sp_status search_init(sp_i_search *s, const sp_strategy_input *input,
     s->order = sp_calloc((size_t)dp + 1, sizeof *s->order);
     s->used = sp_calloc((size_t)dp + 1, sizeof *s->used);
     s->spent = sp_calloc((size_t)dp + 1, sizeof *s->spent);
-    sp_status status = s->scorers != NULL && s->best != NULL && s->order != NULL &&
-                               s->used != NULL && s->spent != NULL
-                           ? SP_OK
-                           : sp_error_no_memory(err, "the search for a packing");
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < s->threads; i++) {
         sp_cost_model *cost;
         status = sp_cost_model_searching(input->cost, i, &cost, err);

@@ -13,23 +13,19 @@ static size_t codes_of(const sp_i_group_starts *starts)
     return 3 * (size_t)starts->dp;
 }
 
-static sp_status take_tables(sp_i_group_starts *starts, sp_error *err)
+static void take_tables(sp_i_group_starts *starts)
 {
     if (starts->start_ms > 0.0) {
         starts->started = sp_calloc(codes_of(starts), sizeof *starts->started);
         starts->joined = sp_calloc((size_t)starts->dp, sizeof *starts->joined);
     }
-    return starts->start_ms > 0.0 && (starts->started == NULL || starts->joined == NULL)
-               ? sp_error_no_memory(err, "groups of ranks")
-               : SP_OK;
 }
 
-sp_status sp_i_group_starts_init(sp_i_group_starts *starts, const sp_scenario *scenario,
-                                 sp_error *err)
+void sp_i_group_starts_init(sp_i_group_starts *starts, const sp_scenario *scenario)
 {
     *starts = (sp_i_group_starts){.start_ms = scenario->strategy.group_start_ms,
                                   .dp = scenario->layout.dp};
-    return take_tables(starts, err);
+    take_tables(starts);
 }
 
 void sp_i_group_starts_fini(sp_i_group_starts *starts)
@@ -80,18 +76,15 @@ void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
     }
 }
 
-sp_status sp_i_group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
-                                sp_step_costs *costs, sp_error *err)
+void sp_i_group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
+                           sp_step_costs *costs)
 {
     if (starts == NULL || !(starts->start_ms > 0.0)) {
-        return SP_OK;
+        return;
     }
     sp_i_group_starts tried = {.start_ms = starts->start_ms, .dp = starts->dp};
-    sp_status status = take_tables(&tried, err);
-    if (status == SP_OK) {
-        memcpy(tried.started, starts->started, codes_of(starts) * sizeof *tried.started);
-        sp_i_group_starts_add(&tried, packing, costs);
-    }
+    take_tables(&tried);
+    memcpy(tried.started, starts->started, codes_of(starts) * sizeof *tried.started);
+    sp_i_group_starts_add(&tried, packing, costs);
     sp_i_group_starts_fini(&tried);
-    return status;
 }

@@ -13,8 +13,7 @@ typedef struct sp_i_group_starts {
     int *joined;   // [dp] groups that a pack has each rank join; 0 between packs
 } sp_i_group_starts;
 
-sp_status sp_i_group_starts_init(sp_i_group_starts *starts, const sp_scenario *scenario,
-                                 sp_error *err);
+void sp_i_group_starts_init(sp_i_group_starts *starts, const sp_scenario *scenario);
 void sp_i_group_starts_fini(sp_i_group_starts *starts);
 
 // Adds what the groups of a packing take that no earlier packing had, to the forwards of their
@@ -24,7 +23,7 @@ void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
                            sp_step_costs *costs);
 
 // The same for a packing that is only tried. NULL: nothing starts.
-sp_status sp_i_group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
-                                sp_step_costs *costs, sp_error *err);
+void sp_i_group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
+                           sp_step_costs *costs);
 
 #endif

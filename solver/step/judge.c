@@ -44,9 +44,7 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
         status = sp_i_step_costs(steps, packing, &costs, err);
     }
     if (status == SP_OK) {
-        status = sp_i_group_starts_try(steps->starts, packing, &costs, err);
-    }
-    if (status == SP_OK) {
+        sp_i_group_starts_try(steps->starts, packing, &costs);
         status = sp_i_step_schedule(steps, &plan, &costs, err);
     }
     if (status == SP_OK) {
@@ -148,7 +146,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     }
     judged.outcome = *outcome;
     if (status == SP_OK && steps.keep != NULL) {
-        status = sp_i_kept_step_keep(input->kept, &judged, packing, &own);
+        sp_i_kept_step_keep(input->kept, &judged, packing);
     } else {
         sp_i_kept_step_fini(&judged);
     }

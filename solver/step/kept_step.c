@@ -13,20 +13,19 @@ void sp_i_kept_step_fini(sp_i_kept_step *kept)
     *kept = (sp_i_kept_step){.plan = {.packing = NULL}};
 }
 
-static bool copy_list(const sp_pack_list *from, sp_pack_list *to)
+static sp_pack_list copy_of(const sp_pack_list *from)
 {
-    *to = (sp_pack_list){.packs = sp_malloc(from->count * sizeof *to->packs),
-                         .slices = sp_malloc(from->slice_count * sizeof *to->slices)};
-    if (to->packs == NULL || to->slices == NULL) {
-        return false;
-    }
+    sp_pack_list to = {.packs = sp_malloc(from->count * sizeof *to.packs),
+                       .count = from->count,
+                       .capacity = from->count,
+                       .slices = sp_malloc(from->slice_count * sizeof *to.slices),
+                       .slice_count = from->slice_count,
+                       .slice_capacity = from->slice_count};
     if (from->count > 0) {
-        memcpy(to->packs, from->packs, from->count * sizeof *to->packs);
-        memcpy(to->slices, from->slices, from->slice_count * sizeof *to->slices);
+        memcpy(to.packs, from->packs, from->count * sizeof *to.packs);
+        memcpy(to.slices, from->slices, from->slice_count * sizeof *to.slices);
     }
-    to->count = to->capacity = from->count;
-    to->slice_count = to->slice_capacity = from->slice_count;
-    return true;
+    return to;
 }
 
 static bool is_same_list(const sp_pack_list *a, const sp_pack_list *b)
@@ -50,24 +49,19 @@ bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options
            is_same_list(&kept->packing.backward, &packing->backward);
 }
 
-sp_status sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged,
-                              const sp_packing *packing, sp_error *err)
+void sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const sp_packing *packing)
 {
     if (judged->plan.stages == NULL ||
         (kept->plan.stages != NULL && !sp_packflow_is_better(&judged->outcome, &kept->outcome))) {
         sp_i_kept_step_fini(judged);
-        return SP_OK;
+        return;
     }
     judged->packing = (sp_packing){.batch = packing->batch,
                                    .dp = packing->dp,
                                    .spare_bytes = packing->spare_bytes,
-                                   .whole_backwards = packing->whole_backwards};
-    if (!copy_list(&packing->forward, &judged->packing.forward) ||
-        !copy_list(&packing->backward, &judged->packing.backward)) {
-        sp_i_kept_step_fini(judged);
-        return sp_error_no_memory(err, "a judged step");
-    }
+                                   .whole_backwards = packing->whole_backwards,
+                                   .forward = copy_of(&packing->forward),
+                                   .backward = copy_of(&packing->backward)};
     sp_i_kept_step_fini(kept);
     *kept = *judged;
-    return SP_OK;
 }

@@ -10,9 +10,8 @@ enum { ROWS = 4096 };
 
 static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *stage);
 
-sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *scenario,
-                                 const sp_cost_model *cost, const sp_step_costs *costs,
-                                 bool limited, sp_error *err)
+void sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *scenario,
+                            const sp_cost_model *cost, const sp_step_costs *costs, bool limited)
 {
     const sp_layout *layout = &scenario->layout;
     size_t vstages = (size_t)sp_layout_vstages(layout);
@@ -22,9 +21,6 @@ sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *sc
         .tail_s = sp_calloc((size_t)layout->pp, sizeof *bound->tail_s),
         .limited = limited,
     };
-    if (bound->stage == NULL || bound->room_bytes == NULL || bound->tail_s == NULL) {
-        return sp_error_no_memory(err, "a lower bound");
-    }
     for (size_t s = 0; s < vstages; s++) {
         int chunk;
         sp_layout_locate(layout, (int)s, &bound->stage[s].rank, &chunk);
@@ -37,7 +33,6 @@ sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *sc
         bound->room_bytes[r] = fmax((double)scenario->memory_limit_bytes - states, 1.0);
         bound->tail_s[r] = (double)sp_epilogue_ns(&costs->epilogue[r]) / SP_NS_PER_S;
     }
-    return SP_OK;
 }
 
 void sp_i_memory_bound_fini(sp_i_memory_bound *bound)
@@ -48,9 +43,9 @@ void sp_i_memory_bound_fini(sp_i_memory_bound *bound)
     *bound = (sp_i_memory_bound){0};
 }
 
-sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
-                              sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
-                              double *room_s, sp_error *err)
+void sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
+                         sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                         double *room_s)
 {
     const sp_layout *layout = cost->layout;
     sp_bound_memory memory = {.stage = bound->stage,
@@ -71,11 +66,9 @@ sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cos
             least->i_pack_s = least->b_pack_s;
         }
     }
-    sp_status status = sp_bound_memory_s(&memory, batch, endless_s, err);
-    *room_s = *endless_s;
+    *endless_s = sp_bound_memory_s(&memory, batch);
     memory.room_bytes = bound->room_bytes;
-    return status == SP_OK && bound->limited ? sp_bound_memory_s(&memory, batch, room_s, err)
-                                             : status;
+    *room_s = bound->limited ? sp_bound_memory_s(&memory, batch) : *endless_s;
 }
 
 // Bytes of a pack of so many tokens and what later slices read of it.

@@ -13,9 +13,8 @@ typedef struct sp_i_memory_bound {
     bool limited;          // false: time alone counts
 } sp_i_memory_bound;
 
-sp_status sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *scenario,
-                                 const sp_cost_model *cost, const sp_step_costs *costs,
-                                 bool limited, sp_error *err);
+void sp_i_memory_bound_init(sp_i_memory_bound *bound, const sp_scenario *scenario,
+                            const sp_cost_model *cost, const sp_step_costs *costs, bool limited);
 void sp_i_memory_bound_fini(sp_i_memory_bound *bound);
 
 // What plans of a kind may do.
@@ -24,8 +23,8 @@ typedef struct sp_i_memory_kind {
 } sp_i_memory_kind;
 
 // Seconds at the rates of a slope: *room_s with memory, *endless_s without a limit.
-sp_status sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
-                              sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
-                              double *room_s, sp_error *err);
+void sp_i_memory_bound_s(const sp_i_memory_bound *bound, sp_cost_model *cost, int slope,
+                         sp_i_memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                         double *room_s);
 
 #endif

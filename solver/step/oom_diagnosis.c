@@ -18,8 +18,7 @@ typedef struct candidate {
     int64_t computed; // with padding
 } candidate;
 
-static sp_status list_candidates(const sp_packing *packing, candidate **list, size_t *count,
-                                 sp_error *err);
+static candidate *list_candidates(const sp_packing *packing, size_t *count);
 static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
                            bool *ran, sp_error *err);
 static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
@@ -55,15 +54,12 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
     // Costs of its own, so that nothing it asks for shows among the uses of the result's tables.
     sp_result alone = {0};
     sp_i_steps steps = {.scenario = scenario, .options = &options, .result = &alone};
-    candidate *list = NULL;
-    size_t count = 0;
+    size_t count;
     size_t most = 0;
+    candidate *list = list_candidates(packing, &count);
     *oom =
         (sp_oom_diagnosis){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
-    sp_status status = list_candidates(packing, &list, &count, err);
-    if (status == SP_OK) {
-        status = sp_i_steps_init(&steps, err);
-    }
+    sp_status status = sp_i_steps_init(&steps, err);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
         bool ran = false;
         status = run_alone(&steps, packing, &list[i], &ran, err);
@@ -123,15 +119,10 @@ static size_t keep_longest(const sp_packing *packing, candidate *all)
     return kept;
 }
 
-static sp_status list_candidates(const sp_packing *packing, candidate **list, size_t *count,
-                                 sp_error *err)
+static candidate *list_candidates(const sp_packing *packing, size_t *count)
 {
     const sp_pack_list *forward = &packing->forward;
     candidate *all = sp_calloc(packing->batch->count, sizeof *all);
-    *list = all;
-    if (all == NULL) {
-        return sp_error_no_memory(err, "what a sample needs");
-    }
     for (size_t k = 0; k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
@@ -142,40 +133,37 @@ static sp_status list_candidates(const sp_packing *packing, candidate **list, si
         }
     }
     *count = keep_longest(packing, all);
-    return SP_OK;
+    return all;
 }
 
 // ---- a step of one sample ----
 
 // The slices of one sample, in packs that hold nothing else.
-static bool add_own_slices(const sp_packing *from, const sp_pack_list *list, const candidate *c,
+static void add_own_slices(const sp_packing *from, const sp_pack_list *list, const candidate *c,
                            sp_pack_list *to)
 {
-    bool ok = true;
     int32_t first = 0;
-    for (size_t k = 0; ok && k < list->count; k++) {
+    for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         bool begun = false;
-        for (size_t i = pack->first_slice; ok && i < pack->first_slice + pack->slice_count; i++) {
+        for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
             const sp_slice *slice = &list->slices[i];
             if (slice->sample != c->sample) {
                 continue;
             }
             if (!begun) {
                 first = to->count == 0 ? pack->microbatch : first;
-                begun = ok = sp_pack_list_begin(to, 0, c->dp_count);
-                if (ok) {
-                    to->packs[to->count - 1].microbatch = pack->microbatch - first;
-                    to->packs[to->count - 1].runs_again = pack->runs_again;
-                    to->packs[to->count - 1].gathers = pack->gathers;
-                }
+                begun = true;
+                sp_pack_list_begin(to, 0, c->dp_count);
+                to->packs[to->count - 1].microbatch = pack->microbatch - first;
+                to->packs[to->count - 1].runs_again = pack->runs_again;
+                to->packs[to->count - 1].gathers = pack->gathers;
             }
             sp_slice alone = *slice;
             alone.zone = 0; // its ranks are others now
-            ok = ok && sp_i_add_slice(from->batch, alone, to);
+            sp_i_add_slice(from->batch, alone, to);
         }
     }
-    return ok;
 }
 
 // Slices that a strategy cuts by rules that look at the whole batch or at no row stay.
@@ -194,10 +182,8 @@ static sp_status add_row(sp_i_steps *steps, const candidate *c, sp_packing *one,
     sp_slice whole = {.sample = c->sample,
                       .tokens = one->batch->tokens[c->sample],
                       .computed_tokens = c->computed};
-    if (!sp_pack_list_begin(&one->forward, 0, c->dp_count) ||
-        !sp_pack_list_add(&one->forward, whole, true)) {
-        return sp_error_no_memory(err, "a packing");
-    }
+    sp_pack_list_begin(&one->forward, 0, c->dp_count);
+    sp_pack_list_add(&one->forward, whole, true);
     return tokens > 0 ? sp_slice_rows_every(one, tokens, err) : sp_i_step_cut(steps, one, err);
 }
 
@@ -208,9 +194,9 @@ static sp_status pack_alone(sp_i_steps *steps, const sp_packing *packing, const 
     sp_status status = SP_OK;
     if (!keeps_slices(steps->scenario)) {
         status = add_row(steps, c, one, err);
-    } else if (!add_own_slices(packing, &packing->forward, c, &one->forward) ||
-               !add_own_slices(packing, &packing->backward, c, &one->backward)) {
-        status = sp_error_no_memory(err, "a packing");
+    } else {
+        add_own_slices(packing, &packing->forward, c, &one->forward);
+        add_own_slices(packing, &packing->backward, c, &one->backward);
     }
     if (status != SP_OK) {
         sp_packing_fini(one);

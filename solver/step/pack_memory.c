@@ -54,30 +54,22 @@ sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *f
 
 // ---- their memory ----
 
-sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
-                              const sp_step_costs *costs, sp_error *err)
+void sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
+                         const sp_step_costs *costs)
 {
     size_t vstages = (size_t)sp_layout_vstages(layout);
-    *memory = (sp_pack_memory){.states = NULL};
-    memory->states = sp_calloc(6 * vstages + (size_t)layout->pp, sizeof *memory->states);
-    if (memory->states == NULL) {
-        return sp_error_no_memory(err, "the memory of packs");
-    }
+    *memory = (sp_pack_memory){
+        .states = sp_calloc(6 * vstages + (size_t)layout->pp, sizeof *memory->states),
+        .units = sp_malloc(2 * vstages * sizeof *memory->units)};
     memory->whole = memory->states + layout->pp;
     memory->split = memory->whole + vstages;
     memory->running = memory->split + vstages;
     memory->sums = memory->running + vstages;
     memory->kept = memory->sums + vstages;
     memory->again = memory->kept + vstages;
-    memory->units = sp_malloc(2 * vstages * sizeof *memory->units);
-    if (memory->units == NULL) {
-        sp_pack_memory_fini(memory);
-        return sp_error_no_memory(err, "the memory of packs");
-    }
     for (int r = 0; r < layout->pp; r++) {
         memory->states[r] = (double)sp_bytes_total(&costs->states[r]);
     }
-    return SP_OK;
 }
 
 void sp_pack_memory_fini(sp_pack_memory *memory)

@@ -43,8 +43,8 @@ typedef struct sp_pack_memory {
 } sp_pack_memory;
 
 // Takes the states of a step's costs; the other tables are unset.
-sp_status sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
-                              const sp_step_costs *costs, sp_error *err);
+void sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
+                         const sp_step_costs *costs);
 void sp_pack_memory_fini(sp_pack_memory *memory);
 
 // Of packs that ask for no more than the fullest. O(virtual stages), nothing where the tables are

@@ -14,10 +14,9 @@ typedef struct memory_tables {
 
 // As the search for packs reckons it (rank_score.c), so that the order is the one it has judged:
 // near the limit a little more or less room makes another order.
-static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
-                         const sp_plan *plan, const sp_fullest_pack *fullest,
-                         sp_pack_memory *memory, sp_arena *work, memory_tables *tables,
-                         sp_error *err)
+static void measure(const sp_scenario *scenario, const sp_cost_model *cost, const sp_plan *plan,
+                    const sp_fullest_pack *fullest, sp_pack_memory *memory, sp_arena *work,
+                    memory_tables *tables)
 {
     const sp_layout *layout = &plan->layout;
     int64_t limit_bytes = scenario->memory_limit_bytes - plan->packing->spare_bytes;
@@ -29,9 +28,6 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
             (sp_pack_room){.token_bytes = sp_arena_take(work, dp * vstages, sizeof(int64_t)),
                            .room_bytes = sp_arena_take(work, dp * pp, sizeof(int64_t)),
                            .again_bytes = sp_arena_take(work, dp * pp, sizeof(int64_t))};
-    }
-    if (work->failed) {
-        return sp_error_no_memory(err, "the memory of packs");
     }
     for (size_t d = 0; d < dp; d++) {
         if (fullest[d].dp_count == 0) {
@@ -46,7 +42,6 @@ static sp_status measure(const sp_scenario *scenario, const sp_cost_model *cost,
             sp_pack_memory_room(memory, layout, split != 0, limit_bytes, &room);
         }
     }
-    return SP_OK;
 }
 
 static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *cost,
@@ -54,21 +49,18 @@ static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *c
                              memory_tables *tables, sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
-    sp_pack_memory memory = {.states = NULL};
     *tables = (memory_tables){0};
     if (costs->unit == NULL) {
         return SP_OK; // uniform costs
     }
     sp_fullest_pack *fullest = sp_malloc((size_t)layout->dp * sizeof *fullest);
-    sp_status status = fullest != NULL ? sp_fullest_packs(plan->packing, layout->cp, fullest, err)
-                                       : sp_error_no_memory(err, "the memory of packs");
+    sp_status status = sp_fullest_packs(plan->packing, layout->cp, fullest, err);
     if (status == SP_OK) {
-        status = sp_pack_memory_init(&memory, layout, costs, err);
+        sp_pack_memory memory;
+        sp_pack_memory_init(&memory, layout, costs);
+        measure(scenario, cost, plan, fullest, &memory, work, tables);
+        sp_pack_memory_fini(&memory);
     }
-    if (status == SP_OK) {
-        status = measure(scenario, cost, plan, fullest, &memory, work, tables, err);
-    }
-    sp_pack_memory_fini(&memory);
     sp_free(fullest);
     return status;
 }
@@ -91,9 +83,8 @@ static sp_status order_step(const sp_scenario *scenario, const sp_plan *plan, bo
     spec.split_backward = split;
     use_memory(tables, split, times);
     times->orders = sp_arena_take(work, (size_t)plan->layout.dp, sizeof *times->orders);
-    return times->orders != NULL ? sp_packflow_slowest(&spec, times, plan->packing, &plan->layout,
-                                                       beaten, work, times->orders, outcome, err)
-                                 : sp_error_no_memory(err, "a schedule");
+    return sp_packflow_slowest(&spec, times, plan->packing, &plan->layout, beaten, work,
+                               times->orders, outcome, err);
 }
 
 // Gradients are run apart only where that is no slower, or fits where whole backwards do not.

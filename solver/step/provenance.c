@@ -149,6 +149,17 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
     if (strategy->asked[0] != '\0' && strcmp(strategy->asked, strategy->kind) != 0) {
         sp_warnings_add(warnings, "%s runs this job as %s does, which is faster over its batches",
                         strategy->asked, strategy->kind);
+    } else if (strategy->exchange_of[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "%s exchanges keys and values as %s does (stack.cp_overlap, "
+                        "stack.cp_ring_nics), which is faster over the job's batches",
+                        strategy->kind, strategy->exchange_of);
+    }
+    if (strategy->exchange_chosen) {
+        sp_warnings_add(warnings,
+                        "%s exchanges keys and values by stack.cp_overlap \"%s\", which it finds "
+                        "faster than the stack's own; one that is stated is obeyed",
+                        strategy->kind, sp_cp_overlap_names[scenario->memory.stack.cp_overlap]);
     }
     if (scenario->schedule.kind == SP_SCHEDULE_INTERLEAVED && scenario->layout.chunks == 1) {
         sp_warnings_add(warnings, "schedule.kind \"interleaved\" runs one chunk per rank here "
@@ -159,10 +170,11 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
-    if (scenario->memory.offload_ratio > 0.0 && scenario->memory_model == SP_MEMORY_TENSORS) {
-        sp_warnings_add(warnings,
-                        "offloading: copies run at an assumed host link rate of %.0f GB/s",
-                        scenario->cluster.host_link_bytes_per_s / 1e9);
+    if (!scenario->uniform && scenario->cluster.memory_bytes > 0 &&
+        scenario->memory_limit_bytes > scenario->cluster.memory_bytes) {
+        sp_warnings_add(warnings, "memory.limit_gib: %.6g GiB are more than the %.6g of a GPU",
+                        sp_gib_from_bytes(scenario->memory_limit_bytes),
+                        sp_gib_from_bytes(scenario->cluster.memory_bytes));
     }
     if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,

@@ -2,7 +2,6 @@
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "sim/engine/allocator_replay.h"
-#include "sim/model/planner_memory.h"
 #include "solver/step/step.h"
 
 static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
@@ -58,7 +57,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     // GPUs that differ may be faster than those of the profile, from which bounds follow.
     bool bounded = !steps->options->no_bounds && !(engine.jitter.gpu_cv > 0.0);
     if (status == SP_OK && bounded) {
-        status = sp_i_step_bounds(steps, plan, costs, &metrics, facts, err);
+        sp_i_step_bounds(steps, plan, costs, &metrics, facts);
     }
     if (status == SP_OK) {
         status = sp_result_add(steps->result, &metrics, facts, err);
@@ -90,12 +89,7 @@ static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
                              sp_step_metrics *metrics, sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
-    sp_schedule_kind kind = scenario->schedule.kind;
-    sp_planner_options options = {.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
-                                           : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
-                                                                         : SP_PLANNER_1F1B,
-                                  .slices = scenario->schedule.slices,
-                                  .memory = scenario->memory};
+    sp_planner_options options = sp_scenario_planner_options(scenario);
     if (scenario->memory_model != SP_MEMORY_SLIMPIPE_PLANNER) {
         return SP_OK;
     }

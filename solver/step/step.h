@@ -60,8 +60,7 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
 bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
                            const sp_packing *packing);
 // Takes the place of *kept where it is better, with a copy of its packing, else ends.
-sp_status sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged,
-                              const sp_packing *packing, sp_error *err);
+void sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const sp_packing *packing);
 void sp_i_kept_step_fini(sp_i_kept_step *kept);
 
 // ---- from a packing to a plan (schedule.c) ----
@@ -105,8 +104,8 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
 // kind (whole samples or slices, split backward or not, merged ranks or not, forwards run again or
 // not; bounds.h), where the step fits those that fit (bounds_memory.h). With uniform costs both are
 // the busiest rank's work.
-sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
-                           const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err);
+void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
+                      const sp_step_metrics *metrics, sp_batch_facts *facts);
 
 // ---- what a choice between packings asks (judge.c) ----
 

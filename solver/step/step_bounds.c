@@ -24,23 +24,20 @@ static sp_bound_costs least_costs(sp_i_steps *steps, int slope, const freedom *m
 static void set_sizes(sp_i_steps *steps, double most_tokens, sp_bound_costs *costs);
 static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_step_costs *costs,
                       int slope, bool exchanged, double *in_epilogue_ns);
-static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            const freedom *may, bool grows, double *bound_s, sp_error *err);
+static double pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                         const freedom *may, bool grows);
 
-sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
-                           const sp_step_metrics *metrics, sp_batch_facts *facts, sp_error *err)
+void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
+                      const sp_step_metrics *metrics, sp_batch_facts *facts)
 {
     if (steps->scenario->uniform) {
         facts->work_bound_ns = (double)busiest_rank_ns(metrics);
         facts->lower_bound_ns = facts->work_bound_ns;
-        return SP_OK;
+        return;
     }
     const sp_packing *packing = plan->packing;
     freedom may = freedom_of(steps, plan, costs);
     int64_t *tokens = sp_malloc((packing->batch->count + 1) * sizeof *tokens);
-    if (tokens == NULL) {
-        return sp_error_no_memory(err, "a lower bound");
-    }
     sp_bound_batch batch = {
         .tokens = tokens, .ranks = steps->scenario->layout.dp, .merged = may.merges};
     double most_tokens = 0.0; // in a pack
@@ -65,8 +62,8 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     }
     sp_i_memory_bound memory;
     double memory_ns = 0.0;
-    sp_status status = sp_i_memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
-                                              fits(steps->scenario, metrics), err);
+    sp_i_memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
+                           fits(steps->scenario, metrics));
     // Slopes above 0 take long to find, and whole samples gain little by them.
     int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
@@ -74,20 +71,16 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, work_ns(steps, &batch, costs, 1, false, &in_epilogue_ns));
     }
-    for (int slope = first; status == SP_OK && slope < slopes; slope++) {
+    for (int slope = first; slope < slopes; slope++) {
         sp_bound_costs least = least_costs(steps, slope, &may, most_tokens);
-        double bound_s = 0.0;
         // Sizes say all that slopes do of the growth of packs. Whole samples are held back by the
         // longest far more than by the growth of packs, which takes long to work out.
         bool grows = may.cuts && slope == 1 && steps->scenario->layout.chunks == 1;
-        status = pipeline_s(&least, &batch, &may, grows, &bound_s, err);
-        double endless_s = 0.0;
-        double room_s = 0.0;
-        if (status == SP_OK) {
-            const sp_i_memory_kind kind = {may.splits, !may.cuts, may.repeats};
-            status = sp_i_memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s,
-                                         &room_s, err);
-        }
+        double bound_s = pipeline_s(&least, &batch, &may, grows);
+        double endless_s;
+        double room_s;
+        const sp_i_memory_kind kind = {may.splits, !may.cuts, may.repeats};
+        sp_i_memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s, &room_s);
         facts->lower_bound_ns = fmax(facts->lower_bound_ns, endless_s * SP_NS_PER_S);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
@@ -97,7 +90,6 @@ sp_status sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step
     facts->lower_bound_ns += facts->bound_memory_ns;
     sp_i_memory_bound_fini(&memory);
     sp_free(tokens);
-    return status;
 }
 
 // Nothing follows from a limit that the step itself breaks.
@@ -251,18 +243,15 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
     return exchanged ? mean_ns : fmax(mean_ns, most_ns);
 }
 
-static sp_status pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
-                            const freedom *may, bool grows, double *bound_s, sp_error *err)
+static double pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batch,
+                         const freedom *may, bool grows)
 {
-    sp_status status = SP_OK;
-    *bound_s = sp_bound_flow_shop_s(costs, batch);
+    double bound_s = sp_bound_flow_shop_s(costs, batch);
     if (!may->cuts) {
-        *bound_s = fmax(*bound_s, sp_bound_whole_s(costs, batch));
+        bound_s = fmax(bound_s, sp_bound_whole_s(costs, batch));
     }
     if (grows) {
-        double growth_s = 0.0;
-        status = sp_bound_growth_s(costs, batch, &growth_s, err);
-        *bound_s = fmax(*bound_s, growth_s);
+        bound_s = fmax(bound_s, sp_bound_growth_s(costs, batch));
     }
-    return status;
+    return bound_s;
 }

@@ -61,26 +61,20 @@ static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *p
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
     int64_t rank_tokens = sp_i_merged_rank_tokens(input);
-    int32_t *order = NULL;
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
-    if (status == SP_OK) {
-        status = sp_i_order_descending(batch, &order, err);
-    }
     if (status != SP_OK) {
         return status;
     }
+    int32_t *order = sp_i_order_descending(batch);
     double *load = sp_arena_take(&memory, (size_t)dp, sizeof *load);
     sp_i_block *block = sp_arena_take(&memory, batch->count, sizeof *block);
-    for (size_t i = 0; !memory.failed && i < batch->count; i++) {
+    for (size_t i = 0; i < batch->count; i++) {
         block[i] = narrow ? level_flops(input, order[i], rank_tokens, load) : (sp_i_block){0, dp};
     }
-    if (memory.failed || !sp_i_add_blocks(packing, order, block, 0, rank_tokens)) {
-        status = sp_error_no_memory(err, "a packing");
-        sp_packing_fini(packing);
-    }
+    sp_i_add_blocks(packing, order, block, 0, rank_tokens);
     sp_free(order);
     sp_arena_free(&memory);
-    return status;
+    return SP_OK;
 }

@@ -78,14 +78,10 @@ static void release_rounds(balancing *b, size_t packs)
 }
 
 // Marks who waits and lists the others: what did not fit before, then by descending length.
-static sp_status choose_documents(balancing *b, size_t packs, sp_error *err)
+static void choose_documents(balancing *b, size_t packs)
 {
     size_t seen[SP_MAX_OUTLIER_QUEUES] = {0};
-    int32_t *descending = NULL;
-    sp_status status = sp_i_order_descending(b->batch, &descending, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    int32_t *descending = sp_i_order_descending(b->batch);
     release_rounds(b, packs);
     b->count = 0;
     for (size_t i = 0; i < b->batch->count; i++) {
@@ -103,7 +99,6 @@ static sp_status choose_documents(balancing *b, size_t packs, sp_error *err)
         }
     }
     sp_free(descending);
-    return SP_OK;
 }
 
 // ---- the greedy ----
@@ -122,7 +117,7 @@ static void replay(tournament *t, size_t node)
     t->best[node] = t->value[right] < t->value[left] ? right : left;
 }
 
-static bool tournament_init(tournament *t, size_t packs, sp_arena *memory)
+static void tournament_init(tournament *t, size_t packs, sp_arena *memory)
 {
     *t = (tournament){.leaves = 1};
     while (t->leaves < packs) {
@@ -130,9 +125,6 @@ static bool tournament_init(tournament *t, size_t packs, sp_arena *memory)
     }
     t->value = sp_arena_take(memory, t->leaves, sizeof *t->value);
     t->best = sp_arena_take(memory, 2 * t->leaves, sizeof *t->best);
-    if (memory->failed) {
-        return false;
-    }
     for (size_t i = 0; i < t->leaves; i++) {
         t->value[i] = i < packs ? 0.0 : HUGE_VAL;
         t->best[t->leaves + i] = i;
@@ -140,7 +132,6 @@ static bool tournament_init(tournament *t, size_t packs, sp_arena *memory)
     for (size_t node = t->leaves - 1; node > 0; node--) {
         replay(t, node);
     }
-    return true;
 }
 
 static void tournament_add(tournament *t, size_t i, double amount)
@@ -151,22 +142,23 @@ static void tournament_add(tournament *t, size_t i, double amount)
     }
 }
 
-// Algorithm 1 on a number of packs. *left: documents that did not fit.
-static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
+// Algorithm 1 on a number of packs; returns how many documents did not fit.
+static size_t place(balancing *b, size_t packs)
 {
     tournament work;
     tournament length;
     sp_arena memory = {0};
-    bool ok = tournament_init(&work, packs, &memory) && tournament_init(&length, packs, &memory);
-    *left = 0;
-    for (size_t i = 0; ok && i < b->count; i++) {
+    tournament_init(&work, packs, &memory);
+    tournament_init(&length, packs, &memory);
+    size_t left = 0;
+    for (size_t i = 0; i < b->count; i++) {
         int64_t tokens = b->batch->tokens[b->order[i]];
         double room = (double)(b->cap_tokens - tokens);
         size_t pack = work.best[1];
         pack = length.value[pack] <= room ? pack : length.best[1];
         if (length.value[pack] > room) {
             b->pack_of[i] = NO_PACK;
-            ++*left;
+            left++;
             continue;
         }
         b->pack_of[i] = pack;
@@ -174,7 +166,7 @@ static sp_status place(balancing *b, size_t packs, size_t *left, sp_error *err)
         tournament_add(&length, pack, (double)tokens);
     }
     sp_arena_free(&memory);
-    return ok ? SP_OK : sp_error_no_memory(err, "balancing");
+    return left;
 }
 
 // ---- number of packs ----
@@ -202,10 +194,9 @@ static size_t usual_packs(const balancing *b)
 static sp_status place_all(balancing *b, size_t *packs, sp_error *err)
 {
     const sp_scenario *scenario = b->input->scenario;
-    size_t left = 0;
     *packs = *packs < b->count ? *packs : b->count;
-    sp_status status = place(b, *packs, &left, err);
-    while (status == SP_OK && b->levels == 0 && left > 0) {
+    size_t left = place(b, *packs);
+    while (b->levels == 0 && left > 0) {
         if (scenario->microbatches > 0) {
             return sp_error_in(err, SP_ERR_INFEASIBLE, scenario->source, "schedule.microbatches",
                                "%zu packs of at most %lld tokens do not hold the %lld tokens of a "
@@ -214,9 +205,9 @@ static sp_status place_all(balancing *b, size_t *packs, sp_error *err)
                                left);
         }
         *packs = *packs + b->dp < b->count ? *packs + b->dp : b->count;
-        status = place(b, *packs, &left, err);
+        left = place(b, *packs);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- the packing ----
@@ -234,41 +225,29 @@ static void drop_left(balancing *b)
     b->count = kept;
 }
 
-static bool list_delayed(const balancing *b, sp_packing *packing)
+static void list_delayed(const balancing *b, sp_packing *packing)
 {
     size_t count = b->batch->count - b->count;
     packing->delayed = count > 0 ? sp_calloc(count, sizeof *packing->delayed) : NULL;
-    if (count > 0 && packing->delayed == NULL) {
-        return false;
-    }
     for (size_t i = 0; i < b->batch->count; i++) {
         if (b->waits[i]) {
             packing->delayed[packing->delayed_count++] = (int64_t)i;
         }
     }
-    return true;
 }
 
-static sp_status write_packing(balancing *b, size_t packs, sp_packing *packing, sp_error *err)
+static void write_packing(balancing *b, size_t packs, sp_packing *packing)
 {
     drop_left(b);
     sp_i_rows rows;
-    sp_status status = sp_i_rows_init(&rows, b->count, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_i_rows_init(&rows, b->count);
     sp_i_rows_gather(&rows, b->order, b->pack_of, b->count, packs);
-    bool ok = true;
-    for (size_t p = 0; ok && p < rows.count; p++) {
+    for (size_t p = 0; p < rows.count; p++) {
         size_t first = rows.first[p];
-        ok = sp_i_add_row(packing, (int)(p % b->dp), 1, &rows.sample[first],
-                          rows.first[p + 1] - first);
+        sp_i_add_row(packing, (int)(p % b->dp), 1, &rows.sample[first], rows.first[p + 1] - first);
     }
-    if (!ok || !list_delayed(b, packing)) {
-        status = sp_error_no_memory(err, "a packing");
-    }
+    list_delayed(b, packing);
     sp_i_rows_fini(&rows);
-    return status;
 }
 
 static sp_status prepare(balancing *b, sp_error *err)
@@ -290,9 +269,6 @@ static sp_status prepare(balancing *b, sp_error *err)
     b->waits = sp_arena_take(&b->memory, b->batch->count, sizeof *b->waits);
     b->order = sp_arena_take(&b->memory, b->batch->count, sizeof *b->order);
     b->pack_of = sp_arena_take(&b->memory, b->batch->count, sizeof *b->pack_of);
-    if (b->memory.failed) {
-        return sp_error_no_memory(err, "balancing");
-    }
     return sp_i_work_measure(b->input->cost, context < TYPICAL_TOKENS ? context : TYPICAL_TOKENS,
                              &b->work, err);
 }
@@ -309,17 +285,12 @@ sp_status sp_i_pack_balanced(const sp_strategy_input *input, sp_packing *packing
         scenario->microbatches > 0 ? (size_t)scenario->microbatches * b.dp : usual_packs(&b);
     sp_status status = prepare(&b, err);
     if (status == SP_OK) {
-        status = choose_documents(&b, packs, err);
-    }
-    if (status == SP_OK) {
+        choose_documents(&b, packs);
         status = place_all(&b, &packs, err);
     }
     if (status == SP_OK) {
-        status = write_packing(&b, packs, packing, err);
+        write_packing(&b, packs, packing);
     }
     sp_arena_free(&b.memory);
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
-    }
     return status;
 }

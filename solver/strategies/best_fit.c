@@ -9,12 +9,11 @@ void sp_i_best_fit_fini(sp_i_best_fit *fit)
     *fit = (sp_i_best_fit){0};
 }
 
-static bool heap_reserve(sp_i_best_fit_heap *heap, size_t needed)
+static void heap_reserve(sp_i_best_fit_heap *heap, size_t needed)
 {
     void *keys = heap->keys;
-    bool ok = sp_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
+    sp_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
     heap->keys = keys;
-    return ok;
 }
 
 static void heap_push(sp_i_best_fit_heap *heap, uint64_t key)
@@ -61,20 +60,18 @@ bool sp_i_best_fit_take(sp_i_best_fit *fit, int64_t tokens, uint32_t *row)
     return true;
 }
 
-bool sp_i_best_fit_open(sp_i_best_fit *fit, int64_t room, uint32_t row)
+void sp_i_best_fit_open(sp_i_best_fit *fit, int64_t room, uint32_t row)
 {
     // Every open row may come to fit.
     size_t open = fit->fitting.count + fit->waiting.count + 1;
-    if (!heap_reserve(&fit->fitting, open) || !heap_reserve(&fit->waiting, open)) {
-        return false;
-    }
+    heap_reserve(&fit->fitting, open);
+    heap_reserve(&fit->waiting, open);
     uint64_t key = (uint64_t)room << 32 | row;
     if (room >= fit->tokens) {
         heap_push(&fit->fitting, key);
     } else {
         heap_push(&fit->waiting, ~key);
     }
-    return true;
 }
 
 typedef struct packer {
@@ -95,25 +92,22 @@ static uint32_t turned(uint32_t kind)
     return UINT32_MAX - kind;
 }
 
-static bool open_kind(packer *p, uint32_t index)
+static void open_kind(packer *p, uint32_t index)
 {
     const sp_i_pack_kind *kind = &p->kinds->kind[index];
-    return kind->packs == 0 || kind->room == 0 || kind->samples == p->max_per_pack ||
-           sp_i_best_fit_open(&p->open, kind->room, turned(index));
+    if (kind->packs > 0 && kind->room > 0 && kind->samples < p->max_per_pack) {
+        sp_i_best_fit_open(&p->open, kind->room, turned(index));
+    }
 }
 
-static bool add_kind(packer *p, sp_i_pack_kind kind)
+static void add_kind(packer *p, sp_i_pack_kind kind)
 {
     sp_i_pack_kinds *kinds = p->kinds;
     void *items = kinds->kind;
-    bool ok = kinds->count < INT32_MAX &&
-              sp_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
+    sp_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
     kinds->kind = items;
-    if (!ok) {
-        return false;
-    }
     kinds->kind[kinds->count] = kind;
-    return open_kind(p, (uint32_t)kinds->count++);
+    open_kind(p, (uint32_t)kinds->count++);
 }
 
 // The kind with the least room that suffices, or empty packs, as many as are wanted.
@@ -129,11 +123,10 @@ static sp_i_pack_kind take_base(packer *p, int64_t tokens, int32_t *index)
 }
 
 // Places all samples of one length.
-static bool place(packer *p, const sp_i_length_count *lengths, size_t length)
+static void place(packer *p, const sp_i_length_count *lengths, size_t length)
 {
     int64_t tokens = lengths[length].tokens;
-    bool ok = true;
-    for (int64_t left = lengths[length].samples; ok && left > 0;) {
+    for (int64_t left = lengths[length].samples; left > 0;) {
         int32_t index;
         sp_i_pack_kind base = take_base(p, tokens, &index);
         int64_t fit = least(base.room / tokens, p->max_per_pack - base.samples);
@@ -142,30 +135,26 @@ static bool place(packer *p, const sp_i_length_count *lengths, size_t length)
         left -= packs * repeat;
         if (index >= 0) {
             p->kinds->kind[index].packs -= packs;
-            ok = open_kind(p, (uint32_t)index);
+            open_kind(p, (uint32_t)index);
         }
-        ok = ok && add_kind(p, (sp_i_pack_kind){.base = index,
-                                                .length = (int32_t)length,
-                                                .repeat = repeat,
-                                                .samples = base.samples + repeat,
-                                                .room = base.room - repeat * tokens,
-                                                .packs = packs});
+        add_kind(p, (sp_i_pack_kind){.base = index,
+                                     .length = (int32_t)length,
+                                     .repeat = repeat,
+                                     .samples = base.samples + repeat,
+                                     .room = base.room - repeat * tokens,
+                                     .packs = packs});
     }
-    return ok;
 }
 
-sp_status sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count,
-                              int64_t context, int64_t max_per_pack, sp_i_pack_kinds *kinds,
-                              sp_error *err)
+void sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count, int64_t context,
+                         int64_t max_per_pack, sp_i_pack_kinds *kinds)
 {
     *kinds = (sp_i_pack_kinds){0};
     packer p = {.kinds = kinds,
                 .context = context,
                 .max_per_pack = max_per_pack > 0 ? max_per_pack : INT64_MAX};
-    bool ok = true;
-    for (size_t i = 0; ok && i < length_count; i++) {
-        ok = place(&p, lengths, i);
+    for (size_t i = 0; i < length_count; i++) {
+        place(&p, lengths, i);
     }
     sp_i_best_fit_fini(&p.open);
-    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }

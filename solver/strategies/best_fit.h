@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/status.h"
-
 typedef struct sp_i_best_fit_heap {
     uint64_t *keys; // room above, row below; complements where the most room is wanted
     size_t count, capacity;
@@ -29,9 +27,8 @@ void sp_i_best_fit_fini(sp_i_best_fit *fit);
 // number; `tokens` never grows from call to call. False: there is none.
 bool sp_i_best_fit_take(sp_i_best_fit *fit, int64_t tokens, uint32_t *row);
 
-// Opens a row with room > 0 for the sample that was last asked for and shorter ones. False when
-// memory runs out.
-bool sp_i_best_fit_open(sp_i_best_fit *fit, int64_t room, uint32_t row);
+// Opens a row with room > 0 for the sample that was last asked for and shorter ones.
+void sp_i_best_fit_open(sp_i_best_fit *fit, int64_t room, uint32_t row);
 
 // Longest-pack-first histogram packing (Krell et al., "Efficient Sequence Packing without
 // Cross-contamination", arXiv 2107.02027): best-fit decreasing on how often each length occurs in
@@ -58,9 +55,8 @@ typedef struct sp_i_pack_kinds {
 } sp_i_pack_kinds;
 
 // Packs a histogram of lengths that descend from at most `context`; max_per_pack samples to a pack
-// at most (0: any number). Fills `kinds`, whose kind[] is freed with sp_free, also on failure.
-sp_status sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count,
-                              int64_t context, int64_t max_per_pack, sp_i_pack_kinds *kinds,
-                              sp_error *err);
+// at most (0: any number). Fills `kinds`, whose kind[] is freed with sp_free.
+void sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count, int64_t context,
+                         int64_t max_per_pack, sp_i_pack_kinds *kinds);
 
 #endif

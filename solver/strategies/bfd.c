@@ -7,46 +7,43 @@
 #include "solver/strategies/best_fit.h"
 #include "solver/strategy_list.h"
 
-// The row of each sample in that order, and the number of rows.
-static bool best_fit(const sp_strategy_input *input, const int32_t *order, size_t *row_of,
-                     size_t *count)
+// The row of each sample in that order; returns the number of rows.
+static size_t best_fit(const sp_strategy_input *input, const int32_t *order, size_t *row_of)
 {
     const sp_batch *batch = input->batch;
     sp_i_best_fit open = {0};
     int64_t *room = sp_malloc(batch->count * sizeof *room);
-    bool ok = room != NULL;
-    *count = 0;
-    for (size_t i = 0; ok && i < batch->count; i++) {
+    size_t count = 0;
+    for (size_t i = 0; i < batch->count; i++) {
         int64_t tokens = batch->tokens[order[i]];
         uint32_t row = 0;
         if (!sp_i_best_fit_take(&open, tokens, &row)) {
-            row = (uint32_t)(*count)++;
+            row = (uint32_t)count++;
             room[row] = input->context;
         }
         row_of[i] = row;
         room[row] -= tokens;
-        ok = room[row] == 0 || sp_i_best_fit_open(&open, room[row], row);
+        if (room[row] > 0) {
+            sp_i_best_fit_open(&open, room[row], row);
+        }
     }
     sp_free(room);
     sp_i_best_fit_fini(&open);
-    return ok;
+    return count;
 }
 
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
-                      sp_error *err)
+static void fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
 {
-    size_t count = 0;
     size_t samples = input->batch->count;
     size_t *row_of = sp_malloc(samples * sizeof *row_of);
-    bool ok = row_of != NULL && best_fit(input, order, row_of, &count);
-    if (ok) {
-        sp_i_rows_gather(rows, order, row_of, samples, count);
-    }
+    size_t count = best_fit(input, order, row_of);
+    sp_i_rows_gather(rows, order, row_of, samples, count);
     sp_free(row_of);
-    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
 sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, fill, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, fill, packing);
+    return SP_OK;
 }

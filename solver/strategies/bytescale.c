@@ -40,10 +40,9 @@ static double block_load_s(const hdp *h, int first, int degree)
     return most_s;
 }
 
-static bool add_rings(hdp *h)
+static void add_rings(hdp *h)
 {
-    bool ok = true;
-    while (ok && h->rings < h->input->batch->count && degree_of(h, h->rings) > 1) {
+    while (h->rings < h->input->batch->count && degree_of(h, h->rings) > 1) {
         int degree = degree_of(h, h->rings);
         int best = 0;
         for (int first = degree; first <= h->dp - degree; first += degree) {
@@ -55,10 +54,9 @@ static bool add_rings(hdp *h)
         for (int r = best; r < best + degree; r++) {
             h->load_s[r] = end_s;
         }
-        ok = sp_pack_list_begin(&h->packing->forward, best, degree) &&
-             sp_i_add_sample(h->packing, h->order[h->rings++]);
+        sp_pack_list_begin(&h->packing->forward, best, degree);
+        sp_i_add_sample(h->packing, h->order[h->rings++]);
     }
-    return ok;
 }
 
 static void assign_to_least(hdp *h)
@@ -123,27 +121,22 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
              .dp = dp};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
-    if (status == SP_OK) {
-        status = sp_i_order_descending(batch, &h.order, err);
-    }
     if (status != SP_OK) {
         return status;
     }
+    h.order = sp_i_order_descending(batch);
     sp_arena memory = {0};
     h.load_s = sp_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
     h.block = sp_arena_take(&memory, batch->count, sizeof *h.block);
-    bool ok = !memory.failed && add_rings(&h);
-    if (ok && input->scenario->layout.pp == 1) {
+    add_rings(&h);
+    if (input->scenario->layout.pp == 1) {
         assign_to_least(&h);
-    } else if (ok) {
+    } else {
         assign_in_runs(&h);
     }
-    ok = ok && sp_i_add_blocks(packing, h.order, h.block, h.rings, h.rank_tokens);
-    status = ok ? sp_i_merged_order(input, packing, err) : sp_error_no_memory(err, "a packing");
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
-    }
+    sp_i_add_blocks(packing, h.order, h.block, h.rings, h.rank_tokens);
+    sp_i_merged_order(input, packing);
     sp_free(h.order);
     sp_arena_free(&memory);
-    return status;
+    return SP_OK;
 }

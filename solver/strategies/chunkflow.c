@@ -14,32 +14,25 @@ enum { DEFAULT_CHUNK_TOKENS = 8192 };
 
 // Long samples become rows, longest first, so that their many chunks do not end the step; the
 // others share rows of a chunk.
-static sp_status make_rows(const sp_batch *batch, int64_t chunk_tokens, sp_packing *packing,
-                           sp_error *err)
+static void make_rows(const sp_batch *batch, int64_t chunk_tokens, sp_packing *packing)
 {
-    int32_t *order = NULL;
+    int32_t *order = sp_i_order_descending(batch);
     sp_i_rows rows = {0};
     size_t longs = 0;
-    bool ok = true;
-    sp_status status = sp_i_order_descending(batch, &order, err);
-    while (status == SP_OK && ok && longs < batch->count &&
-           batch->tokens[order[longs]] > chunk_tokens) {
-        ok = sp_i_add_row(packing, 0, 1, &order[longs++], 1);
+    while (longs < batch->count && batch->tokens[order[longs]] > chunk_tokens) {
+        sp_i_add_row(packing, 0, 1, &order[longs++], 1);
     }
     size_t shorts = batch->count - longs;
-    if (status == SP_OK && shorts > 0) {
-        status = sp_i_rows_init(&rows, shorts, err);
+    if (shorts > 0) {
+        sp_i_rows_init(&rows, shorts);
+        sp_i_rows_first_fit(&rows, batch, &order[longs], shorts, chunk_tokens);
     }
-    if (status == SP_OK && shorts > 0) {
-        status = sp_i_rows_first_fit(&rows, batch, &order[longs], shorts, chunk_tokens, err);
-    }
-    for (size_t r = 0; status == SP_OK && ok && r < rows.count; r++) {
+    for (size_t r = 0; r < rows.count; r++) {
         size_t first = rows.first[r];
-        ok = sp_i_add_row(packing, 0, 1, &rows.sample[first], rows.first[r + 1] - first);
+        sp_i_add_row(packing, 0, 1, &rows.sample[first], rows.first[r + 1] - first);
     }
     sp_i_rows_fini(&rows);
     sp_free(order);
-    return status == SP_OK && !ok ? sp_error_no_memory(err, "chunks") : status;
 }
 
 sp_status sp_i_pack_chunkflow(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -49,14 +42,11 @@ sp_status sp_i_pack_chunkflow(const sp_strategy_input *input, sp_packing *packin
     int retained = scenario->schedule.retained;
     chunk_tokens = chunk_tokens > 0 ? chunk_tokens : DEFAULT_CHUNK_TOKENS;
     sp_packing_init(packing, input->batch, scenario->layout.dp);
-    sp_status status = make_rows(input->batch, chunk_tokens, packing, err);
+    make_rows(input->batch, chunk_tokens, packing);
+    sp_status status = sp_slice_rows_every(packing, chunk_tokens, err);
     if (status == SP_OK) {
-        status = sp_slice_rows_every(packing, chunk_tokens, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_assign_by_time(packing, input->cost, retained > 0 ? retained : 1, err);
-    }
-    if (status != SP_OK) {
+        sp_i_assign_by_time(packing, input->cost, retained > 0 ? retained : 1);
+    } else {
         sp_packing_fini(packing);
     }
     return status;

@@ -24,24 +24,19 @@ static sp_status cut_by_time(const sp_scenario *scenario, bool rows, cut *made, 
     int vstages = sp_layout_vstages(&scenario->layout);
     *made = (cut){.chunks = scenario->layout.chunks,
                   .layers = sp_calloc((size_t)vstages, sizeof *made->layers)};
-    return made->layers != NULL ? sp_scenario_cut_layers(scenario, rows, made->layers, err)
-                                : sp_error_no_memory(err, "pipeline stages");
+    return sp_scenario_cut_layers(scenario, rows, made->layers, err);
 }
 
 // As the layout is, which the strategy chose.
-static sp_status cut_as_chosen(const sp_layout *layout, cut *made, sp_error *err)
+static cut cut_as_chosen(const sp_layout *layout)
 {
-    size_t bytes = (size_t)sp_layout_vstages(layout) * sizeof *made->layers;
-    *made = (cut){.chunks = layout->chunks};
-    if (layout->stage_layers == NULL) {
-        return SP_OK;
+    size_t bytes = (size_t)sp_layout_vstages(layout) * sizeof *layout->stage_layers;
+    cut made = {.chunks = layout->chunks};
+    if (layout->stage_layers != NULL) {
+        made.layers = sp_malloc(bytes);
+        memcpy(made.layers, layout->stage_layers, bytes);
     }
-    made->layers = sp_malloc(bytes);
-    if (made->layers == NULL) {
-        return sp_error_no_memory(err, "pipeline stages");
-    }
-    memcpy(made->layers, layout->stage_layers, bytes);
-    return SP_OK;
+    return made;
 }
 
 // Equal shares first, where there are: of equal steps they are wanted. Tells the one to take where
@@ -57,7 +52,7 @@ static sp_status make_cuts(const sp_scenario *scenario, cut *cuts, int *count, i
     }
     *usual = *count;
     if (chooses) {
-        status = cut_as_chosen(&scenario->layout, &cuts[(*count)++], err);
+        cuts[(*count)++] = cut_as_chosen(&scenario->layout);
     } else if (!sp_schedule_traits_of(scenario->schedule.kind).sliced) {
         status = cut_by_time(scenario, true, &cuts[(*count)++], err);
     }

@@ -36,28 +36,25 @@ static size_t spread(const sp_i_rows *rows, size_t together, size_t *row_of)
     return count;
 }
 
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
-                      sp_error *err)
+static void fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
 {
     (void)order;
     size_t samples = input->batch->count;
     sp_arena memory = {0};
     int32_t *in_order = sp_arena_take(&memory, samples, sizeof *in_order);
     size_t *row_of = sp_arena_take(&memory, samples, sizeof *row_of);
-    bool ok = !memory.failed;
-    if (ok) {
-        sp_i_rows_fill_in_order(rows, input->batch, NULL, row_tokens(input));
-        for (size_t i = 0; i < samples; i++) {
-            in_order[i] = (int32_t)i;
-        }
-        size_t count = spread(rows, packs_together(&input->scenario->layout), row_of);
-        sp_i_rows_gather(rows, in_order, row_of, samples, count);
+    sp_i_rows_fill_in_order(rows, input->batch, NULL, row_tokens(input));
+    for (size_t i = 0; i < samples; i++) {
+        in_order[i] = (int32_t)i;
     }
+    size_t count = spread(rows, packs_together(&input->scenario->layout), row_of);
+    sp_i_rows_gather(rows, in_order, row_of, samples, count);
     sp_arena_free(&memory);
-    return ok ? SP_OK : sp_error_no_memory(err, "rows");
 }
 
 sp_status sp_i_pack_dp_balanced(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, fill, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, fill, packing);
+    return SP_OK;
 }

@@ -30,54 +30,44 @@ typedef struct search {
     sp_pack_list asked; // the micro-batch that is being priced, as the only pack
 } search;
 
-static sp_status search_init(search *find, const sp_strategy_input *input, sp_error *err);
+static search search_init(const sp_strategy_input *input);
 static void search_fini(search *find);
 static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error *err);
-static bool add_group(const search *find, size_t first, size_t count, sp_pack_list *list);
+static void add_group(const search *find, size_t first, size_t count, sp_pack_list *list);
 
 sp_status sp_i_pack_dynapipe(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    search find;
+    search find = search_init(input);
     sp_terapipe_slices groups = {0};
     sp_packing_init(packing, input->batch, input->scenario->layout.dp);
-    sp_status status = search_init(&find, input, err);
-    if (status == SP_OK) {
-        status = find_groups(&find, &groups, err);
-    }
+    sp_status status = find_groups(&find, &groups, err);
     size_t first = 0;
     for (size_t g = 0; status == SP_OK && g < groups.count; g++) {
         size_t count = (size_t)groups.tokens[g];
-        if (!add_group(&find, first, count, &packing->forward)) {
-            status = sp_error_no_memory(err, "a packing");
-        }
+        add_group(&find, first, count, &packing->forward);
         first += count;
     }
     if (status == SP_OK) {
-        status = sp_i_assign_by_time(packing, input->cost, 0, err);
-    }
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
+        sp_i_assign_by_time(packing, input->cost, 0);
     }
     sp_terapipe_slices_fini(&groups);
     search_fini(&find);
     return status;
 }
 
-static sp_status find_room(search *find, sp_error *err);
+static void find_room(search *find);
 
-static sp_status search_init(search *find, const sp_strategy_input *input, sp_error *err)
+static search search_init(const sp_strategy_input *input)
 {
     const sp_layout *layout = &input->scenario->layout;
     size_t count = input->batch->count;
-    *find = (search){.input = input};
-    find->most = sp_calloc(count, sizeof *find->most);
-    find->room = sp_calloc((size_t)layout->pp, sizeof *find->room);
-    if (find->most == NULL || find->room == NULL) {
-        return sp_error_no_memory(err, "packing");
-    }
-    find->most_ns = INT64_MAX / 2 / ((int64_t)count + (int64_t)layout->pp * layout->dp);
-    sp_status status = sp_i_order_descending(input->batch, &find->order, err);
-    return status == SP_OK ? find_room(find, err) : status;
+    search find = {.input = input,
+                   .order = sp_i_order_descending(input->batch),
+                   .most = sp_calloc(count, sizeof *find.most),
+                   .room = sp_calloc((size_t)layout->pp, sizeof *find.room),
+                   .most_ns = INT64_MAX / 2 / ((int64_t)count + (int64_t)layout->pp * layout->dp)};
+    find_room(&find);
+    return find;
 }
 
 static void search_fini(search *find)
@@ -97,14 +87,11 @@ static int64_t longest_of(const search *find, size_t first)
 
 // ---- memory ----
 
-static sp_status find_room(search *find, sp_error *err)
+static void find_room(search *find)
 {
     const sp_scenario *scenario = find->input->scenario;
     const sp_layout *layout = &scenario->layout;
     sp_stage *stages = sp_calloc((size_t)layout->chunks, sizeof *stages);
-    if (stages == NULL) {
-        return sp_error_no_memory(err, "packing");
-    }
     for (int r = 0; r < layout->pp; r++) {
         sp_bytes states = {{0}};
         for (int c = 0; c < layout->chunks; c++) {
@@ -115,7 +102,6 @@ static sp_status find_room(search *find, sp_error *err)
         find->room[r] = scenario->memory_limit_bytes - sp_bytes_total(&states);
     }
     sp_free(stages);
-    return SP_OK;
 }
 
 // Do `in_flight` micro-batches of `count` samples of `tokens` tokens fit a rank, one of them at
@@ -179,19 +165,18 @@ static int64_t find_most(search *find, int64_t limit)
 
 // ---- the programme ----
 
-static bool add_group(const search *find, size_t first, size_t count, sp_pack_list *list)
+static void add_group(const search *find, size_t first, size_t count, sp_pack_list *list)
 {
     size_t last = find->input->batch->count - 1;
-    bool ok = sp_pack_list_begin(list, 0, 1);
-    for (size_t i = first; ok && i < first + count; i++) {
+    sp_pack_list_begin(list, 0, 1);
+    for (size_t i = first; i < first + count; i++) {
         // A priced size may reach beyond the list; padded to the first, all samples cost the same.
         int32_t sample = find->order[i < last ? i : last];
         sp_slice slice = {.sample = sample,
                           .tokens = find->input->batch->tokens[sample],
                           .computed_tokens = longest_of(find, first)};
-        ok = sp_pack_list_add(list, slice, true);
+        sp_pack_list_add(list, slice, true);
     }
-    return ok;
 }
 
 // Sizes of micro-batches that are priced: 1 to 8, then 10, 12, 14, 16, 20, ... The times of others
@@ -201,7 +186,7 @@ static int64_t point(size_t k)
     return k < 4 ? (int64_t)k + 1 : (int64_t)(5 + k % 4) << (k / 4 - 1);
 }
 
-static sp_status price(search *find, int64_t largest, sp_error *err)
+static void price(search *find, int64_t largest)
 {
     size_t samples = find->input->batch->count;
     find->points = 1;
@@ -209,20 +194,16 @@ static sp_status price(search *find, int64_t largest, sp_error *err)
         find->points++;
     }
     find->price_ns = sp_calloc(samples * find->points, sizeof *find->price_ns);
-    bool ok = find->price_ns != NULL;
-    for (size_t first = 0; ok && first < samples; first++) {
+    for (size_t first = 0; first < samples; first++) {
         int64_t *ns = &find->price_ns[first * find->points];
-        for (size_t k = 0; ok && k < find->points && (k == 0 || point(k - 1) < find->most[first]);
-             k++) {
+        for (size_t k = 0; k < find->points && (k == 0 || point(k - 1) < find->most[first]); k++) {
             find->asked.count = 0;
             find->asked.slice_count = 0;
-            ok = add_group(find, first, (size_t)point(k), &find->asked);
-            ns[k] = !ok ? 0
-                        : sp_ns_from_s(sp_cost_model_pack_s(find->input->cost, &find->asked,
-                                                            &find->asked.packs[0]));
+            add_group(find, first, (size_t)point(k), &find->asked);
+            ns[k] = sp_ns_from_s(
+                sp_cost_model_pack_s(find->input->cost, &find->asked, &find->asked.packs[0]));
         }
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
 // The samples of the list are what the programme calls tokens.
@@ -253,9 +234,8 @@ static sp_status refuse(const search *find, sp_error *err)
     sp_oom_diagnosis oom;
     sp_packing alone;
     sp_packing_init(&alone, find->input->batch, scenario->layout.dp);
-    sp_status status = add_group(find, 0, 1, &alone.forward)
-                           ? sp_oom_diagnosis_find(scenario, &alone, 0, &oom, err)
-                           : sp_error_no_memory(err, "a packing");
+    add_group(find, 0, 1, &alone.forward);
+    sp_status status = sp_oom_diagnosis_find(scenario, &alone, 0, &oom, err);
     if (status == SP_OK && find->input->refused != NULL) {
         *find->input->refused = oom;
     }
@@ -286,16 +266,10 @@ static sp_status find_groups(search *find, sp_terapipe_slices *groups, sp_error 
                                    .deadline_s = find->input->deadline_s,
                                    .time = group_ns,
                                    .context = find};
-    sp_status status = SP_OK;
     if (find->most[0] > 0) {
-        status = price(find, largest, err);
-    }
-    if (status == SP_OK && find->most[0] > 0) {
+        price(find, largest);
         problem.tolerance_ns = group_ns(find, 1, 0) / STEPS;
-        status = sp_terapipe_slices_find(&problem, groups, err);
+        sp_terapipe_slices_find(&problem, groups);
     }
-    if (status == SP_OK && groups->count == 0) {
-        status = refuse(find, err);
-    }
-    return status;
+    return groups->count == 0 ? refuse(find, err) : SP_OK;
 }

@@ -31,8 +31,8 @@ static void take_room(room_tree *tree, size_t row, int64_t tokens)
     }
 }
 
-sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
-                              size_t samples, int64_t context, sp_error *err)
+void sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *order,
+                         size_t samples, int64_t context)
 {
     room_tree tree = {.leaves = 1};
     while (tree.leaves < samples) {
@@ -40,32 +40,29 @@ sp_status sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int3
     }
     size_t *row_of = sp_malloc(samples * sizeof *row_of);
     tree.room = sp_malloc(2 * tree.leaves * sizeof *tree.room);
-    bool ok = row_of != NULL && tree.room != NULL;
-    for (size_t node = 0; ok && node < 2 * tree.leaves; node++) {
+    for (size_t node = 0; node < 2 * tree.leaves; node++) {
         tree.room[node] = context;
     }
     size_t count = 0;
-    for (size_t i = 0; ok && i < samples; i++) {
+    for (size_t i = 0; i < samples; i++) {
         int64_t tokens = batch->tokens[order[i]];
         row_of[i] = first_with_room(&tree, tokens);
         take_room(&tree, row_of[i], tokens);
         count = row_of[i] >= count ? row_of[i] + 1 : count;
     }
-    if (ok) {
-        sp_i_rows_gather(rows, order, row_of, samples, count);
-    }
+    sp_i_rows_gather(rows, order, row_of, samples, count);
     sp_free(row_of);
     sp_free(tree.room);
-    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
-                      sp_error *err)
+static void fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
 {
-    return sp_i_rows_first_fit(rows, input->batch, order, input->batch->count, input->context, err);
+    sp_i_rows_first_fit(rows, input->batch, order, input->batch->count, input->context);
 }
 
 sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, fill, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, fill, packing);
+    return SP_OK;
 }

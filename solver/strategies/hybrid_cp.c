@@ -227,23 +227,24 @@ static int first_rank(const round *r, int before)
 
 // A pack for each sample in order of placing, or for each block where rounds are packed. No block
 // is empty: its first sample is never taken back.
-static bool add_packs(const round *r, bool packed, sp_packing *packing)
+static void add_packs(const round *r, bool packed, sp_packing *packing)
 {
-    bool ok = true;
-    for (int k = 0; ok && k < (packed ? r->block_count : 1); k++) {
-        ok =
-            !packed || sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
-        for (size_t i = 0; ok && i < r->placed_count; i++) {
+    for (int k = 0; k < (packed ? r->block_count : 1); k++) {
+        if (packed) {
+            sp_pack_list_begin(&packing->forward, first_rank(r, k), r->blocks[k].degree);
+        }
+        for (size_t i = 0; i < r->placed_count; i++) {
             const placed *p = &r->placed[i];
             if (p->sample < 0 || (packed && p->block != k)) {
                 continue;
             }
-            ok = (packed || sp_pack_list_begin(&packing->forward, first_rank(r, p->block),
-                                               r->blocks[p->block].degree)) &&
-                 sp_i_add_sample(packing, p->sample);
+            if (!packed) {
+                sp_pack_list_begin(&packing->forward, first_rank(r, p->block),
+                                   r->blocks[p->block].degree);
+            }
+            sp_i_add_sample(packing, p->sample);
         }
     }
-    return ok;
 }
 
 // What was placed leaves the list, which keeps its order.
@@ -271,20 +272,15 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
-    if (status == SP_OK) {
-        status = sp_i_order_descending(batch, &r.todo, err);
-    }
     if (status != SP_OK) {
         return status;
     }
+    r.todo = sp_i_order_descending(batch);
     r.todo_count = batch->count;
     r.blocks = sp_arena_take(&memory, (size_t)dp, sizeof *r.blocks);
     r.placed = sp_arena_take(&memory, batch->count, sizeof *r.placed);
     bool *done = sp_arena_take(&memory, batch->count, sizeof *done);
-    if (memory.failed) {
-        status = sp_error_no_memory(err, "a packing");
-    }
-    while (status == SP_OK && r.todo_count > 0) {
+    while (r.todo_count > 0) {
         r.block_count = 0;
         r.used = 0;
         r.placed_count = 0;
@@ -292,18 +288,11 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
         place(&r);
         trim(&r);
         fill_idle(&r);
-        if (!add_packs(&r, input->scenario->strategy.pack_rounds, packing)) {
-            status = sp_error_no_memory(err, "a packing");
-        }
+        add_packs(&r, input->scenario->strategy.pack_rounds, packing);
         leave_rest(&r, done);
     }
-    if (status == SP_OK) {
-        status = sp_i_merged_order(input, packing, err);
-    }
-    if (status != SP_OK) {
-        sp_packing_fini(packing);
-    }
+    sp_i_merged_order(input, packing);
     sp_free(r.todo);
     sp_arena_free(&memory);
-    return status;
+    return SP_OK;
 }

@@ -111,11 +111,9 @@ static void job_init(job *j, const sp_scenario *scenario)
 // Once the strategy has made its choices.
 static sp_status job_begin(job *j, sp_error *err)
 {
-    sp_status status = sp_i_group_starts_init(&j->starts, &j->scenario, err);
-    if (status == SP_OK) {
-        status = sp_scenario_cost_model(&j->scenario, &j->cost, err);
-        j->costed = status == SP_OK;
-    }
+    sp_i_group_starts_init(&j->starts, &j->scenario);
+    sp_status status = sp_scenario_cost_model(&j->scenario, &j->cost, err);
+    j->costed = status == SP_OK;
     return status;
 }
 
@@ -142,9 +140,7 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
 
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
 {
-    sp_status status = sp_scenario_set_strategy(scenario, way->kind, err);
-    snprintf(scenario->strategy.exchange_of, sizeof scenario->strategy.exchange_of, "%s",
-             way->exchange_of != NULL ? way->exchange_of : "");
+    sp_status status = sp_scenario_set_strategy(scenario, way->kind, way->exchange_of, err);
     if (status == SP_OK && way->exchange_of != NULL) {
         status = sp_i_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;
@@ -230,9 +226,6 @@ static sp_status find_fastest(sp_scenario *scenario, const sp_i_job_way *ways, i
     const double deadline_s = limit_s > 0.0 ? begun_s + limit_s * count / (count + 1) : 0.0;
     job *jobs = sp_calloc((size_t)count, sizeof *jobs);
     *fastest = 0;
-    if (jobs == NULL) {
-        return sp_error_no_memory(err, "ways to run a job");
-    }
     sp_status status = run_jobs(jobs, scenario, ways, count, compared, deadline_s, fastest, err);
     for (int i = 0; i < count; i++) {
         job_fini(&jobs[i]);

@@ -30,23 +30,22 @@ typedef struct differencing {
     size_t *free;          // [n], their places
 } differencing;
 
-static bool differencing_init(differencing *d, const double *weight, size_t n, int parts);
+static void differencing_init(differencing *d, const double *weight, size_t n, int parts);
 static void sink(differencing *d, size_t at);
 static void combine(differencing *d, partition *a, const partition *b);
 
-sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *part_of,
-                              sp_error *err)
+void sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *part_of)
 {
     differencing d;
-    bool ok = differencing_init(&d, weight, n, parts);
-    while (ok && d.count > 1) {
+    differencing_init(&d, weight, n, parts);
+    while (d.count > 1) {
         size_t a = d.heap[0];
         d.heap[0] = d.heap[--d.count];
         sink(&d, 0);
         combine(&d, &d.partitions[d.heap[0]], &d.partitions[a]);
         sink(&d, 0);
     }
-    if (ok && n > 0) {
+    if (n > 0) {
         const partition *last = &d.partitions[d.heap[0]];
         size_t place = last->head;
         for (size_t p = 0; p < last->count; p++, place = d.places[place].next) {
@@ -58,10 +57,9 @@ sp_status sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *pa
         }
     }
     sp_arena_free(&d.memory);
-    return ok ? SP_OK : sp_error_no_memory(err, "assigning micro-batches");
 }
 
-static bool differencing_init(differencing *d, const double *weight, size_t n, int parts)
+static void differencing_init(differencing *d, const double *weight, size_t n, int parts)
 {
     *d = (differencing){.parts = (size_t)parts, .count = n};
     d->places = sp_arena_take(&d->memory, n, sizeof *d->places);
@@ -70,9 +68,6 @@ static bool differencing_init(differencing *d, const double *weight, size_t n, i
     d->next_item = sp_arena_take(&d->memory, n, sizeof *d->next_item);
     d->made = sp_arena_take(&d->memory, n, sizeof *d->made);
     d->free = sp_arena_take(&d->memory, n, sizeof *d->free);
-    if (d->memory.failed) {
-        return false;
-    }
     for (size_t i = 0; i < n; i++) {
         d->places[i] = (part){.weight = weight[i], .first = i, .last = i};
         d->partitions[i] =
@@ -82,7 +77,6 @@ static bool differencing_init(differencing *d, const double *weight, size_t n, i
     for (size_t i = n / 2; i > 0; i--) {
         sink(d, i - 1);
     }
-    return true;
 }
 
 static bool is_before(const differencing *d, size_t a, size_t b)
@@ -178,23 +172,15 @@ static void move(sp_pack_list *list, const int *rank)
     }
 }
 
-sp_status sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int retained, sp_error *err)
+void sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int retained)
 {
     size_t count = microbatches_of(&packing->forward);
     double *weight = sp_calloc(count, sizeof *weight);
     int *rank = sp_calloc(count, sizeof *rank);
-    sp_status status = SP_OK;
-    if (weight == NULL || rank == NULL) {
-        status = sp_error_no_memory(err, "assigning micro-batches");
-    } else {
-        weigh(&packing->forward, cost, retained, weight);
-        status = sp_i_karmarkar_karp(weight, count, packing->dp, rank, err);
-    }
-    if (status == SP_OK) {
-        move(&packing->forward, rank);
-        move(&packing->backward, rank);
-    }
+    weigh(&packing->forward, cost, retained, weight);
+    sp_i_karmarkar_karp(weight, count, packing->dp, rank);
+    move(&packing->forward, rank);
+    move(&packing->backward, rank);
     sp_free(weight);
     sp_free(rank);
-    return status;
 }

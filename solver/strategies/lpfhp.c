@@ -13,13 +13,10 @@ typedef struct histogram {
     size_t count;
 } histogram;
 
-static bool histogram_make(const sp_batch *batch, const int32_t *order, histogram *h)
+static void histogram_make(const sp_batch *batch, const int32_t *order, histogram *h)
 {
     h->lengths = sp_malloc(batch->count * sizeof *h->lengths);
     h->next = sp_malloc(batch->count * sizeof *h->next);
-    if (h->lengths == NULL || h->next == NULL) {
-        return false;
-    }
     for (size_t i = 0; i < batch->count; i++) {
         int64_t tokens = batch->tokens[order[i]];
         if (h->count == 0 || h->lengths[h->count - 1].tokens != tokens) {
@@ -28,7 +25,6 @@ static bool histogram_make(const sp_batch *batch, const int32_t *order, histogra
         }
         h->lengths[h->count - 1].samples++;
     }
-    return true;
 }
 
 // Gives every pack its samples; returns the number of packs.
@@ -49,12 +45,9 @@ static size_t hand_out(const sp_i_pack_kinds *kinds, size_t *next, size_t *row_o
 }
 
 // Numbers the rows anew, in the order of their first samples.
-static bool renumber(size_t *row_of, size_t samples, size_t rows)
+static void renumber(size_t *row_of, size_t samples, size_t rows)
 {
     size_t *number = sp_malloc(rows * sizeof *number);
-    if (number == NULL) {
-        return false;
-    }
     for (size_t r = 0; r < rows; r++) {
         number[r] = rows;
     }
@@ -67,32 +60,29 @@ static bool renumber(size_t *row_of, size_t samples, size_t rows)
         row_of[i] = *own;
     }
     sp_free(number);
-    return true;
 }
 
-static sp_status fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order,
-                      sp_error *err)
+static void fill(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
 {
     size_t samples = input->batch->count;
     histogram h = {0};
     sp_i_pack_kinds kinds = {0};
     size_t *row_of = sp_malloc(samples * sizeof *row_of);
-    bool ok = row_of != NULL && histogram_make(input->batch, order, &h) &&
-              sp_i_histogram_pack(h.lengths, h.count, input->context,
-                                  input->scenario->strategy.max_per_pack, &kinds, err) == SP_OK;
-    size_t count = ok ? hand_out(&kinds, h.next, row_of) : 0;
-    ok = ok && renumber(row_of, samples, count);
-    if (ok) {
-        sp_i_rows_gather(rows, order, row_of, samples, count);
-    }
+    histogram_make(input->batch, order, &h);
+    sp_i_histogram_pack(h.lengths, h.count, input->context, input->scenario->strategy.max_per_pack,
+                        &kinds);
+    size_t count = hand_out(&kinds, h.next, row_of);
+    renumber(row_of, samples, count);
+    sp_i_rows_gather(rows, order, row_of, samples, count);
     sp_free(h.lengths);
     sp_free(h.next);
     sp_free(kinds.kind);
     sp_free(row_of);
-    return ok ? SP_OK : sp_error_no_memory(err, "packing");
 }
 
 sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, fill, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, fill, packing);
+    return SP_OK;
 }

@@ -20,7 +20,9 @@ enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal
 
 sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, NULL, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, NULL, packing);
+    return SP_OK;
 }
 
 sp_status sp_i_pack_concat(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -28,25 +30,23 @@ sp_status sp_i_pack_concat(const sp_strategy_input *input, sp_packing *packing, 
     return sp_i_pack_packed(input, packing, err);
 }
 
-static sp_status fill_descending(sp_i_rows *rows, const sp_strategy_input *input,
-                                 const int32_t *order, sp_error *err)
+static void fill_descending(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
 {
-    (void)err;
     sp_i_rows_fill_in_order(rows, input->batch, order, input->context);
-    return SP_OK;
 }
 
 sp_status sp_i_pack_sorted(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    return sp_i_pack_rows(input, fill_descending, packing, err);
+    (void)err;
+    sp_i_pack_rows(input, fill_descending, packing);
+    return SP_OK;
 }
 
-static sp_status pack(const sp_strategy_input *input, int64_t length, sp_packing *packing,
-                      sp_error *err)
+static void pack(const sp_strategy_input *input, int64_t length, sp_packing *packing)
 {
     sp_strategy_input with = *input;
     with.context = length;
-    return sp_i_pack_packed(&with, packing, err);
+    sp_i_pack_rows(&with, NULL, packing);
 }
 
 // The whole step of rows of this length.
@@ -54,11 +54,9 @@ static sp_status judge(const sp_strategy_input *input, int64_t length, sp_packfl
                        sp_error *err)
 {
     sp_packing tried;
-    sp_status status = pack(input, length, &tried, err);
-    if (status == SP_OK) {
-        status = sp_step_judge_rows(input, &tried, outcome, err);
-        sp_packing_fini(&tried);
-    }
+    pack(input, length, &tried);
+    sp_status status = sp_step_judge_rows(input, &tried, outcome, err);
+    sp_packing_fini(&tried);
     return status;
 }
 
@@ -81,5 +79,8 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
             length = next;
         }
     }
-    return status == SP_OK ? pack(input, length, packing, err) : status;
+    if (status == SP_OK) {
+        pack(input, length, packing);
+    }
+    return status;
 }

@@ -13,28 +13,24 @@ static int64_t longest_of(const sp_batch *batch, size_t first, size_t last)
 
 sp_status sp_i_pack_padded(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
+    (void)err;
     const sp_batch *batch = input->batch;
     const sp_strategy_spec *spec = &input->scenario->strategy;
     size_t dp = (size_t)input->scenario->layout.dp;
     size_t step = (size_t)spec->microbatch_samples;
     sp_packing_init(packing, batch, (int)dp);
-    bool ok = true;
-    for (size_t first = 0; ok && first < batch->count; first += step) {
+    for (size_t first = 0; first < batch->count; first += step) {
         size_t last = batch->count - first < step ? batch->count : first + step;
         int64_t padded =
             spec->pad_to == SP_PAD_CONTEXT ? input->context : longest_of(batch, first, last);
-        ok = sp_pack_list_begin(&packing->forward, (int)(first / step % dp), 1);
-        for (size_t i = first; ok && i < last; i++) {
+        sp_pack_list_begin(&packing->forward, (int)(first / step % dp), 1);
+        for (size_t i = first; i < last; i++) {
             int64_t tokens = batch->tokens[i];
             sp_slice slice = {.sample = (int32_t)i,
                               .tokens = tokens,
                               .computed_tokens = padded > tokens ? padded : tokens};
-            ok = sp_pack_list_add(&packing->forward, slice, true);
+            sp_pack_list_add(&packing->forward, slice, true);
         }
-    }
-    if (!ok) {
-        sp_packing_fini(packing);
-        return sp_error_no_memory(err, "a packing");
     }
     return SP_OK;
 }

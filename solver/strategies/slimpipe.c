@@ -2,6 +2,7 @@
 // them, each cut into uniform slices that run through the pipeline one after the other. The paper
 // leaves the rows of a data-parallel rank as they come; here they are assigned to the ranks by
 // their time, which costs nothing and which it needs on data of varying length.
+#include "solver/rows.h"
 #include "solver/slicing.h"
 #include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy_list.h"
@@ -17,15 +18,11 @@ static sp_status slice(const sp_strategy_input *input, sp_packing *packing, sp_e
 
 sp_status sp_i_pack_slimpipe(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    sp_status status = sp_i_pack_packed(input, packing, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = slice(input, packing, err);
+    sp_i_pack_rows(input, NULL, packing);
+    sp_status status = slice(input, packing, err);
     if (status == SP_OK) {
-        status = sp_i_assign_by_time(packing, input->cost, 0, err);
-    }
-    if (status != SP_OK) {
+        sp_i_assign_by_time(packing, input->cost, 0);
+    } else {
         sp_packing_fini(packing);
     }
     return status;

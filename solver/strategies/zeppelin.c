@@ -69,7 +69,7 @@ static sp_status judge(const sp_strategy_input *input, const way *tried, way *be
                        sp_packflow_outcome *best_outcome, sp_error *err);
 static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
                       sp_error *err);
-static bool add_rounds(zones *z, int32_t *order, sp_packing *packing);
+static void add_rounds(zones *z, int32_t *order, sp_packing *packing);
 static void find_zones(zones *z);
 
 sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
@@ -211,32 +211,22 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
                .count = batch->count};
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
-    sp_status status = sp_i_order_descending(batch, &z.order, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    z.order = sp_i_order_descending(batch);
     z.work = sp_arena_take(&memory, batch->count, sizeof *z.work);
     z.block = sp_arena_take(&memory, batch->count, sizeof *z.block);
     z.load = sp_arena_take(&memory, (size_t)dp, sizeof *z.load);
     z.held = sp_arena_take(&memory, (size_t)dp, sizeof *z.held);
     int32_t *order = z.order;
-    bool ok = !memory.failed;
-    if (ok && by->remapped) {
-        ok = add_rounds(&z, order, packing);
-    } else if (ok) {
+    if (by->remapped) {
+        add_rounds(&z, order, packing);
+    } else {
         find_zones(&z);
-        ok = sp_i_add_blocks(packing, z.order, z.block, 0, by->rank_tokens);
+        sp_i_add_blocks(packing, z.order, z.block, 0, by->rank_tokens);
     }
-    if (ok) {
-        choose_exchange(input, by->gathers, packing);
-    }
-    if (!ok) {
-        status = sp_error_no_memory(err, "a packing");
-        sp_packing_fini(packing);
-    }
+    choose_exchange(input, by->gathers, packing);
     sp_free(order);
     sp_arena_free(&memory);
-    return status;
+    return SP_OK;
 }
 
 static int64_t tokens_of(const zones *z, size_t i)
@@ -419,7 +409,7 @@ static int compare_placed(const void *a, const void *b)
     return x->at < y->at ? -1 : 1;
 }
 
-static bool add_round(zones *z, placed *round, sp_packing *packing)
+static void add_round(zones *z, placed *round, sp_packing *packing)
 {
     int64_t tokens = 0;
     for (size_t i = 0; i < z->count; i++) {
@@ -432,16 +422,15 @@ static bool add_round(zones *z, placed *round, sp_packing *packing)
         round[i] = (placed){z->block[i], z->order[i], i};
     }
     qsort(round, z->count, sizeof *round, compare_placed);
-    bool ok = sp_pack_list_begin(&packing->forward, 0, z->dp);
-    for (size_t i = 0; ok && i < z->count; i++) {
+    sp_pack_list_begin(&packing->forward, 0, z->dp);
+    for (size_t i = 0; i < z->count; i++) {
         sp_i_block of = round[i].block;
-        ok = sp_i_add_sample(packing, round[i].sample);
-        if (ok && of.degree < z->dp) {
+        sp_i_add_sample(packing, round[i].sample);
+        if (of.degree < z->dp) {
             packing->forward.slices[packing->forward.slice_count - 1].zone =
                 sp_zone_of(of.first, of.degree);
         }
     }
-    return ok;
 }
 
 // Longest samples first, each to the round with the fewest tokens; false: some round would have
@@ -464,7 +453,7 @@ static bool deal(const sp_batch *batch, const int32_t *order, int64_t most, size
     return true;
 }
 
-static bool add_rounds(zones *z, int32_t *order, sp_packing *packing)
+static void add_rounds(zones *z, int32_t *order, sp_packing *packing)
 {
     const sp_batch *batch = z->input->batch;
     int64_t all = z->way.rank_tokens * z->dp;
@@ -472,23 +461,19 @@ static bool add_rounds(zones *z, int32_t *order, sp_packing *packing)
     sp_arena memory = {0};
     sp_i_rows rows;
     rounds = rounds < batch->count ? rounds : batch->count;
-    bool ok = sp_i_rows_init(&rows, batch->count, NULL) == SP_OK;
+    sp_i_rows_init(&rows, batch->count);
     placed *round = sp_arena_take(&memory, batch->count, sizeof *round);
     size_t *round_of = sp_arena_take(&memory, batch->count, sizeof *round_of);
     int64_t *tokens = sp_arena_take(&memory, batch->count, sizeof *tokens);
-    ok = ok && !memory.failed;
-    if (ok) {
-        while (!deal(batch, order, all, rounds, round_of, tokens)) {
-            rounds++;
-        }
-        sp_i_rows_gather(&rows, order, round_of, batch->count, rounds);
+    while (!deal(batch, order, all, rounds, round_of, tokens)) {
+        rounds++;
     }
-    for (size_t r = 0; ok && r < rows.count; r++) {
+    sp_i_rows_gather(&rows, order, round_of, batch->count, rounds);
+    for (size_t r = 0; r < rows.count; r++) {
         z->order = rows.sample + rows.first[r];
         z->count = rows.first[r + 1] - rows.first[r];
-        ok = add_round(z, round, packing);
+        add_round(z, round, packing);
     }
     sp_i_rows_fini(&rows);
     sp_arena_free(&memory);
-    return ok;
 }

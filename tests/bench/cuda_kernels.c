@@ -1,14 +1,12 @@
-// Speed of the CUDA kernels beside a device-to-device copy measured in the same run, and
-// attention's operations per second, with the second-level cache cold. One JSON line on stdout for
-// each kernel; bytes count every tensor once, operations of attention the visible pairs alone.
-// Exits 77 with the reason where there is no device. That the kernels are right is what tests/gpu
-// checks.
+// Speed of the CUDA kernels beside a device-to-device copy measured in the same run, with the
+// second-level cache cold. One JSON line on stdout for each kernel; bytes count every tensor once.
+// Exit status 77 with the reason where there is no device. That the kernels are right is what other
+// commands check.
 #include <math.h>
 
 #include "kernels/cuda_kernels.h"
-#include "kernels/cuda_sample.h"
 #include "tests/bench/cuda_timing.h"
-#include "tests/support/attention_tiles.h"
+#include "tests/gpu/gpu_check.h"
 
 // Each tensor is 256 MiB in bf16, four times the second-level cache of an H200.
 enum {
@@ -296,228 +294,10 @@ static void report_streams(void)
     }
 }
 
-// ---- Attention: one slice of a sample over its keys so far ----
-
-static sp_kernel_attention_shape shape;
-static sp_cuda_attention_tables tables;
-
-static int run_attention(void)
+int gpu_kernels_bench(int argc, char **argv)
 {
-    return sp_cuda_attention_forward(&shape, &tables, NULL);
-}
-
-static int run_attention_delta(void)
-{
-    return sp_cuda_attention_delta(&shape, &tables, NULL);
-}
-
-static int run_attention_queries(void)
-{
-    return sp_cuda_attention_backward_queries(&shape, &tables, NULL);
-}
-
-static int run_attention_keys(void)
-{
-    return sp_cuda_attention_backward_keys(&shape, &tables, NULL);
-}
-
-static void *copied(const void *from, size_t bytes)
-{
-    void *memory = room(bytes);
-    need(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    return memory;
-}
-
-static void set_up_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, int64_t len)
-{
-    static sp_cuda_attention_tile query_tiles[TOKENS / SP_CUDA_ATTENTION_TILE];
-    static sp_cuda_attention_tile key_tiles[TOKENS / SP_CUDA_ATTENTION_TILE];
-    shape = (sp_kernel_attention_shape){.heads = FEATURES / head_dim,
-                                        .kv_heads = kv_heads,
-                                        .head_dim = head_dim,
-                                        .q_stride = FEATURES,
-                                        .kv_stride = kv_heads * head_dim,
-                                        .out_stride = FEATURES,
-                                        .scale = 1.0 / sqrt((double)head_dim)};
-    sp_cuda_attention_slice slice = {.q = x[0],
-                                     .out = x[1],
-                                     .lse = rows[0],
-                                     .dout = x[2],
-                                     .delta = rows[1],
-                                     .dq = x[3],
-                                     .query_begin = begin,
-                                     .queries = len};
-    sp_cuda_attention_keys keys = {
-        .k = x[0], .v = x[2], .dk = wide[0], .dv = wide[1], .keys = begin + len};
-    sp_cuda_attention_group group = {0, 1, 0, 1};
-    tables = (sp_cuda_attention_tables){.slices = &slice,
-                                        .keys = &keys,
-                                        .groups = &group,
-                                        .query_tiles = query_tiles,
-                                        .key_tiles = key_tiles,
-                                        .slice_count = 1,
-                                        .key_count = 1,
-                                        .group_count = 1};
-    count_attention_tiles(&tables);
-    need(sp_cuda_attention_plan(&shape, &tables), "sp_cuda_attention_plan");
-    tables.slices = copied(&slice, sizeof slice);
-    tables.keys = copied(&keys, sizeof keys);
-    tables.groups = copied(&group, sizeof group);
-    tables.query_tiles = copied(query_tiles, sizeof query_tiles);
-    tables.key_tiles = copied(key_tiles, sizeof key_tiles);
-}
-
-static void report_attention(int64_t head_dim, int64_t kv_heads, int64_t begin, int64_t len)
-{
-    static const struct {
-        const char *name;
-        int (*run)(void);
-        double operations; // of a pair and a feature of its head
-    } cases[] = {
-        {"attention", run_attention, 4},
-        {"attention_delta", run_attention_delta, 0},
-        {"attention_backward_queries", run_attention_queries, 6},
-        {"attention_backward_keys", run_attention_keys, 8},
-    };
-    set_up_attention(head_dim, kv_heads, begin, len);
-    double pairs = (double)len * (double)begin + (double)len * (double)(len + 1) / 2;
-    double ms[4];
-    char name[128];
-    for (int i = 0; i < 4; i++) {
-        cuda_timing t = cuda_measure(cases[i].run, cases[i].name, flush, FLUSH_BYTES);
-        ms[i] = t.median_ms;
-        snprintf(name, sizeof name, "%s_d%d_kv%d_q%d_k%d", cases[i].name, (int)head_dim,
-                 (int)kv_heads, (int)len, (int)(begin + len));
-        if (cases[i].operations > 0) {
-            cuda_report(device, name, t, cases[i].operations * pairs * FEATURES, 1e-12, "TFLOP/s",
-                        "itself", 0);
-        } else {
-            cuda_report(device, name, t, 4.0 * (double)len * FEATURES, 1e-9, "GB/s", "itself", 0);
-        }
-    }
-    // The usual count: without what recomputing the scores costs a second time.
-    double both_ms = ms[1] + ms[2] + ms[3];
-    cuda_timing backward = {both_ms, both_ms, both_ms};
-    snprintf(name, sizeof name, "attention_backward_d%d_kv%d_q%d_k%d", (int)head_dim, (int)kv_heads,
-             (int)len, (int)(begin + len));
-    cuda_report(device, name, backward, 10.0 * pairs * FEATURES, 1e-12, "TFLOP/s", "sum of parts",
-                0);
-    cudaFree((void *)(uintptr_t)tables.slices);
-    cudaFree((void *)(uintptr_t)tables.keys);
-    cudaFree((void *)(uintptr_t)tables.groups);
-    cudaFree(tables.query_tiles);
-    cudaFree(tables.key_tiles);
-}
-
-// ---- sampled attention ----
-
-enum { SAMPLED_TOKENS = 32768, STRIPE_EVERY = 50, SAMPLED_EVERY = 20 };
-
-static sp_cuda_sample_queries sample_queries;
-static sp_cuda_sample_tables sample_tables;
-static sp_cuda_sample_bands sample_bands;
-static sp_cuda_sample_sums sample_sums;
-
-static int run_sample(void)
-{
-    return sp_cuda_sample_attention(&shape, &sample_queries, &sample_tables, NULL);
-}
-
-static int run_sample_mass(void)
-{
-    return sp_cuda_sample_mass(&shape, &sample_bands, &sample_sums, NULL);
-}
-
-static void *need_memory(size_t count, size_t bytes)
-{
-    void *memory = calloc(count, bytes);
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return memory;
-}
-
-// Every head keeps a window of 8 % and each 50th key. Returns the kept pairs of all heads.
-static double plan_sample(int64_t heads)
-{
-    int32_t *column = need_memory((size_t)heads * SAMPLED_TOKENS, sizeof *column);
-    sp_kernel_sample_mask *masks = need_memory((size_t)heads, sizeof *masks);
-    for (int64_t h = 0; h < heads; h++) {
-        masks[h] = (sp_kernel_sample_mask){.window = SAMPLED_TOKENS * 8 / 100,
-                                           .dense_from = SAMPLED_TOKENS - 1,
-                                           .grain = 1,
-                                           .column = column + h * SAMPLED_TOKENS};
-        for (int32_t j = 0; j < SAMPLED_TOKENS; j += STRIPE_EVERY) {
-            masks[h].column[masks[h].columns++] = j;
-        }
-    }
-    size_t items = (size_t)(heads * sp_kernel_sample_blocks(SAMPLED_TOKENS));
-    sp_kernel_sample_item *work = need_memory(items, sizeof *work);
-    sp_cuda_sample_tables t = {0};
-    size_t runs = (size_t)sp_cuda_sample_plan(heads, masks, 0, SAMPLED_TOKENS, work, &t);
-    sp_cuda_sample_item *host_items = t.items = need_memory(items, sizeof *t.items);
-    sp_cuda_sample_run *host_runs = t.runs = need_memory(runs, sizeof *t.runs);
-    sp_cuda_sample_plan(heads, masks, 0, SAMPLED_TOKENS, work, &t);
-    double pairs = 0;
-    for (size_t i = 0; i < items; i++) {
-        pairs += (double)work[i].cost;
-    }
-    t.column = copied(column, (size_t)heads * SAMPLED_TOKENS * sizeof *column);
-    t.items = copied(host_items, items * sizeof *host_items);
-    t.runs = copied(host_runs, runs * sizeof *host_runs);
-    sample_tables = t;
-    free(column);
-    free(masks);
-    free(work);
-    free(host_items);
-    free(host_runs);
-    return pairs;
-}
-
-// Each 20th query is sampled. Returns the pairs of all heads that they see.
-static double set_up_bands(int64_t heads)
-{
-    enum { SAMPLED = SAMPLED_TOKENS / SAMPLED_EVERY };
-    static int32_t position[SAMPLED];
-    double pairs = 0;
-    for (int i = 0; i < SAMPLED; i++) {
-        position[i] = (i + 1) * SAMPLED_EVERY - 1;
-        pairs += (double)heads * (position[i] + 1);
-    }
-    sample_bands = (sp_cuda_sample_bands){.q = x[0],
-                                          .k = x[0],
-                                          .lse = rows[0],
-                                          .position = copied(position, sizeof position),
-                                          .keys = SAMPLED_TOKENS,
-                                          .sampled = SAMPLED,
-                                          .window = SAMPLED_TOKENS * 8 / 100};
-    sample_sums =
-        (sp_cuda_sample_sums){.before = wide[0], .inside = wide[0] + heads * SAMPLED_TOKENS};
-    return pairs;
-}
-
-static void report_sample(void)
-{
-    set_up_attention(HEAD_DIM, 8, 0, SAMPLED_TOKENS);
-    sample_queries = (sp_cuda_sample_queries){
-        .q = x[0], .k = x[0], .v = x[2], .out = x[1], .lse = rows[0], .queries = SAMPLED_TOKENS};
-    double kept = plan_sample(shape.heads);
-    double seen = set_up_bands(shape.heads);
-    double all = (double)SAMPLED_TOKENS * (SAMPLED_TOKENS + 1) / 2 * (double)shape.heads;
-    cuda_timing dense = cuda_measure(run_attention, "attention", flush, FLUSH_BYTES);
-    double rate = cuda_report(device, "attention_k32768", dense, 4.0 * all * HEAD_DIM, 1e-12,
-                              "TFLOP/s", "itself", 0);
-    cuda_timing t = cuda_measure(run_sample, "sample_attention", flush, FLUSH_BYTES);
-    cuda_report(device, "sample_attention_k32768", t, 4.0 * kept * HEAD_DIM, 1e-12, "TFLOP/s",
-                "attention", rate);
-    t = cuda_measure(run_sample_mass, "sample_mass", flush, FLUSH_BYTES);
-    cuda_report(device, "sample_mass_k32768", t, 2.0 * seen * HEAD_DIM, 1e-12, "TFLOP/s",
-                "attention", rate);
-}
-
-int main(void)
-{
+    (void)argc;
+    (void)argv;
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
@@ -527,15 +307,5 @@ int main(void)
     }
     set_up();
     report_streams();
-    // What has become of the numbers by now would be multiplied with less power.
-    for (int i = 0; i < TENSORS; i++) {
-        fill(x[i], ELEMENTS, sizeof *x[i]);
-    }
-    report_attention(128, 8, 0, 8192);
-    report_attention(128, 32, 0, 8192);
-    report_attention(64, 8, 0, 8192);
-    report_attention(128, 8, 6144, 2048);
-    report_attention(128, 8, 30720, 2048);
-    report_sample();
     return 0;
 }

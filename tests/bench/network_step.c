@@ -78,8 +78,7 @@ static void add_send(step *s, int64_t start_ns, double bytes)
 
 static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 {
-    sp_error err = {0};
-    require(sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++], &err), &err);
+    sp_route_pairs(s->topology, &from, &to, 1, &s->routes[s->route_count++]);
     for (int m = 0; m < s->microbatches; m++) {
         add_send(s, backward ? backward_ns(s, pp, m) + BACKWARD_NS : forward_ns(pp, m) + FORWARD_NS,
                  STAGE_BYTES);
@@ -88,8 +87,7 @@ static void add_stage(step *s, int64_t from, int64_t to, int pp, bool backward)
 
 static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_cp)
 {
-    sp_error err = {0};
-    require(sp_route_rings(s->topology, gpus, 1, count, &s->routes[s->route_count++], &err), &err);
+    sp_route_rings(s->topology, gpus, 1, count, &s->routes[s->route_count++]);
     for (int m = 0; is_cp && m < s->microbatches; m++) {
         add_send(s, forward_ns(pp, m), RING_BYTES);
         add_send(s, backward_ns(s, pp, m), 2.0 * RING_BYTES);
@@ -292,7 +290,7 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     layout.chunks = 1;
     require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
-    require(sp_i_step_costs_init(&costs, &layout, &packing, 1, false, &err), &err);
+    sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     fill_costs(&layout, uneven, &costs);
     const sp_network network = {.detail = SP_NETWORK_FLOWS, .cluster = &cluster, .rates = rates};
     const sp_engine_options options = {.network = &network};

@@ -81,6 +81,11 @@ expect_told "can be read once" plan - --stream
 expect_told "cannot be '-'" simulate scenario.json --plot -
 expect_told "cannot be '-'" reproduce zb_v -o -
 expect_told "cannot be '-'" sweep scenario.json -o -
+expect_told "cannot be '/dev/stdout'" run plan.json --backend fake --record /dev/stdout
+# A record goes to a pipe once, when it is whole.
+timeout 60 "$program" run plan.json --backend fake --record >(cat >record.json) --quiet >/dev/null || complain "--record to a pipe: exit $?"
+for _ in $(seq 100); do [ -s record.json ] && break; sleep 0.05; done
+expect "records in a pipe" 1 "$(grep -o '"schema":"slimpack/execution/1"' record.json | wc -l)"
 expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
 
 # ---- what stood there ----
@@ -117,7 +122,7 @@ cp kept/plan.json plan.before
 )
 cmp -s plan.before kept/plan.json || complain "a full disk: the old plan is gone"
 expect "parts left by a full disk" 0 "$(ls -A kept | grep -c part)"
-for signal in HUP TERM; do
+for signal in HUP TERM USR1; do
     "$program" plan scenario.json --set workload.batches=100000 -o kept/plan.json --quiet >/dev/null 2>&1 &
     process=$!
     for _ in $(seq 100); do
@@ -129,6 +134,23 @@ for signal in HUP TERM; do
     cmp -s plan.before kept/plan.json || complain "$signal: the old plan is gone"
 done
 expect "files beside the outputs" "link.json plan.json" "$(ls -A kept | tr '\n' ' ' | sed 's/ $//')"
+
+# Nor does a picture: gnuplot is ended with the program, and its folder goes.
+mkdir slow slow/tmp
+printf '#!/bin/sh\necho $$ >"%s/slow/pid"\nexec sleep 60\n' "$work" >slow/gnuplot
+chmod +x slow/gnuplot
+for signal in INT TERM; do
+    rm -f slow/pid
+    # A shell has its background jobs ignore SIGINT.
+    PATH="$work/slow:$PATH" TMPDIR="$work/slow/tmp" env --default-signal=INT "$program" simulate z.json \
+        --plot slow/p.png --quiet >/dev/null 2>&1 &
+    process=$!
+    for _ in $(seq 200); do [ -s slow/pid ] && break; sleep 0.05; done
+    kill -$signal $process
+    { wait $process; } 2>/dev/null
+    kill -0 "$(cat slow/pid)" 2>/dev/null && complain "$signal: gnuplot goes on"
+    expect "$signal: temporary files of a picture" "" "$(ls -A slow/tmp)"
+done
 
 # ---- names that a shell or gnuplot would run ----
 

@@ -20,10 +20,20 @@ answer=$("$program" report result.json trace.json plan.json rows.json validation
 grep -q -F "<h1 id=\"answer\">$answer</h1>" page.html || complain "the page does not begin with: $answer"
 [ -e page.html.part ] && complain "page.html.part is left"
 
-# The ending of its name gives a trace its form; a packet of protocol buffers begins with field 1.
-"$program" simulate scenario.json --quiet --trace trace.pftrace >/dev/null
-[ "$(head -c 1 trace.pftrace | od -An -tx1)" = " 0a" ] && [ "$(head -c 1 trace.json)" = "{" ] || complain "the forms of traces"
-[ "$(wc -c <trace.pftrace)" -lt "$(($(wc -c <trace.json) / 2))" ] || complain "trace.pftrace is not smaller"
+# A trace is compressed where its name ends in .gz, and a page made of it is that of the trace.
+"$program" simulate scenario.json --quiet --trace trace.json.gz >/dev/null
+gzip -dc trace.json.gz | cmp - trace.json || complain "trace.json.gz is not trace.json compressed"
+[ "$(wc -c <trace.json.gz)" -lt "$(($(wc -c <trace.json) / 5))" ] || complain "trace.json.gz is not smaller"
+"$program" report trace.json -o plain_trace.html >/dev/null
+"$program" report trace.json.gz -o packed_trace.html >/dev/null || complain "no page of trace.json.gz"
+sed 's/trace\.json\.gz/trace.json/g' packed_trace.html | cmp - plain_trace.html || complain "the page of trace.json.gz"
+head -c 2000 trace.json.gz >cut.json.gz
+expect "a trace that is cut short" "error: cut.json.gz: not a whole gzip file" \
+    "$("$program" report cut.json.gz -o cut.html 2>&1)"
+[ -e cut.html ] && complain "a page of a trace that is cut short"
+expect "a name that was protocol buffers" "error: --trace: 'trace.pftrace': a trace is JSON, which Perfetto opens as well: \
+'trace.json.gz' is written compressed" "$("$program" simulate scenario.json --trace trace.pftrace 2>&1)"
+[ -e trace.pftrace ] && complain "trace.pftrace is written"
 
 # Nothing is fetched: the one address is the name of SVG's elements, which is not.
 grep -o -E 'https?:[^"'\'' ]*' page.html | grep -v -F 'http://www.w3.org/2000/svg' >fetched.txt

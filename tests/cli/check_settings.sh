@@ -67,4 +67,8 @@ done
 ends "$work/deep" strategy.kind=chunkflow cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9
 grep -q '^error: a pack of 4224 tokens takes longer, or holds more, than is simulated$' "$work/err" ||
     { echo "chunks of a deep model: $(cat "$work/err")"; failed=1; }
+ends "$work/deep" schedule.kind=gpipe model.hidden=16384 workload.lengths=[500000] workload.over_length=drop \
+    workload.samples_per_batch=20000 cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9 || true
+grep -q '^error: the packs of data-parallel rank 0 hold more bytes than are counted' "$work/err" ||
+    { echo "many samples of a deep model: $(cat "$work/err")"; failed=1; }
 exit "$failed"

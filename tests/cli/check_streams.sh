@@ -52,6 +52,12 @@ expect_calm() { # WORD... : no control byte but the ends of lines, and no line o
     true
 }
 esc=$(printf '\033')
+# Nor does JSON, which writes such characters by their number: C1, DEL, and those that turn the direction of writing.
+printf '{"model": {"name": "a\\u009b5m\\u007f\\u202e\\u2028\\u00e9", "layers": 4, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000}}' >"$work/c1.json"
+for option in --json --explain; do
+    "$program" simulate "$work/c1.json" --set workload.uniform=512 $option >"$work/told" 2>/dev/null
+    grep -q '"name": "a\\u009b5m\\u007f\\u202e\\u2028é"' "$work/told" || complain "$option: $(grep -a '"name"' "$work/told" | cat -v)"
+done
 name='m\u001b]0;title\u0007\u001b[2J\nFAKE  iteration 1 ms'
 cat >"$work/names.json" <<END
 {"schema": "slimpack/scenario/1",

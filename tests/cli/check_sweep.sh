@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check_sweep.sh PROGRAM SOURCE: a sweep that is killed, interrupted or run with other numbers of
-# threads leaves whole lines in order, and --resume makes the same file of it.
+# threads leaves whole lines in order, and --resume makes the same file of it; so does merge of what
+# the processes of a launcher wrote.
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
@@ -78,6 +79,63 @@ for signal in INT TERM; do
         complain "going on after SIG$signal failed"
     same_as_reference stopped.jsonl
 done
+
+# Each process of a launcher takes the shard that its variables name, also without --shard. Slurm's
+# count is that of the step, whatever a shell keeps of its allocation; mpirun's own place in an
+# allocation says nothing.
+shards_by() { # LAUNCHER OPTIONS VARIABLE... where @ is the rank
+    local launcher=$1 options=$2 rank
+    shift 2
+    rm -f auto*.jsonl
+    for rank in 2 0 1; do
+        # shellcheck disable=SC2086
+        env "${@//@/$rank}" "$program" sweep s.json -o auto.jsonl --quiet $options >/dev/null 2>messages ||
+            complain "rank $rank of $launcher: $(cat messages)"
+    done
+    "$program" merge s.json auto-*-of-3.jsonl -o auto.jsonl --quiet >/dev/null || complain "merging by $launcher"
+    same_as_reference auto.jsonl
+}
+shards_by "Open MPI" "--shard auto" OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=0 SLURM_NTASKS=1
+shards_by "MPICH" "--shard auto" PMI_RANK=@ PMI_SIZE=3 MPI_LOCALNRANKS=3
+shards_by "Slurm" "--shard auto" SLURM_PROCID=@ SLURM_NTASKS=3
+shards_by "srun" "--shard auto" SLURM_PROCID=@ SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID=7 SLURM_STEP_ID=0
+shards_by "a launcher alone" "" OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=3
+expect "files of shards" "auto-1-of-3.jsonl auto-2-of-3.jsonl auto-3-of-3.jsonl auto.jsonl" "$(echo auto*.jsonl)"
+env PMI_RANK=1 PMI_SIZE=3 "$program" sweep s.json -o auto.jsonl --quiet --resume >/dev/null || complain "a finished shard"
+
+# mpirun ends all processes where one fails: a shard of no point, or of none that is listed, does not.
+env PMI_RANK=999 PMI_SIZE=1000 "$program" sweep s.json -o none.jsonl --quiet >/dev/null || complain "an empty shard"
+expect "lines of an empty shard" 0 "$(lines_in none-1000-of-1000.jsonl)"
+
+refused_shard() { # TEXT OPTIONS VARIABLE...
+    local text=$1 options=$2
+    shift 2
+    # shellcheck disable=SC2086
+    message=$(env "$@" "$program" sweep s.json -o refused.jsonl $options 2>&1)
+    expect "status where $*" 2 "$?"
+    case $message in
+    "error: $text"*) ;;
+    *) complain "$*: $message" ;;
+    esac
+    expect "files where $*" "refused*" "$(echo refused*)"
+}
+none="--shard auto: no launcher started this process: OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and"
+refused_shard "$none" "--shard auto" NONE=1
+refused_shard "$none" "--shard auto" SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=7 # a batch script
+refused_shard "environment: PMI_SIZE is not set" "--shard auto" PMI_RANK=0
+refused_shard 'environment: OMPI_COMM_WORLD_RANK: expected an integer from 0 to 2, got "3"' "" \
+    OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=3
+refused_shard 'environment: SLURM_NTASKS: expected an integer from 1 to 65536, got "many"' "--shard auto" \
+    SLURM_PROCID=0 SLURM_NTASKS=many
+refused_shard "environment: OMPI_COMM_WORLD_RANK says rank 0 of 2, but PMI_RANK says rank 1 of 2" "--shard auto" \
+    OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=2
+refused_shard "--search chooses its own points: no --shard with it, which several processes" "--search 10" \
+    PMI_RANK=0 PMI_SIZE=2
+message=$(env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$program" sweep s.json --dry-run 2>&1 >/dev/null)
+case $message in
+"warning: OMPI_COMM_WORLD_RANK says that 2 processes share this sweep"*) ;;
+*) complain "what a launcher alone is told: $message" ;;
+esac
 
 # Two sweeps do not write to one file.
 "$program" sweep s.json -o shared.jsonl --quiet -j 1 >/dev/null &
@@ -236,4 +294,22 @@ expect "one front each" "the Pareto front of iteration_ms and peak_memory_gib, c
 the Pareto front of iteration_ms and peak_memory_gib, context 16384:" \
     "$("$program" sweep contexts.json -o contexts.jsonl --resume --quiet --pareto iteration_ms,peak_memory_gib | grep '^the Pareto')"
 
+# Rows of a file that has changed since are not gone on with, in the base or in the grid.
+printf '100\n200\n' >lengths.txt
+printf '300\n' >other.txt
+for spec in '"base": {"model": "llama-7b", "workload": {"lengths": "lengths.txt"}}, "grid": {"parallel.pp": [1, 2]}' \
+    '"base": {"model": "llama-7b"}, "grid": {"workload.lengths": ["other.txt", "lengths.txt"]}'; do
+    echo "{\"schema\": \"slimpack/sweep/1\", $spec}" >files.json
+    rm -f files.jsonl
+    "$program" sweep files.json -o files.jsonl --quiet >/dev/null
+    "$program" sweep files.json -o files.jsonl --resume --quiet >/dev/null 2>&1
+    [ $? -le 1 ] || complain "files as they were: not gone on with"
+    echo 400 >>lengths.txt
+    message=$("$program" sweep files.json -o files.jsonl --resume --quiet 2>&1 >/dev/null)
+    expect "exit status with a file that has changed" 3 "$?"
+    case $message in
+    *"or a file that it names has changed"*) ;;
+    *) complain "a file that has changed: $message" ;;
+    esac
+done
 exit "$failed"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # check_sweep_kills.sh PROGRAM SOURCE [CYCLES]: sweeps that are killed at random moments, with any
-# number of threads, whole, in shards, as a sample, as a search and, of many cycles, by ranks of MPI,
-# lose no point and repeat none once they are gone on with. The seed is fixed; where a kill strikes is
-# not.
+# number of threads, whole, in shards, as a sample and as a search lose no point and repeat none once
+# they are gone on with. The seed is fixed; where a kill strikes is not.
 set -u
 program=$1
 cycles=${3:-12}
@@ -48,35 +47,6 @@ run_killed() {
             complain "going on with $file failed: $(cat messages)"
     fi
 }
-lines_in() { # FILE
-    if [ -f "$1" ]; then wc -l <"$1"; else echo 0; fi
-}
-# Of three ranks, any one or their launcher.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-kill_ranks() {
-    local resume=$1 victim=$((RANDOM % 4)) started before
-    before=$(lines_in k)
-    rm -f pid.*
-    # shellcheck disable=SC2016,SC2086
-    mpirun --enable-recovery -n 3 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' sh \
-        "$program" sweep s.json -o k --quiet -j $((RANDOM % 2 + 1)) $resume >/dev/null 2>messages &
-    started=$!
-    # Not while MPI begins: Open MPI then holds the others.
-    while [ "$(lines_in k)" = "$before" ] && kill -0 "$started" 2>/dev/null; do sleep 0.005; done
-    sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
-    if [ "$victim" = 3 ]; then
-        kill -KILL "$started" 2>/dev/null && kills=$((kills + 1))
-        # Ranks whose launcher is gone end by themselves.
-        for rank in 0 1 2; do
-            timeout 30 sh -c "while kill -0 $(cat "pid.$rank") 2>/dev/null; do sleep 0.02; done" ||
-                complain "rank $rank outlives its launcher"
-        done
-    else
-        kill -KILL "$(cat "pid.$victim")" 2>/dev/null && kills=$((kills + 1))
-    fi
-    wait "$started" 2>/dev/null
-    victims="$victims $victim"
-}
 kills=0
 while [ "$kills" -lt "$cycles" ]; do
     rm -f k k1 k2 k3 merged
@@ -103,22 +73,6 @@ while [ "$kills" -lt "$cycles" ]; do
         ;;
     esac
 done
-
-victims=
-by_threads=$kills
-if [ "$cycles" -ge 100 ] && mpirun -n 2 "$program" sweep s.json --dry-run >/dev/null 2>&1; then
-    most=$((kills + cycles / 4))
-    while [ "$kills" -lt "$most" ]; do
-        rm -f k
-        kill_ranks ""
-        while [ "$(lines_in k)" -lt "$(lines_in whole)" ] && [ "$kills" -lt "$most" ]; do
-            kill_ranks --resume
-        done
-        "$program" sweep s.json -o k --quiet --resume >/dev/null || complain "going on after ranks"
-        cmp k whole || complain "killed ranks"
-    done
-    echo "$by_threads kills of sweeps by threads and shards, $((kills - by_threads)) of ranks (3: the launcher):$victims"
-fi
 
 # What does not belong together is not merged, and nothing is left of it.
 for i in 1 2; do
@@ -149,6 +103,17 @@ refused "an unfinished shard" "h3:11: a point is missing" h1 h3
 "$program" merge s.json <(cat h2) - -o piped <h1 >/dev/null || complain "merging shards from pipes failed"
 cmp both piped || complain "shards from pipes"
 cmp both whole || complain "two shards differ from the whole"
+# What is merged is whole or not there, whenever the merge is ended.
+for _ in $(seq 20); do
+    rm -f half
+    "$program" merge s.json h2 h1 -o half >/dev/null 2>&1 &
+    process=$!
+    sleep "0.0$((RANDOM % 5))$((RANDOM % 10))"
+    kill -TERM $process 2>/dev/null
+    { wait $process; } 2>/dev/null
+    [ ! -e half ] || cmp -s half whole || complain "a part of what was merged"
+done
+expect "parts of what was merged" 0 "$(ls -A | grep -c part)"
 expect "merging into a file that holds something" "error: both: exists and holds $(stat -c %s both) bytes (remove it first)" \
     "$("$program" merge s.json h2 h1 -o both 2>&1)"
 exit "$failed"

@@ -171,6 +171,7 @@ refused "none of .* points fits: .*layers_per_chunk" 1 --set parallel.layers_per
 refused "make 2 GPUs, --gpus is 4" 2 --current parallel.dp=2
 refused "do not divide the 4 GPUs" 2 --current parallel.tp=3
 refused "tokens-per-batch and --set workload.samples_per_batch exclude" 2 --set workload.samples_per_batch=8
+"$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 100 --quiet 2>&1 | grep -q "holds no sample of the 8192 tokens" || complain "a batch below one sample was made one"
 refused "context and --set workload.context exclude" 2 --set workload.context=4K
 refused "strategies and --set strategy.kind exclude" 2 --strategies packed --set strategy.kind=packed
 

@@ -1,7 +1,9 @@
 # Sourced by checks: a folder of their own in $work, and how they tell of faults. A check ends with
-# exit "$failed".
+# exit "$failed". Backends are looked for among those that tests build.
 failed=0
 work=$(mktemp -d)
+export SLIMPACK_BACKEND_PATH
+SLIMPACK_BACKEND_PATH=$(dirname "$(realpath "${program:-.}")")/tests/plugins
 trap 'rm -rf "$work"' EXIT
 
 complain() {

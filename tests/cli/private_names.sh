@@ -2,7 +2,7 @@
 # private_names.sh SOURCE: a name that begins with sp_i_ is used only in the top folder whose headers declare it.
 set -eu
 cd "$1"
-find sim solver backends experiments kernels -path '*/third_party' -prune -o -name '*.[ch]' -print | sort | xargs awk '
+find sim solver backends experiments kernels -name '*.[ch]' -print | sort | xargs awk '
     { top = FILENAME; sub(/\/.*/, "", top) }
     {
         line = $0

@@ -10,7 +10,7 @@
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/device.h"
 #include "tests/gpu/attention_reference.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 enum { MOST = 8 };
 
@@ -301,8 +301,10 @@ static sp_status segments_of_no_tokens(gpu_test *t, sp_error *err)
     return check_case(t, &c, err);
 }
 
-int main(void)
+int gpu_attention_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {
         {"whole_samples", whole_samples},
         {"late_slices_of_grouped_heads", late_slices_of_grouped_heads},

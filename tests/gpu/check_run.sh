@@ -6,12 +6,12 @@ set -eu
 source=$1
 build=$2
 work=$3
-if [ ! -x "$build/tests/gpu/checklist" ]; then
+if [ ! -x "$build/tests/gpu/gpu_check" ]; then
     echo "SKIPPED: no build"
     exit 77
 fi
 status=0
-"$build/tests/gpu/checklist" versions >/dev/null || status=$?
+"$build/tests/gpu/gpu_check" checklist versions >/dev/null || status=$?
 if [ "$status" -ne 77 ]; then
     echo "SKIPPED: there is a GPU; tests/gpu/run.sh is for people to start"
     exit 77
@@ -29,7 +29,7 @@ SP_GPU_BUILD=$build "$source/tests/gpu/run.sh" "$work/out" >/dev/null || status=
 for part in configure build; do
     grep -q "^passed *$part " "$work/out/summary.txt" || fail "part $part did not pass"
 done
-for part in checklist device_test graph_test attention_test gradients_test; do
+for part in checklist device_test attention_test gradients_test; do
     grep -q "^missing *$part " "$work/out/summary.txt" || fail "part $part is not missing"
 done
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
@@ -38,16 +38,29 @@ grep -q '^missing *thresholds .*none was measured' "$work/out/summary.txt" || fa
 [ "$(grep -c '^not run ' "$work/out/summary.txt")" -eq 10 ] || fail "not ten thresholds that did not run"
 grep -q '^not run *gradients .*missing gradients_test' "$work/out/summary.txt" || fail "no reason of a bar"
 
-# A program that never ends, a broken one and one without a GPU, in place of the build's.
-mkdir -p "$work/fake/tests/gpu"
-printf '#!/bin/sh\nexit 0\n' >"$work/fake/tests/gpu/checklist"
-printf '#!/bin/sh\necho "$1/made.json"; echo "{}" >"$1/made.json"\n' >"$work/fake/tests/gpu/calibrate"
-printf '#!/bin/sh\nsleep 100\n' >"$work/fake/tests/gpu/a_test"
-printf '#!/bin/sh\nkill -SEGV $$\n' >"$work/fake/tests/gpu/b_test"
-chmod +x "$work"/fake/tests/gpu/*
-mkdir -p "$work/bin"
+# In place of the build's program: its command NAME is the script $work/fake/NAME.
+mkdir -p "$work/fake/tests/gpu" "$work/bin"
+cat >"$work/fake/tests/gpu/gpu_check" <<CHECK
+#!/bin/sh
+[ "\$1" = --list ] && exec ls "$work/fake"
+name=\$1
+shift
+[ -x "$work/fake/\$name" ] && exec "$work/fake/\$name" "\$@"
+exit 2
+CHECK
+script_of() { # NAME, with what it does on standard input
+    { echo '#!/bin/sh' && cat; } >"$work/fake/$1"
+    chmod +x "$work/fake/$1"
+}
+chmod +x "$work/fake/tests/gpu/gpu_check"
 printf '#!/bin/sh\nexit 0\n' >"$work/bin/cmake"
 chmod +x "$work/bin/cmake"
+
+# A test that never ends, a broken one, and a calibration.
+echo 'exit 0' | script_of checklist
+echo 'echo "$1/made.json"; echo "{}" >"$1/made.json"' | script_of calibrate
+echo 'sleep 100' | script_of a_test
+echo 'kill -SEGV $$' | script_of b_test
 status=0
 PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=9 "$source/tests/gpu/run.sh" \
     "$work/broken" >/dev/null || status=$?
@@ -55,17 +68,14 @@ PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=9 "$source/tests/gpu
 grep -q '^failed *a_test .*over its limit' "$work/broken/summary.txt" || fail "no limit"
 grep -q 'b_test' "$work/broken/summary.txt" || fail "the part behind it is not named"
 
-# Programs that end well, but for one kernel that is too slow and a partition that cannot be had.
-rm "$work"/fake/tests/gpu/*_test
-printf '#!/bin/sh\n[ $# = 1 ] && echo "{\\"schema\\": \\"slimpack/profile/1\\"}" >"$1/y2.json"\n' \
-    >"$work/fake/tests/gpu/calibrate"
-cat >"$work/fake/tests/gpu/kernels_bench" <<'BENCH'
-#!/bin/sh
+# Commands that end well, but for one kernel that is too slow and a partition that cannot be had.
+rm "$work"/fake/*_test
+echo '[ $# = 1 ] && echo "{\"schema\": \"slimpack/profile/1\"}" >"$1/y2.json"' | script_of calibrate
+script_of kernels_bench <<'BENCH'
 echo '{"bench": "cuda_kernels", "kernel": "copy", "limit": "itself", "ratio": 0.100}'
 echo '{"bench": "cuda_kernels", "kernel": "add", "limit": "copy", "ratio": 0.801}'
 echo '{"bench": "cuda_kernels", "kernel": "slow_one", "limit": "copy", "ratio": 0.799}'
 BENCH
-chmod +x "$work"/fake/tests/gpu/kernels_bench
 status=0
 PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 "$source/tests/gpu/run.sh" \
     "$work/slow" >/dev/null || status=$?
@@ -75,16 +85,14 @@ grep -q '^failed *copy_share .*: slow_one 0.799$' "$work/slow/summary.txt" || fa
 grep -q '^passed *calibrate ' "$work/slow/summary.txt" || fail "no calibration"
 grep -q '^failed *calibrate-4 ' "$work/slow/summary.txt" || fail "the partition did not fail"
 [ "$(find "$work/slow" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
-sed -i 's/0\.799/0.8/' "$work/fake/tests/gpu/kernels_bench"
+sed -i 's/0\.799/0.8/' "$work/fake/kernels_bench"
 PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 "$source/tests/gpu/run.sh" \
     "$work/fast" >/dev/null || true
 grep -q '^passed *copy_share ' "$work/fast/summary.txt" || fail "a kernel at the share failed"
 
 # Requests: executed where there are some, with the log among the results; else missing.
-printf '#!/bin/sh\n[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"\n' >"$work/fake/slimpack"
-printf '#!/bin/sh\nexit 0\n' >"$work/fake/tests/gpu/a_test"
-chmod +x "$work"/fake/tests/gpu/* "$work/fake/slimpack"
-rm -f "$work"/fake/tests/gpu/b_test
+echo '[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"' | script_of slimpack
+echo 'exit 0' | script_of a_test
 mkdir -p "$work/requests" "$work/no_requests"
 echo '{}' >"$work/requests/01-a.json"
 echo 'run 01-a.json --record 01-a.result.json --clock wall' >"$work/requests/runs.txt"
@@ -104,13 +112,11 @@ files=$(tar -tzf "$work/with_requests/executed.tar.gz" | sort | tr '\n' ' ')
 grep -q '^missing *execute .*export_gpu.sh' "$work/with_no_requests/summary.txt" || fail "no word of requests"
 
 # Parts by name: nothing else runs, what is in the folder stays, and wall cases go before others.
-cat >"$work/fake/slimpack" <<'SLIMPACK'
-#!/bin/sh
+script_of slimpack <<'SLIMPACK'
 echo "$2" >>order
 [ "$2" = 02-b.json ] && exit 70
 echo "{}" >"$4"
 SLIMPACK
-chmod +x "$work/fake/slimpack"
 mkdir -p "$work/mixed"
 case_of() { # NAME CLOCK
     echo '{}' >"$work/mixed/$1.json"
@@ -141,8 +147,7 @@ tar -xzf "$work/parts/executed.tar.gz" -C "$work/parts"
 rm -rf "$work/fake/executed"
 
 # A run that is ended leaves the cases before.
-cat >"$work/fake/slimpack" <<'SLIMPACK'
-#!/bin/sh
+script_of slimpack <<'SLIMPACK'
 [ "$2" = 03-c.json ] && sleep 100
 echo "{}" >"$4"
 SLIMPACK
@@ -151,37 +156,32 @@ PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_REQUESTS=$work/mixed SP_GPU_
     "$source/tests/gpu/run.sh" "$work/ended" >/dev/null || true
 tar -tzf "$work/ended/executed.tar.gz" | grep -q '02-b.result.json' || fail "what was executed is lost"
 rm -rf "$work/fake/executed"
-printf '#!/bin/sh\n[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"\n' >"$work/fake/slimpack"
+echo '[ "$1 $3" = "run --record" ] && [ -s "$2" ] && echo "{}" >"$4"' | script_of slimpack
 
 # Thresholds: each from what its program prints, held against its bound.
-cat >"$work/fake/tests/gpu/checklist" <<'CHECKLIST'
-#!/bin/sh
+script_of checklist <<'CHECKLIST'
 echo "{\"check\":\"versions\",\"status\":\"ok\",\"gpu\":\"${THRESHOLDS_GPU:-NVIDIA H200}\",\"pci\":\"x\"}"
 echo '{"check":"attention","status":"ok","partitions":1,"backward":false,"spread":0.01,"tflops":580.0}'
 echo '{"check":"attention","status":"ok","partitions":2,"backward":false,"spread":0.01,"tflops":100.0}'
 echo '{"check":"attention","status":"ok","partitions":1,"backward":true,"spread":0.01,"tflops":200.0}'
 CHECKLIST
-cat >"$work/fake/tests/gpu/gradients_test" <<'GRADIENTS'
-#!/bin/sh
+script_of gradients_test <<'GRADIENTS'
 echo '{"gradients":"01-a.json","cudnn":"off","share":0.5,"tensor":"gradients/a"}'
 echo "{\"gradients\":\"02-a.json\",\"cudnn\":\"on\",\"share\":${THRESHOLDS_SHARE:-1.0},\"tensor\":\"gradients/b\"}"
 [ "${THRESHOLDS_SHARE:-1.0}" = 1.0 ]
 GRADIENTS
-printf '#!/bin/sh\necho "{\\"attention_error\\":0.009}"\n' >"$work/fake/tests/gpu/attention_test"
-cat >"$work/fake/tests/gpu/products" <<'PRODUCTS'
-#!/bin/sh
+echo 'echo "{\"attention_error\":0.009}"' | script_of attention_test
+script_of products <<'PRODUCTS'
 [ -s "$1" ] || exit 1
 echo '{"products":"a","kind":"forward","tokens":8,"in":4,"out":2,"times":5,"executor_us":10.0,"alone_us":12.0,"ratio":1.2}'
 echo '{"products":"a","kind":"weight gradient","tokens":8,"in":4,"out":2,"times":5,"executor_us":20.0,"alone_us":18.0,"ratio":0.9}'
 PRODUCTS
-cat >"$work/fake/tests/gpu/gaps" <<'GAPS'
-#!/bin/sh
+script_of gaps <<'GAPS'
 [ -s "$1/01-a.result.json" ] || exit 1
 echo "{\"gaps\":\"01-a\",\"pp\":4,\"rank\":1,\"share\":${THRESHOLDS_GAP:-0.02}}"
 echo '{"gaps":"02-a","pp":2,"rank":1,"share":0.5}'
 GAPS
-chmod +x "$work"/fake/tests/gpu/*
-rm -f "$work/fake/tests/gpu/a_test"
+rm -f "$work/fake/a_test"
 thresholds() { # NAME [VARIABLE=VALUE]
     name=$1
     shift
@@ -209,15 +209,14 @@ grep -q '"name": "gaps".*"state": "missed", "value": 0.021,' "$work/bad/threshol
 
 # Several GPUs: the same plan alone and in as many processes, whose losses are compared.
 printf '#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: fake (UUID: x)"; done\n' >"$work/bin/nvidia-smi"
-cat >"$work/fake/slimpack" <<'SLIMPACK'
-#!/bin/sh
+script_of slimpack <<'SLIMPACK'
 [ "${RANK:-0}" = 0 ] || exit 0
 loss=4.1110
 [ "${WORLD_SIZE:-1}" = 1 ] || loss=${SEVERAL_LOSS:-4.1111}
 while [ "$1" != --record ]; do shift; done
 echo "{\"steps\": [{\"loss\": $loss}, {\"loss\": 4.0}]}" >"$2"
 SLIMPACK
-chmod +x "$work/fake/slimpack" "$work/bin/nvidia-smi"
+chmod +x "$work/bin/nvidia-smi"
 for loss in 4.1111 4.2 nan; do
     PATH=$work/bin:$PATH SP_GPU_BUILD=$work/fake SP_GPU_SECONDS=60 SEVERAL_LOSS=$loss \
         "$source/tests/gpu/run.sh" "$work/several_$loss" >/dev/null || true
@@ -227,8 +226,16 @@ grep -q '^failed *several ' "$work/several_4.2/summary.txt" || fail "another los
 grep -q '^failed *several ' "$work/several_nan/summary.txt" || fail "no loss passed"
 grep -q '^missing *several .*one GPU' "$work/with_requests/summary.txt" || fail "no word of several GPUs"
 
+# The first process that fails ends all, with its own status.
+began=$(date +%s)
+status=0
+"$source/tests/gpu/several.sh" launch 3 sh -c '[ "$RANK" = 1 ] && exit 7; exec sleep 100' || status=$?
+[ "$status" -eq 7 ] || fail "a process that failed with 7 ended all with $status"
+[ $(($(date +%s) - began)) -lt 50 ] || fail "the others were not ended"
+"$source/tests/gpu/several.sh" launch 2 sh -c '[ "$WORLD_SIZE $LOCAL_RANK" = "2 $RANK" ]' || fail "a launch failed"
+
 # Filing: not without a calibration that passed and a profile.
-cp "$source/tests/gpu/file_results.sh" "$source/tests/gpu/thresholds.sh" "$work/tree/tests/gpu/"
+cp "$source/tests/gpu/file_results.sh" "$work/tree/tests/gpu/"
 file="$work/tree/tests/gpu/file_results.sh"
 if "$file" "$work/out" 2>/dev/null; then
     fail "results without a GPU were filed"

@@ -27,7 +27,7 @@ void checklist_found(const char *check, json_t *fields);
 void checklist_missing(const char *check, const char *reason);
 
 // Each prints its findings; an error becomes one that says "failed".
-sp_status check_versions(checklist *c, sp_error *err); // checklist_device.c
+sp_status check_versions(checklist *c, sp_error *err);
 sp_status check_clocks(checklist *c, sp_error *err);
 sp_status check_events(checklist *c, sp_error *err);
 sp_status check_copies(checklist *c, sp_error *err);
@@ -36,7 +36,7 @@ sp_status check_sm_target(checklist *c, sp_error *err);
 sp_status check_neighbours(checklist *c, sp_error *err);
 sp_status check_copy_place(checklist *c, sp_error *err);
 sp_status check_attention(checklist *c, sp_error *err); // checklist_attention.c
-sp_status check_nccl(checklist *c, sp_error *err);      // checklist_nccl.c, where NCCL's header is
+sp_status check_nccl(checklist *c, sp_error *err);      // where NCCL's header is
 
 // A product of square bf16 matrices on a stream of its own, with its memory; for several checks.
 typedef struct square_product {

@@ -2,7 +2,7 @@
 // the whole device from the published rate.
 #include <string.h>
 
-#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/cuda/calibrate/bench.h"
 #include "backends/cuda/device/partition.h"
 #include "tests/gpu/checklist.h"

@@ -1,5 +1,4 @@
-// The device layer on a GPU: memory, errors, partitions, transfers between them, links that are
-// emulated, products.
+// The device layer on a GPU: memory, errors, partitions, transfers between them, products.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +7,9 @@
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/device/partition.h"
-#include "backends/cuda/device/runtime.h"
 #include "backends/cuda/device/runtime_state.h"
 #include "backends/cuda/products/gemm.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
 {
@@ -170,56 +168,6 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     return status;
 }
 
-// What comes 20 ms later holds up who waits for it, and neither who sent it nor others.
-static sp_status links_hold_up_who_waits(gpu_test *t, sp_error *err)
-{
-    enum { RANKS = 3, LATE_NS = 20000000 };
-    sp_i_cublas_api cublas;
-    char reason[SP_I_CUDA_TEXT];
-    if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
-        return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
-    }
-    const sp_i_cuda_runtime_options options = {.ranks = RANKS,
-                                               .partitioned = true,
-                                               .memory_bytes = 256 << 20,
-                                               .delay = sp_i_cuda_put_delay};
-    sp_runtime *m;
-    uint64_t begin[RANKS], end[RANKS];
-    sp_status status = sp_i_cuda_runtime_new(&t->device, &cublas, &options, &m, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    // What is loaded and made when it is first used.
-    m->ops->enter(m, 0);
-    sp_fence fence[2] = {m->ops->mark_later(m, 1)};
-    m->ops->wait(m, fence[0]);
-    status = m->ops->synchronize(m, err);
-    // The second message of rank 0 arrives behind its first.
-    for (int r = 0; r < RANKS; r++) {
-        m->ops->enter(m, r);
-        begin[r] = m->ops->stamp(m);
-        for (int i = 0; r == 0 && i < 2; i++) {
-            fence[i] = m->ops->mark_later(m, LATE_NS);
-        }
-        if (r == 1) {
-            m->ops->wait(m, fence[1]);
-        }
-        end[r] = m->ops->stamp(m);
-    }
-    for (int r = 0; status == SP_OK && r < RANKS; r++) {
-        m->ops->enter(m, r);
-        status = m->ops->synchronize(m, err);
-    }
-    for (int r = 0; status == SP_OK && r < RANKS; r++) {
-        // The receiver's from the sender's beginning, the others' from their own.
-        int64_t ns = m->ops->stamp_ns(m, end[r]) - m->ops->stamp_ns(m, begin[r == 1 ? 0 : r]);
-        gpu_require(t, r == 1 ? ns >= 2 * LATE_NS : ns < LATE_NS, "rank %d: %lld ns", r,
-                    (long long)ns);
-    }
-    sp_i_cuda_runtime_free(m);
-    return status;
-}
-
 // ---- products ----
 
 enum { TOKENS = 200, IN = 136, OUT = 264 };
@@ -340,15 +288,16 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     return status;
 }
 
-int main(void)
+int gpu_device_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {
         {"failures_leave_the_device_usable", failures_leave_the_device_usable},
         {"random_numbers_are_normal", random_numbers_are_normal},
         {"arena_blocks_keep_their_bytes", arena_blocks_keep_their_bytes},
         {"partitions_split_the_device", partitions_split_the_device},
         {"transfers_arrive_in_order", transfers_arrive_in_order},
-        {"links_hold_up_who_waits", links_hold_up_who_waits},
         {"products_are_those_of_a_linear_layer", products_are_those_of_a_linear_layer},
     };
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);

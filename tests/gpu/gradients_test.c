@@ -1,6 +1,6 @@
 // Gradients of small plans on a GPU against the plain step in fp64 on the CPU, tensor by tensor
-// (gradients.h): with slimpack's own attention, and with cuDNN's where it takes the pack. The plans
-// were made elsewhere (thresholds/gradients, or the folder in SP_GPU_GRADIENTS). Prints
+// (gradients.h): with the reference kernels' attention, and with cuDNN's where it takes the pack.
+// The plans were made elsewhere (thresholds/gradients, or the folder in SP_GPU_GRADIENTS). Prints
 // a line for each; `share` is the largest distance over its bound.
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "backends/host/host.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 #include "tests/gpu/gradients.h"
 
 enum { PATH_BYTES = 1024 };
@@ -95,8 +95,10 @@ static sp_status attention_of_cudnn(gpu_test *t, sp_error *err)
     return gradients(t, "on", err);
 }
 
-int main(void)
+int gpu_gradients_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {
         {"gradients_with_own_attention", own_attention},
         {"gradients_with_cudnn", attention_of_cudnn},

@@ -1,6 +1,6 @@
-# The suite of the CUDA kernels, once for a CUDA device (label gpu; skipped with the reason where
-# there is none) and once on the CPU that emulates one (label unit). Needs neither a test library nor
-# a BLAS.
+# The suite of the CUDA kernels, once for a CUDA device (a command of gpu_check, label gpu; skipped with
+# the reason where there is none) and once as a program on the CPU that emulates one (label unit).
+# Needs neither a test library nor a BLAS.
 set(kernels_folder ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB kernels_suite CONFIGURE_DEPENDS ${kernels_folder}/kernels_*.c)
 list(FILTER kernels_suite EXCLUDE REGEX "kernels_device_[a-z]*\\.c$")
@@ -16,26 +16,25 @@ foreach(bits 32 64)
   target_compile_definitions(gpu_reference_f${bits} PRIVATE SP_KERNEL_BITS=${bits})
 endforeach()
 
-function(sp_add_kernels_suite target device entry_prefix label)
-  add_executable(${target} ${kernels_suite} ${kernels_folder}/kernels_device_${device}.c)
-  sp_own_target(${target})
-  target_link_libraries(${target} PRIVATE ${ARGN} gpu_reference_f64 gpu_reference_f32
-                                          $<$<BOOL:${SP_MATH_LIBRARY}>:m>)
+# A test for each case, by a command that the case's name follows.
+function(sp_add_kernel_cases entry_prefix label)
   foreach(file IN LISTS kernels_suite)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
     file(STRINGS ${file} lines REGEX "KERNEL_CASE\\(")
     string(REGEX MATCHALL "KERNEL_CASE\\([a-z0-9_]+" calls "${lines}")
     foreach(call IN LISTS calls)
       string(REGEX REPLACE ".*\\(" "" case ${call})
-      add_test(NAME ${entry_prefix}.${case} COMMAND ${target} ${case})
+      add_test(NAME ${entry_prefix}.${case} COMMAND ${ARGN} ${case})
       set_tests_properties(${entry_prefix}.${case} PROPERTIES TIMEOUT 120 LABELS ${label}
                                                               SKIP_RETURN_CODE 77)
     endforeach()
   endforeach()
 endfunction()
 
-if(SP_CUDA_FOUND)
-  sp_add_kernels_suite(gpu_kernels cuda gpu.kernels gpu slimpack_cuda_kernels)
+if(TARGET gpu_check)
+  target_sources(gpu_check PRIVATE ${kernels_suite} ${kernels_folder}/kernels_device_cuda.c)
+  target_link_libraries(gpu_check PRIVATE gpu_reference_f64 gpu_reference_f32)
+  sp_add_kernel_cases(gpu.kernels gpu gpu_check kernels_test)
 endif()
 
 if(SP_EMULATED_CUDA)
@@ -63,5 +62,11 @@ if(SP_EMULATED_CUDA)
                                                             COMPILE_DEFINITIONS SP_EMULATED_ASAN)
   endif()
   target_link_libraries(emulated_cuda_kernels PUBLIC slimpack_cuda_plans)
-  sp_add_kernels_suite(emulated_kernels emulated unit.cuda_kernels unit emulated_cuda_kernels)
+  add_executable(emulated_kernels ${kernels_suite} ${kernels_folder}/attention_reference.c
+                                  ${kernels_folder}/kernels_device_emulated.c)
+  sp_own_target(emulated_kernels)
+  target_link_libraries(emulated_kernels PRIVATE emulated_cuda_kernels gpu_reference_f64
+                                                 gpu_reference_f32
+                                                 $<$<BOOL:${SP_MATH_LIBRARY}>:m>)
+  sp_add_kernel_cases(unit.cuda_kernels unit emulated_kernels)
 endif()

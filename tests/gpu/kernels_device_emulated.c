@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/gpu/kernels_tensor.h"
+#include "tests/gpu/kernels_test.h"
 
 const char *device_missing(void)
 {
@@ -40,4 +41,9 @@ void device_wait(int error)
         fprintf(stderr, "a kernel's launcher returned %d\n", error);
         exit(1);
     }
+}
+
+int main(int argc, char **argv)
+{
+    return gpu_kernels_test(argc, argv);
 }

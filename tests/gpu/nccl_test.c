@@ -1,6 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
-// (torchrun --no-python --nproc-per-node 8 nccl_test), each with the GPU of its local rank. Two
-// ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
+// (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
+// rank. Two ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/distributed/calibrate_together.h"
 #include "sim/base/alloc.h"
-#include "tests/gpu/gpu_test.h"
+#include "tests/gpu/gpu_check.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
 enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
@@ -16,7 +16,6 @@ enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
 typedef struct rank {
     gpu_test *test;
     sp_i_place place;
-    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     int group;
     cudaStream_t stream;
@@ -171,14 +170,11 @@ static sp_status make_group(rank *r, sp_error *err)
 
 static sp_status make_world(rank *r, sp_error *err)
 {
-    sp_status status =
-        sp_i_rendezvous_join(&r->place, "nccl_test", TIMEOUT_MS, &r->rendezvous, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    const sp_i_nccl_options options = {
-        .device = r->test->device, .rendezvous = r->rendezvous, .timeout_ms = TIMEOUT_MS};
-    status = sp_i_nccl_new(&options, &r->n, err);
+    const sp_i_nccl_options options = {.device = r->test->device,
+                                       .place = &r->place,
+                                       .card = "nccl_test",
+                                       .timeout_ms = TIMEOUT_MS};
+    sp_status status = sp_i_nccl_new(&options, &r->n, err);
     return status == SP_OK ? make_group(r, err) : status;
 }
 
@@ -210,7 +206,10 @@ static sp_status make_buffers(rank *r, sp_error *err)
 static sp_status ranks_exchange(gpu_test *t, sp_error *err)
 {
     rank r = {.test = t};
-    sp_status status = sp_i_place_of_process(&r.place, err);
+    sp_status status = sp_i_place_read(getenv, &r.place, err);
+    if (status == SP_OK) {
+        sp_i_meeting_clear(&r.place);
+    }
     if (status == SP_OK && r.place.local_rank > 0) {
         t->device.index = r.place.local_rank;
         status = sp_i_cuda_use(&t->device, err);
@@ -220,20 +219,22 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
     status = status == SP_OK ? sums(&r, err) : status;
     status = status == SP_OK ? moves(&r, err) : status;
     status = status == SP_OK && r.place.ranks > 1 ? times(&r, err) : status;
-    sp_i_nccl_free(r.n);
-    sp_i_rendezvous_free(r.rendezvous);
-    if (r.stream != NULL) {
+    // After a failure nothing of the GPU can be freed (nccl.h).
+    if (status == SP_OK) {
+        sp_i_nccl_free(r.n);
         (void)t->api.StreamDestroy(r.stream);
+        (void)t->api.Free(r.in);
+        (void)t->api.Free(r.out);
     }
-    (void)t->api.Free(r.in);
-    (void)t->api.Free(r.out);
     free(r.numbers);
     free(r.rows);
     return status;
 }
 
-int main(void)
+int gpu_nccl_test(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange}};
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

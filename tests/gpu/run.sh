@@ -4,7 +4,7 @@
 # to FOLDER (default $OUT, or gpu-out), at most 8 files; file_results.sh files them. Each part has a
 # time limit, and its failure stops no other part; what was measured is in FOLDER after every part and
 # every case, so that a run that is ended leaves it. What the acceptance thresholds come to
-# (thresholds.sh) stands at the end of summary.txt and in thresholds.json.
+# (file_results.sh) stands at the end of summary.txt and in thresholds.json.
 #
 # SP_GPU_PARTS: the parts to run, by name, in the order below (default: all), and FOLDER then keeps
 # what is in it; backends/cuda/README.md says which go together. build, checklist, wall (cases on the
@@ -14,6 +14,8 @@
 # Exit status: 0 all parts passed, 1 one failed or a threshold was missed, 77 no GPU here.
 # SP_GPU_BUILD: build folder (default build-gpu). SP_GPU_SECONDS: time for everything (default 570).
 # SP_GPU_REQUESTS: plans to execute, as experiments/export_gpu.sh writes them (default gpu-requests).
+# SP_GPU_LIBRARIES: libraries for a machine without packages, as libraries.sh packs them (default
+# gpu-libraries.tar.xz); taken where there is such a file.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${1:-${OUT:-gpu-out}}
@@ -99,6 +101,8 @@ for folder in "$cuda/lib64" "$cuda/lib"; do
     [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 export LD_LIBRARY_PATH
+libraries=${SP_GPU_LIBRARIES:-gpu-libraries.tar.xz}
+[ ! -e "$libraries" ] || eval "$(sh tests/gpu/libraries.sh unpack "$libraries" "$build/libraries")"
 have nvcc || PATH=$PATH:$cuda/bin
 
 environment() {
@@ -157,7 +161,7 @@ execute_cases() {
     note $status "$name" "$good of $count cases, $(($(date +%s) - start)) s, see executed.tar.gz"
 }
 
-programs=$build/tests/gpu
+check=$build/tests/gpu/gpu_check
 slimpack=$build/slimpack
 if wanted build; then
     generator=
@@ -169,9 +173,11 @@ if wanted build; then
     part build 240 build.log cmake --build "$build" --parallel "$(getconf _NPROCESSORS_ONLN)"
 fi
 
+tests=$("$check" --list 2>/dev/null | grep '_test$')
+
 no_gpu=0
 if wanted checklist; then
-    part checklist 120 checklist.jsonl "$programs/checklist"
+    part checklist 120 checklist.jsonl "$check" checklist
     no_gpu=$?
 fi
 
@@ -187,20 +193,20 @@ if [ $no_gpu -ne 77 ]; then
     if wanted gaps; then
         if [ -e "$out/executed.tar.gz" ]; then
             mkdir -p "$build" && tar -xzf "$out/executed.tar.gz" -C "$build"
-            part gaps 20 tests.log "$programs/gaps" "$executed"
+            part gaps 20 tests.log "$check" gaps "$executed"
         else
             note missing gaps "nothing was executed"
         fi
     fi
 fi
 if wanted tests; then
-    for program in "$programs"/*_test; do
-        [ -x "$program" ] || { note missing tests "none was built" && continue; }
-        part "$(basename "$program")" 90 tests.log "$program"
+    [ -n "$tests" ] || note missing tests "none was built"
+    for name in $tests; do
+        part "$name" 90 tests.log "$check" "$name"
     done
 fi
 if [ $no_gpu -ne 77 ]; then
-    if wanted kernels && part kernels 60 checklist.jsonl "$programs/kernels_bench"; then
+    if wanted kernels && part kernels 60 checklist.jsonl "$check" kernels_bench; then
         slow=$(slow_kernels)
         if [ -z "$slow" ]; then
             note passed copy_share "every kernel reaches $copy_share of a copy"
@@ -209,16 +215,16 @@ if [ $no_gpu -ne 77 ]; then
         fi
     fi
     wanted products &&
-        part products 60 tests.log "$programs/products" tests/gpu/thresholds/products/*.json
-    wanted calibrate && part calibrate 150 tests.log "$programs/calibrate" "$out"
+        part products 60 tests.log "$check" products tests/gpu/thresholds/products/*.json
+    wanted calibrate && part calibrate 150 tests.log "$check" calibrate "$out"
     # Streams of partitions must not share the queues that they are submitted by.
     wanted calibrate-4 && part calibrate-4 150 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
-        "$programs/calibrate" "$out" 4
+        "$check" calibrate "$out" 4
     wanted execute && execute_cases execute 60 -v
     if wanted several; then
         gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
         if [ "$gpus" -ge 2 ]; then
-            part several 150 tests.log sh tests/gpu/several.sh "$slimpack" "$build/several" "$gpus"
+            part several 150 tests.log sh tests/gpu/several.sh compare "$slimpack" "$build/several" "$gpus"
         else
             note missing several "there is one GPU, ranks with a GPU each need two or more"
         fi
@@ -226,9 +232,9 @@ if [ $no_gpu -ne 77 ]; then
     if wanted sanitizer; then
         if have compute-sanitizer; then
             # The checker follows one process.
-            for program in "$programs"/*_test; do
-                [ -x "$program" ] && part sanitizer 60 tests.log env SP_GPU_SMALL=1 \
-                    SP_GPU_ONE_PROCESS=1 compute-sanitizer --error-exitcode 1 "$program"
+            for name in $tests; do
+                part sanitizer 60 tests.log env SP_GPU_SMALL=1 SP_GPU_ONE_PROCESS=1 \
+                    compute-sanitizer --error-exitcode 1 "$check" "$name"
             done
         else
             note missing sanitizer "no compute-sanitizer"
@@ -236,7 +242,7 @@ if [ $no_gpu -ne 77 ]; then
     fi
 fi
 
-thresholds=$(sh tests/gpu/thresholds.sh "$out")
+thresholds=$(sh tests/gpu/file_results.sh --thresholds "$out")
 case $? in
 0)
     if printf '%s\n' "$thresholds" | grep -q '^holds'; then
@@ -246,7 +252,7 @@ case $? in
     fi
     ;;
 1) note failed thresholds "$(printf '%s\n' "$thresholds" | grep -c '^missed') missed" ;;
-*) note failed thresholds "thresholds.sh broke" ;;
+*) note failed thresholds "they could not be read" ;;
 esac
 note "$(grep -c '^failed' "$summary")" failed "parts"
 note "$(grep -c '^missing' "$summary")" missing "parts"

@@ -98,7 +98,7 @@ static int64_t bert_packs(int64_t max_per_pack)
     sp_i_length_count lengths[BERT_CONTEXT];
     size_t count = descending_histogram(lengths);
     sp_i_pack_kinds kinds;
-    must_succeed(sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds, ERR));
+    sp_i_histogram_pack(lengths, count, BERT_CONTEXT, max_per_pack, &kinds);
     int64_t packs =
         checked_packs(&kinds, lengths, count, max_per_pack > 0 ? max_per_pack : BERT_CONTEXT);
     sp_free(kinds.kind);

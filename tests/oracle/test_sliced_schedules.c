@@ -535,22 +535,3 @@ TEST(slimpipe_too_few_slices)
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);
 }
-
-TEST(allocation_failures)
-{
-    for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
-        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-        sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        sp_packing packing;
-        sp_batch batch;
-        must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 2, 3, ERR));
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_plan plan;
-            must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
-            memory_try(&failing, sp_schedule_generate(&spec, NULL, "test", &plan, ERR), ERR);
-            sp_plan_fini(&plan);
-        }
-        sp_packing_fini(&packing);
-        sp_batch_fini(&batch);
-    }
-}

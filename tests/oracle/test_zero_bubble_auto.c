@@ -240,16 +240,3 @@ TEST(cap_too_small)
     assert_int_equal(generate(&s, 1.5, NULL), SP_OK);
     sp_packing_fini(&s.packing);
 }
-
-TEST(every_allocation_may_fail)
-{
-    small s;
-    small_init(&s);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, generate(&s, 3.0, ERR), ERR);
-    }
-    assert_true(failing.rounds > 10);
-    sp_packing_fini(&s.packing);
-}

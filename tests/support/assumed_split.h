@@ -5,12 +5,12 @@
 #include "solver/slimpack/rank_split.h"
 
 // sp_i_rank_split_priced for groups of at most `most_merged` ranks.
-static inline sp_status assumed_split(const sp_i_work *work, const sp_batch *batch, int dp,
-                                      int most_merged, double merge_share, int64_t token_limit,
-                                      sp_i_rank_split *split, sp_error *err)
+static inline void assumed_split(const sp_i_work *work, const sp_batch *batch, int dp,
+                                 int most_merged, double merge_share, int64_t token_limit,
+                                 sp_i_rank_split *split)
 {
     const sp_i_merge_costs costs = sp_i_merge_costs_assumed(most_merged);
-    return sp_i_rank_split_priced(work, batch, dp, &costs, merge_share, token_limit, split, err);
+    sp_i_rank_split_priced(work, batch, dp, &costs, merge_share, token_limit, split);
 }
 
 #endif

@@ -228,22 +228,6 @@ void conformance_fails(const conformance_device *device)
     plan_sample_fini(&sample);
 }
 
-void conformance_survives_no_memory(const conformance_device *device)
-{
-    plan_sample sample;
-    plan_sample_make(SP_CAP_PIPELINE, &device->request, &sample);
-    sp_run_request request = request_for(device, &sample.plan, &sample.costs);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_run *run = NULL;
-        memory_try(&failing, sp_backend_run(device->backend, device->device, &request, &run, ERR),
-                   ERR);
-        assert_true((run != NULL) == (failing.status == SP_OK));
-        sp_run_free(run);
-    }
-    plan_sample_fini(&sample);
-}
-
 sp_model conformance_model(void)
 {
     sp_model model = {.name = "llama", LLAMA_SHAPE(12, 8, 8, 2, 1, 11)};

@@ -44,9 +44,6 @@ void conformance_refuses(const conformance_device *device);
 // gives no result, and names rank, action and a reason.
 void conformance_fails(const conformance_device *device);
 
-// No allocation that fails goes unnoticed or leaks (sp_i_alloc_fail_after).
-void conformance_survives_no_memory(const conformance_device *device);
-
 // An executor of models, in virtual time or on the wall clock, and the small one that it runs: of
 // as many layers as any of the suite's layouts divides.
 conformance_device conformance_of(const sp_backend *backend, const sp_model *model, sp_clock clock,

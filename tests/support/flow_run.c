@@ -7,7 +7,7 @@ void flow_add_actions(flow_step *s, int dp, int pp, const char *actions)
 {
     for (const char *c = actions; *c != '\0'; c += 2) {
         sp_action_kind kind = *c == 'F' ? SP_ACTION_F : *c == 'R' ? SP_ACTION_R : SP_ACTION_B;
-        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0'));
+        sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0');
     }
 }
 
@@ -32,20 +32,4 @@ void flow_run(const flow_step *s, const sp_network *network, sp_timeline *timeli
     must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
     flow_reduced_last(timeline);
     sp_memory_timeline_fini(&memory);
-}
-
-void flow_run_without_memory(const flow_step *s)
-{
-    const sp_engine_options options = {.network = &s->network};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_simulate(&s->plan, &s->costs, &options, &timeline, &memory, &counts, ERR),
-                   ERR);
-        sp_timeline_fini(&timeline);
-        sp_memory_timeline_fini(&memory);
-    }
 }

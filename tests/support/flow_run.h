@@ -14,7 +14,4 @@ void flow_run(const flow_step *s, const sp_network *network, sp_timeline *timeli
 // Reductions wait for the last action of their pipeline rank on any data-parallel rank.
 void flow_reduced_last(const sp_timeline *timeline);
 
-// Every allocation of its simulation fails once, and all that was taken is given back.
-void flow_run_without_memory(const flow_step *s);
-
 #endif

@@ -35,7 +35,7 @@ static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns
     int64_t alone_ns =
         sp_step_costs_p2p_ns(&s->costs, backward, (size_t)action.pack, pp, to, layout->pp);
     double bytes = (backward ? s->costs.p2p_b_bytes : s->costs.p2p_f_bytes)[action.pack];
-    must_succeed(sp_route_pairs(w->topology, from, gpus, pairs, &route, ERR));
+    sp_route_pairs(w->topology, from, gpus, pairs, &route);
     alone_ns -= llround(1e9 * world_saved_s(w, &route, bytes * pairs, 1, (double)alone_ns / 1e9));
     world_start_flow(w, A_SEND, rank, route, w->now_ns, bytes * pairs, 1, alone_ns)->there_ns =
         there_ns;
@@ -114,8 +114,8 @@ static sp_route part_of_rings(const world *w, int rank)
     int64_t gpus[MOST_GPUS];
     sp_passage parts[MOST_GPUS];
     int members = world_list_members(w, rank % layout->pp, layout->dp, gpus);
-    must_succeed(sp_passage_make_parts(w->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus,
-                                       layout->tp, members, split, parts, ERR));
+    sp_passage_make_parts(w->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, layout->tp, members,
+                          split, parts);
     for (int d = 0; d < layout->dp; d++) {
         if (d != rank / layout->pp) {
             sp_passage_fini(&parts[d]);

@@ -124,7 +124,7 @@ sp_route world_rings(const world *w, int first_rank, int ranks)
     int64_t gpus[MOST_GPUS];
     sp_route route;
     int members = world_list_members(w, first_rank, ranks, gpus);
-    must_succeed(sp_route_rings(w->topology, gpus, w->s->layout.tp, members, &route, ERR));
+    sp_route_rings(w->topology, gpus, w->s->layout.tp, members, &route);
     return route;
 }
 
@@ -141,7 +141,7 @@ sp_route world_rings_of_every(const world *w, int rank, int n)
             apart[count++] = gpus[g / n * members + m];
         }
     }
-    must_succeed(sp_route_rings(w->topology, apart, tp * n, members / n, &route, ERR));
+    sp_route_rings(w->topology, apart, tp * n, members / n, &route);
     return route;
 }
 
@@ -150,7 +150,6 @@ sp_route world_all_to_alls(const world *w, int rank, int n)
     int64_t gpus[MOST_GPUS];
     sp_route route;
     int members = world_list_members(w, rank, 1, gpus);
-    must_succeed(
-        sp_route_all_to_alls(w->topology, gpus, w->s->layout.tp * members / n, n, &route, ERR));
+    sp_route_all_to_alls(w->topology, gpus, w->s->layout.tp * members / n, n, &route);
     return route;
 }

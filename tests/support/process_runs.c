@@ -18,6 +18,22 @@ typedef struct clocked_cpu {
     int64_t fast; // by so many thousandths
 } clocked_cpu;
 
+// What one rank ended with; its tensors only where it ended well.
+typedef struct process_rank {
+    sp_status status;
+    sp_error err;
+    sp_measured_step *steps; // [of the request]
+    size_t tensor_count;
+    sp_tensor_info *tensors;
+    double **values; // of the tensors
+} process_rank;
+
+typedef struct process_runs {
+    const sp_run_request *request;
+    int rank_count;
+    process_rank *ranks;
+} process_runs;
+
 typedef struct worker {
     process_runs *runs;
     process_rank *rank;
@@ -61,9 +77,8 @@ static sp_status read_tensors(const sp_i_exec_run *run, process_rank *rank)
     return status;
 }
 
-static void *work(void *data)
+static sp_status work(worker *w)
 {
-    worker *w = data;
     const sp_run_request *request = w->runs->request;
     const sp_i_exec_site site = {.backend = "host",
                                  .runtime = &w->cpu.runtime,
@@ -74,45 +89,70 @@ static void *work(void *data)
     for (int i = 0; status == SP_OK && i < request->steps; i++) {
         status = sp_i_exec_run_step(run, &w->rank->steps[i], &w->rank->err);
     }
-    w->rank->status = status == SP_OK ? read_tensors(run, w->rank) : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    status = read_tensors(run, w->rank);
     sp_i_exec_run_free(run);
+    return status;
+}
+
+static void *work_well(void *data)
+{
+    worker *w = data;
+    w->rank->status = work(w);
     return NULL;
+}
+
+static sp_status work_in_job(int rank, void *context, sp_error *err)
+{
+    worker *workers = context;
+    sp_status status = work(&workers[rank]);
+    (void)sp_error_add(err, &workers[rank].rank->err);
+    return status;
 }
 
 // ---- all of them ----
 
-void process_runs_make(const sp_run_request *request, const process_settings *settings,
-                       process_runs *runs)
+static worker *workers_new(const sp_run_request *request, const process_settings *settings,
+                           process_runs *runs, threaded_world **world)
 {
     int count = (int)sp_layout_ranks(&request->plan->layout);
-    threaded_world *world = threaded_world_new(count, settings->late);
-    pthread_t *threads = sp_calloc((size_t)count, sizeof *threads);
     worker *workers = sp_calloc((size_t)count, sizeof *workers);
     sp_kernels_start();
+    *world = threaded_world_new(count, settings->late);
     *runs = (process_runs){.request = request, .rank_count = count};
     runs->ranks = sp_calloc((size_t)count, sizeof *runs->ranks);
-    assert_true(threads != NULL && workers != NULL && runs->ranks != NULL);
+    assert_true(workers != NULL && runs->ranks != NULL);
     for (int r = 0; r < count; r++) {
         process_rank *rank = &runs->ranks[r];
         rank->steps = sp_calloc((size_t)request->steps, sizeof *rank->steps);
         assert_non_null(rank->steps);
-        workers[r] = (worker){.runs = runs, .rank = rank, .transport = threaded_rank_at(world, r)};
+        workers[r] = (worker){.runs = runs, .rank = rank, .transport = threaded_rank_at(*world, r)};
         make_cpu(&workers[r].cpu, r, settings->skewed);
-        if (r + 1 != settings->absent) {
-            assert_int_equal(pthread_create(&threads[r], NULL, work, &workers[r]), 0);
-        }
     }
-    for (int r = 0; r < count; r++) {
-        if (r + 1 != settings->absent) {
-            assert_int_equal(pthread_join(threads[r], NULL), 0);
-        }
+    return workers;
+}
+
+static void process_runs_make(const sp_run_request *request, const process_settings *settings,
+                              process_runs *runs)
+{
+    threaded_world *world;
+    worker *workers = workers_new(request, settings, runs, &world);
+    pthread_t *threads = sp_calloc((size_t)runs->rank_count, sizeof *threads);
+    assert_non_null(threads);
+    for (int r = 0; r < runs->rank_count; r++) {
+        assert_int_equal(pthread_create(&threads[r], NULL, work_well, &workers[r]), 0);
+    }
+    for (int r = 0; r < runs->rank_count; r++) {
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
     }
     sp_free(workers);
     sp_free(threads);
     threaded_world_free(world);
 }
 
-void process_runs_fini(process_runs *runs)
+static void process_runs_fini(process_runs *runs)
 {
     for (int r = 0; r < runs->rank_count; r++) {
         process_rank *rank = &runs->ranks[r];
@@ -128,6 +168,18 @@ void process_runs_fini(process_runs *runs)
         sp_free(rank->steps);
     }
     sp_free(runs->ranks);
+}
+
+job_end process_runs_job(const sp_run_request *request, const process_settings *settings)
+{
+    process_runs runs;
+    threaded_world *world;
+    worker *workers = workers_new(request, settings, &runs, &world);
+    job_end end = job_run(runs.rank_count, work_in_job, workers);
+    sp_free(workers);
+    process_runs_fini(&runs);
+    threaded_world_free(world);
+    return end;
 }
 
 // ---- comparison ----

@@ -167,22 +167,11 @@ static sp_fence mark(sp_runtime *runtime)
     return fence;
 }
 
-static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
-{
-    queued_work *work = lock(runtime);
-    int rank = own_rank(runtime);
-    uint64_t stamp = queued_work_stamp(work, rank, ns);
-    SP_ASSERT(ns > 0 && work->each[rank].given <= UINT32_MAX);
-    sp_fence fence = {.rank = rank, .point = (stamp + 1) << 32 | work->each[rank].given};
-    unlock(runtime);
-    return fence;
-}
-
 static void wait(sp_runtime *runtime, sp_fence fence)
 {
     queued_work *work = lock(runtime);
     SP_ASSERT(fence.rank >= 0 && fence.rank < work->ranks);
-    SP_ASSERT(queued_work_point(fence) <= work->each[fence.rank].given);
+    SP_ASSERT(fence.point <= work->each[fence.rank].given);
     queued_piece *piece = queued_piece_new(QUEUED_WAIT, NULL, 0);
     piece->fence = fence;
     queued_work_put(work, own_rank(runtime), piece);
@@ -198,7 +187,7 @@ static int64_t now_ns(sp_runtime *runtime)
 
 static uint64_t stamp(sp_runtime *runtime)
 {
-    uint64_t number = queued_work_stamp(lock(runtime), own_rank(runtime), 0);
+    uint64_t number = queued_work_stamp(lock(runtime), own_rank(runtime));
     unlock(runtime);
     return number;
 }
@@ -236,7 +225,6 @@ sp_runtime *queued_runtime_new(const queued_runtime_options *options)
                                        .reduce = reduce,
                                        .sum_of_squares = sum_of_squares,
                                        .mark = mark,
-                                       .mark_later = mark_later,
                                        .wait = wait,
                                        .now_ns = now_ns,
                                        .stamp = stamp,

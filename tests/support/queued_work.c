@@ -52,30 +52,17 @@ void queued_work_put(queued_work *work, int rank, queued_piece *piece)
     r->given++;
 }
 
-uint64_t queued_work_stamp(queued_work *work, int rank, int64_t later_ns)
+uint64_t queued_work_stamp(queued_work *work, int rank)
 {
-    queued_piece *piece = queued_piece_new(later_ns > 0 ? QUEUED_LATER : QUEUED_STAMP, NULL, 0);
+    queued_piece *piece = queued_piece_new(QUEUED_STAMP, NULL, 0);
     int64_t *stamps = realloc(work->stamps, (work->stamp_count + 1) * sizeof *stamps);
     SP_ASSERT(stamps != NULL);
     work->stamps = stamps;
     work->stamps[work->stamp_count] = -1;
     piece->stamp = work->stamp_count;
-    piece->later_ns = later_ns;
     piece->fence.rank = rank;
     queued_work_put(work, rank, piece);
     return work->stamp_count++;
-}
-
-// The stamp's number, from 1, stands above the point.
-uint64_t queued_work_point(sp_fence fence)
-{
-    return fence.point & UINT32_MAX;
-}
-
-bool queued_work_later(sp_fence fence, uint64_t *stamp)
-{
-    *stamp = (fence.point >> 32) - 1;
-    return fence.point >> 32 != 0;
 }
 
 void *queued_work_behind(const queued_work *work, const void *address, int64_t bytes)
@@ -118,8 +105,6 @@ static void reduce(const queued_work *work, const queued_piece *p)
 static void take_effect(queued_work *work, const queued_piece *p)
 {
     sp_runtime *cpu = sp_runtime_cpu();
-    uint64_t stamp;
-    queued_rank *r;
     char *to = queued_work_behind(work, p->to, span(p->rows, p->bytes, p->to_stride));
     switch (p->kind) {
     case QUEUED_COPY:
@@ -143,29 +128,21 @@ static void take_effect(queued_work *work, const queued_piece *p)
     case QUEUED_STAMP:
         work->stamps[p->stamp] = ++work->now_ns;
         break;
-    case QUEUED_LATER:
-        r = &work->each[p->fence.rank];
-        r->late_ns = (r->late_ns > work->now_ns ? r->late_ns : work->now_ns) + p->later_ns;
-        work->stamps[p->stamp] = r->late_ns;
-        break;
     case QUEUED_WAIT:
-        if (queued_work_later(p->fence, &stamp) && work->now_ns < work->stamps[stamp]) {
-            work->now_ns = work->stamps[stamp];
-        }
         break;
     }
 }
 
 static bool is_kept_back(const queued_work *work, const queued_piece *p)
 {
-    return p->kind == QUEUED_WAIT && work->each[p->fence.rank].done < queued_work_point(p->fence);
+    return p->kind == QUEUED_WAIT && work->each[p->fence.rank].done < p->fence.point;
 }
 
 // What has gone wrong takes no effect, but order and time remain.
 static void do_first(queued_work *work, queued_rank *r)
 {
     queued_piece *p = r->first;
-    bool works = p->kind != QUEUED_WAIT && p->kind != QUEUED_STAMP && p->kind != QUEUED_LATER;
+    bool works = p->kind != QUEUED_WAIT && p->kind != QUEUED_STAMP;
     r->first = p->next;
     r->last = r->first != NULL ? r->last : NULL;
     if (works && r->fails_in >= 0 && r->fails_in-- == 0) {

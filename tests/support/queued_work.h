@@ -15,8 +15,7 @@ typedef enum queued_kind {
     QUEUED_REDUCE,
     QUEUED_CALL,
     QUEUED_WAIT,
-    QUEUED_STAMP,
-    QUEUED_LATER
+    QUEUED_STAMP
 } queued_kind;
 
 typedef struct queued_piece {
@@ -33,7 +32,6 @@ typedef struct queued_piece {
     queued_call *call;
     sp_fence fence;
     uint64_t stamp;
-    int64_t later_ns; // that the stamp's time is after its point
     alignas(
         max_align_t) char own[]; // what is uploaded, inputs and outputs of a reduction, arguments
 } queued_piece;
@@ -42,8 +40,7 @@ typedef struct queued_rank {
     queued_piece *first, *last;
     uint64_t given, done; // pieces
     int64_t worked_ns;
-    int64_t late_ns; // the time of its last point that comes later
-    int fails_in;    // pieces; negative: never
+    int fails_in; // pieces; negative: never
     bool failed;
 } queued_rank;
 
@@ -66,12 +63,8 @@ void queued_work_fini(queued_work *work);
 // A piece with `bytes` of its own, to be filled in, unless they are given, and put.
 queued_piece *queued_piece_new(queued_kind kind, const void *own, int64_t bytes);
 void queued_work_put(queued_work *work, int rank, queued_piece *piece);
-// A stamp that will be noted; above 0: of a time so much later, and than the rank's last such.
-uint64_t queued_work_stamp(queued_work *work, int rank, int64_t later_ns);
-// The point of a rank that a fence names, and the stamp of the time that comes behind it; false
-// where it is the point itself.
-uint64_t queued_work_point(sp_fence fence);
-bool queued_work_later(sp_fence fence, uint64_t *stamp);
+// A stamp that will be noted.
+uint64_t queued_work_stamp(queued_work *work, int rank);
 
 // Does all work of a rank.
 void queued_work_finish(queued_work *work, int rank);

@@ -48,7 +48,7 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
     size_t classes = vstages > 1 ? 2 : 1;
-    must_succeed(sp_i_step_costs_init(costs, layout, packing, (int)classes, false, ERR));
+    sp_i_step_costs_init(costs, layout, packing, (int)classes, false);
     costs->class_of_vstage[vstages - 1] = (int)classes - 1;
     costs->unit = get(forward * classes, sizeof *costs->unit);
     costs->states = get((size_t)layout->pp, sizeof *costs->states);

@@ -99,6 +99,7 @@ int main(int argc, char **argv)
     for (const test_case *c = first; c != NULL; c = c->next) {
         count++;
     }
+    (void)setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR, 1);
     struct CMUnitTest *tests = (struct CMUnitTest *)calloc(count + 1, sizeof *tests);
     size_t chosen = 0;
     for (test_case *c = first; tests != NULL && c != NULL; c = c->next) {

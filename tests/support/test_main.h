@@ -17,7 +17,6 @@
 
 #include "sim/base/prng.h"
 #include "sim/base/status.h"
-#include "tests/support/memory_failures.h"
 
 typedef struct test_case {
     const char *file; // as the compiler names it

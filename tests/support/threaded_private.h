@@ -37,14 +37,9 @@ struct threaded_world {
     threaded_rank ranks[THREADED_RANKS];
     threaded_group *groups[MOST_GROUPS + 1]; // the last one is of all, for exchanges
     channel *channels[MOST_CHANNELS];
-    sp_error failure;
 };
 
 threaded_rank *threaded_rank_of(sp_transport *transport);
-
-// With the lock held: the failure, if any; the first one is final.
-sp_status threaded_failed(const threaded_world *j, sp_error *err);
-sp_status threaded_fail(threaded_world *j, sp_status status, const char *text);
 
 // Messages (threaded_messages.c).
 sp_status threaded_channel_new(sp_transport *transport, int from, int to, sp_error *err);

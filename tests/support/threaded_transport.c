@@ -10,42 +10,6 @@ threaded_rank *threaded_rank_of(sp_transport *transport)
     return (threaded_rank *)(void *)transport;
 }
 
-// ---- failure; all but abort and check are called with the lock held ----
-
-sp_status threaded_failed(const threaded_world *j, sp_error *err)
-{
-    return j->failure.count == 0
-               ? SP_OK
-               : sp_error_set(err, j->failure.status, "%s", j->failure.message[0]);
-}
-
-sp_status threaded_fail(threaded_world *j, sp_status status, const char *text)
-{
-    if (j->failure.count == 0) {
-        sp_error_set(&j->failure, status, "%s", text);
-        pthread_cond_broadcast(&j->change);
-    }
-    return j->failure.status;
-}
-
-static sp_status check(sp_transport *transport, sp_error *err)
-{
-    threaded_world *j = threaded_rank_of(transport)->world;
-    pthread_mutex_lock(&j->lock);
-    sp_status status = threaded_failed(j, err);
-    pthread_mutex_unlock(&j->lock);
-    return status;
-}
-
-static sp_status abort_all(sp_transport *transport, sp_status status, const char *text)
-{
-    threaded_world *j = threaded_rank_of(transport)->world;
-    pthread_mutex_lock(&j->lock);
-    status = threaded_fail(j, status, text);
-    pthread_mutex_unlock(&j->lock);
-    return status;
-}
-
 // ---- groups ----
 
 static sp_status group_new(sp_transport *transport, const char *name, const int *ranks, int size,
@@ -54,6 +18,7 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
     threaded_rank *me = threaded_rank_of(transport);
     threaded_world *j = me->world;
     (void)name;
+    (void)err;
     SP_ASSERT(me->groups < MOST_GROUPS && size <= THREADED_RANKS);
     pthread_mutex_lock(&j->lock);
     threaded_group **made = &j->groups[me->groups++];
@@ -62,18 +27,17 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
         SP_ASSERT(*made != NULL);
         (*made)->size = size;
         memcpy((*made)->ranks, ranks, (size_t)size * sizeof *ranks);
-    } else if ((*made)->size != size ||
-               memcmp((*made)->ranks, ranks, (size_t)size * sizeof *ranks) != 0) {
-        threaded_fail(j, SP_ERR_INTERNAL, "groups that differ");
     }
-    sp_status status = threaded_failed(j, err);
+    SP_ASSERT((*made)->size == size &&
+              memcmp((*made)->ranks, ranks, (size_t)size * sizeof *ranks) == 0);
     pthread_mutex_unlock(&j->lock);
-    return status;
+    return SP_OK;
 }
 
 // The last of the members does the work of all.
 static sp_status collective(threaded_rank *me, int number, const threaded_call *mine, sp_error *err)
 {
+    (void)err;
     threaded_world *j = me->world;
     pthread_mutex_lock(&j->lock);
     threaded_group *g = j->groups[number];
@@ -84,26 +48,20 @@ static sp_status collective(threaded_rank *me, int number, const threaded_call *
         SP_ASSERT(member < g->size);
     }
     g->calls[member] = *mine;
-    if (threaded_failed(j, NULL) == SP_OK && ++g->arrived == g->size) {
-        bool alike = true;
+    if (++g->arrived == g->size) {
         for (int m = 1; m < g->size; m++) {
-            alike = alike && threaded_alike(g, &g->calls[0], &g->calls[m]);
+            SP_ASSERT(threaded_alike(g, &g->calls[0], &g->calls[m]));
         }
-        if (alike) {
-            threaded_work(g);
-        } else {
-            threaded_fail(j, SP_ERR_INTERNAL, "collectives that differ");
-        }
+        threaded_work(g);
         g->arrived = 0;
         g->generation++;
         pthread_cond_broadcast(&j->change);
     }
-    while (g->generation == generation && threaded_failed(j, NULL) == SP_OK) {
+    while (g->generation == generation) {
         pthread_cond_wait(&j->change, &j->lock);
     }
-    sp_status status = g->generation != generation ? SP_OK : threaded_failed(j, err);
     pthread_mutex_unlock(&j->lock);
-    return status;
+    return SP_OK;
 }
 
 static sp_status barrier(sp_transport *transport, int number, sp_error *err)
@@ -190,9 +148,7 @@ static const sp_transport_ops threaded_ops = {.group_new = group_new,
                                               .receive = threaded_receive,
                                               .wait = threaded_wait,
                                               .exchange = exchange,
-                                              .synchronize = threaded_synchronize,
-                                              .check = check,
-                                              .abort = abort_all};
+                                              .synchronize = threaded_synchronize};
 
 threaded_world *threaded_world_new(int ranks, bool late)
 {

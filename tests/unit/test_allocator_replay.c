@@ -296,8 +296,7 @@ TEST(all_passes_count)
     sp_i_rank_replay l;
     must_succeed(sp_i_rank_replay_init(&l, &s.plan, &s.timeline.ranks[0], &s.model, &s.options,
                                        NULL, NULL, ERR));
-    l.memory = (sp_i_unit_memory){.err = ERR};
-    must_succeed(sp_block_allocator_new(0, &l.memory.blocks, ERR));
+    l.memory = (sp_i_unit_memory){.blocks = sp_block_allocator_new(0), .err = ERR};
     must_succeed(sp_i_rank_replay_step(&l));
     const sp_tensor_program *program = &l.last_shape->program;
     size_t of_pack =
@@ -305,27 +304,6 @@ TEST(all_passes_count)
     assert_int_equal(l.events, PACKS * of_pack);
     sp_block_allocator_free(l.memory.blocks);
     sp_i_rank_replay_fini(&l);
-    step_fini(&s);
-}
-
-// Wherever memory runs out, that is what comes back, and nothing is lost.
-TEST(memory_runs_out)
-{
-    step s;
-    gpipe(&s, 2, 2, SP_RECOMPUTE_FULL);
-    must_succeed(sp_schedule_add_offload(&s.plan, ERR));
-    s.options.offload_ratio = 0.5;
-    memory_failures failing = {.fewer = 50};
-    while (memory_fails(&failing)) {
-        sp_allocator_peak peak = {-1, -1, -1};
-        const char *obstacle;
-        sp_error_clear(ERR);
-        memory_try(&failing,
-                   sp_allocator_replay(&s.timeline, &s.costs, &s.memory, &s.model, &s.options,
-                                       SP_NO_RANK, &peak, &obstacle, ERR),
-                   ERR);
-    }
-    assert_true(failing.allowed > 50);
     step_fini(&s);
 }
 
@@ -342,8 +320,7 @@ TEST(pieces_cover_the_parameters)
         int64_t total = 0, largest = 0;
         for (int r = 0; r < ranks; r++) {
             sp_i_pieces pieces = {0};
-            assert_int_equal(sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces, NULL),
-                             SP_OK);
+            sp_i_optimizer_pieces(&model, &layout, stages, r, &pieces);
             int64_t share = 0;
             for (size_t i = 0; i < pieces.count; i++) {
                 assert_true(pieces.elements[i] > 0);
@@ -369,7 +346,7 @@ TEST(pieces_at_a_border)
     static const int64_t expected[] = {4 << 20, 8 << 20, 1 << 20, 3 << 20, 1024, 1024};
     for (int r = 0; r < 2; r++) {
         sp_i_pieces pieces = {0};
-        assert_int_equal(sp_i_optimizer_pieces(&model, &layout, &stage, r, &pieces, NULL), SP_OK);
+        sp_i_optimizer_pieces(&model, &layout, &stage, r, &pieces);
         assert_int_equal(pieces.count, 6);
         assert_memory_equal(pieces.elements, expected, sizeof expected);
         free(pieces.elements);
@@ -388,7 +365,7 @@ static void shape_of(sp_i_unit_shape *shape, sp_recompute recompute, double rati
     assert_int_equal(sp_tensor_program_build(&model, &layout, &stage, &options, 8192, 0,
                                              INT64_C(8192) * 8192, &shape->program, NULL),
                      SP_OK);
-    assert_int_equal(sp_i_unit_shape_init(shape, ratio, NULL), SP_OK);
+    sp_i_unit_shape_init(shape, ratio);
 }
 
 static int64_t away(const sp_i_unit_shape *shape)
@@ -460,15 +437,14 @@ TEST(units_come_back_whole)
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 5; percent <= 100; percent += 5) {
             sp_i_unit_shape shape;
-            sp_block_allocator *blocks = NULL;
+            sp_block_allocator *blocks = sp_block_allocator_new(0);
             shape_of(&shape, (sp_recompute)recompute, percent / 100.0);
-            assert_int_equal(sp_block_allocator_new(0, &blocks, NULL), SP_OK);
             sp_i_unit_memory memory = {.blocks = blocks};
             int64_t buffer = -1;
             for (int round = 0; round < 3; round++) {
                 sp_i_unit unit;
                 int32_t block = SP_NO_BLOCK;
-                assert_true(sp_i_unit_begin(&memory, &unit, &shape));
+                sp_i_unit_begin(&unit, &shape);
                 assert_int_equal(sp_block_allocate(blocks, 32 * MIB, &block, NULL), SP_OK);
                 sp_i_unit_adopt(&unit, shape.program.input, block);
                 sp_i_unit_run(&memory, &unit, SP_PROGRAM_FORWARD);
@@ -528,13 +504,16 @@ TEST(copies_anywhere)
                 sp_action action = stage->actions[a];
                 bool backward = action.kind == SP_ACTION_B;
                 int pack = backward ? SLOTS - 1 - a : a;
-                assert_true(sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack));
+                sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
                 for (int k = 0; k < UNITS; k++) {
-                    assert_true(out[k] != a || sp_stage_plan_add(&to, SP_ACTION_O, 0, k));
+                    if (out[k] == a) {
+                        sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
+                    }
                 }
                 for (int k = 0; k < UNITS; k++) {
-                    assert_true(out[k] < 0 || back[k] != a ||
-                                sp_stage_plan_add(&to, SP_ACTION_L, 0, k));
+                    if (out[k] >= 0 && back[k] == a) {
+                        sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
+                    }
                 }
             }
             sp_free(stage->actions);
@@ -602,8 +581,9 @@ TEST(results_that_say_why_not)
 {
     sp_result result;
     // With room, so that no other warning stands beside this one.
-    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'memory': {'limit_gib': 1000, 'model': "
-             "'slimpipe-planner'}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}",
+    evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'cluster': {'name': 'h800-8', "
+             "'memory_gib': 1000}, 'memory': {'model': 'slimpipe-planner'}, 'workload': "
+             "{'uniform': 4096, 'samples_per_batch': 4}}",
              &result);
     assert_int_equal(result.allocator_peak_bytes, 0);
     assert_int_equal(result.warnings.count, 1);

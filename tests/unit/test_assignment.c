@@ -268,17 +268,3 @@ TEST(time_is_kept)
         sp_i_mip_fini(&mip);
     }
 }
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(29);
-    double work_s[10];
-    int rank[10];
-    draw(&prng, work_s, 10);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_i_assignment result;
-        memory_try(&failing, sp_i_assignment_solve(work_s, 10, 3, &unlimited, rank, &result, ERR),
-                   ERR);
-    }
-}

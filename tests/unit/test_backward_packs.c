@@ -16,8 +16,7 @@ static void make(const sp_i_shape *shape, sp_packing *packing)
     sp_i_needs needs = {0};
     sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
     sp_packing_init(packing, &d.batch, 1);
-    must_succeed(
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs, ERR));
+    sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, &needs);
     assert_pack_rules(packing);
     assert_needs(packing, &needs);
     sp_free(needs.pack);
@@ -70,7 +69,7 @@ TEST(mirrored_blocks)
     sp_packing packing;
     sp_i_needs needs = {0};
     by_hand(three_blocks, BY_HAND, &packing);
-    assert_true(sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs));
+    sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs);
     assert_pack_rules(&packing);
     assert_needs(&packing, &needs);
     assert_int_equal(packing.backward.count, 6);
@@ -97,7 +96,7 @@ TEST(retained_packs)
     for (int retained = SP_I_RETAINS_NONE; retained < 4; retained++) {
         sp_packing packing;
         by_hand(three_blocks, BY_HAND, &packing);
-        assert_true(sp_i_backward_mirror(three_blocks_tied, retained, &packing, NULL));
+        sp_i_backward_mirror(three_blocks_tied, retained, &packing, NULL);
         for (size_t k = 0; k < 6; k++) {
             assert_int_equal(packing.forward.packs[k].runs_again, again[retained + 1][k]);
         }
@@ -114,7 +113,7 @@ TEST(one_backward_pack)
     sp_i_needs needs = {0};
     by_hand(three_blocks, BY_HAND, &packing);
     size_t slices = packing.forward.slice_count;
-    assert_true(sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied, &packing, &needs));
+    sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied, &packing, &needs);
     assert_pack_rules(&packing);
     assert_needs(&packing, &needs);
     assert_int_equal(packing.backward.count, 1);
@@ -138,7 +137,7 @@ TEST(cuts_at_exact_targets)
                             .slice_tokens = 100};
         sp_packing packing;
         by_hand(long_one, sizeof long_one / sizeof long_one[0], &packing);
-        assert_true(sp_i_backward_regroup(&linear, &shape, tied, &packing, NULL));
+        sp_i_backward_regroup(&linear, &shape, tied, &packing, NULL);
         assert_pack_rules(&packing);
         assert_int_equal(packing.forward.count, 3);
         assert_int_equal(packing.backward.count, packs);
@@ -202,28 +201,5 @@ TEST(forward_packs_stay)
         }
         sp_packing_fini(&mirrored);
         sp_packing_fini(&regrouped);
-    }
-}
-
-TEST(allocation_failures)
-{
-    const sp_i_shape shape = {.backward = {.flat = 4, .grow = 1.0, .shrink = 1.0},
-                              .slice_tokens = 10};
-    for (int regroup = 0; regroup < 2; regroup++) {
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_packing packing;
-            sp_i_needs needs = {0};
-            by_hand(three_blocks, BY_HAND, &packing);
-            memory_begin(&failing);
-            bool ok = regroup != 0 ? sp_i_backward_regroup(&drawn_work, &shape, three_blocks_tied,
-                                                           &packing, &needs)
-                                   : sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs);
-            memory_end(&failing, ok ? SP_OK : SP_ERR_NO_MEMORY, NULL);
-            if (ok) {
-                assert_pack_rules(&packing);
-            }
-            sp_free(needs.pack);
-            sp_packing_fini(&packing);
-        }
     }
 }

@@ -283,24 +283,6 @@ TEST(delayed_samples_train_later)
     }
 }
 
-TEST(run_without_memory)
-{
-    scenario_run r;
-    const char *text =
-        json_text("%s'cluster': 'h800-8', 'schedule': {'microbatches': 2}, 'strategy': {'kind': "
-                  "'balanced', 'outlier_tokens': 500}, 'workload': {'lengths': [800, 100, 100], "
-                  "'context': 800, 'order': 'file', 'samples_per_batch': 3, 'batches': 2}}",
-                  TINY_MODEL);
-    must_succeed(run_read(text, &r.scenario, ERR));
-    must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
-    static const sp_evaluate_options plain;
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &plain, &r.result, ERR), ERR);
-        sp_error_clear(ERR);
-    }
-    run_fini(&r);
-}
-
 // Keys that the scenario keeps, and where they end.
 TEST(keys_are_read_and_resolved)
 {
@@ -419,22 +401,4 @@ TEST(queues_never_worsen_the_mean)
         }
         fixture_fini(&f);
     }
-}
-
-TEST(allocation_failures)
-{
-    int64_t ids[] = {0, 1, 2, 3};
-    int64_t tokens[] = {10, 40, 20, 10};
-    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 80};
-    fixture f;
-    fixture_init(&f, 1);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_packing packing;
-        memory_try(&failing, try_pack(&f, &batch, 0, 50, &packing, ERR), ERR);
-        if (failing.status == SP_OK) {
-            sp_packing_fini(&packing);
-        }
-    }
-    fixture_fini(&f);
 }

@@ -154,3 +154,15 @@ TEST(an_output_with_the_inode_of_a_removed_input_is_no_input)
         remove("written");
     }
 }
+
+// Half a character is no text of a JSON document.
+TEST(cuts_texts_between_characters)
+{
+    assert_int_equal(sp_fitting("", 1), 0);
+    assert_int_equal(sp_fitting("abc", 4), 3);
+    assert_int_equal(sp_fitting("abc", 3), 2);
+    assert_int_equal(sp_fitting("a\u00e9b", 5), 4);
+    assert_int_equal(sp_fitting("a\u00e9b", 4), 3);
+    assert_int_equal(sp_fitting("a\u00e9b", 3), 1);
+    assert_int_equal(sp_fitting("\u20ac", 3), 0);
+}

@@ -367,18 +367,6 @@ TEST(uniform_samples)
     sp_batches_fini(&batches);
 }
 
-TEST(failing_allocations_are_reported)
-{
-    sp_workload_spec spec = {
-        .lengths = list_of(COUNT), .tokens_per_batch = 30000, .batches = 3, .seed = 4};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_batches batches;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_batches_make(&spec, &batches, ERR), ERR);
-        sp_batches_fini(&batches);
-    }
-}
-
 // Documents one after the other: rows of the context are full but the last, every token is there in
 // its order, and only what a row ends in is cut.
 TEST(concatenated_rows_are_full)

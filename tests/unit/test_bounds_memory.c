@@ -27,9 +27,7 @@ static double bound_of(const tiny *t, const double *room_bytes)
                                     .whole = t->whole,
                                     .repeats = t->repeats};
     const sp_bound_batch batch = {.tokens = t->samples, .count = (size_t)t->count, .ranks = 1};
-    double bound_s = 0.0;
-    must_succeed(sp_bound_memory_s(&memory, &batch, &bound_s, ERR));
-    return bound_s;
+    return sp_bound_memory_s(&memory, &batch);
 }
 
 // ---- every packing, every order ----
@@ -399,14 +397,11 @@ TEST(long_samples_hold_a_stage_for_half_of_their_work)
     const sp_bound_memory memory = {
         .stage = &stage, .stages = 1, .ranks = 1, .room_bytes = &room, .tail_s = &tail_s};
     const sp_bound_batch batch = {.tokens = tokens, .count = SAMPLES, .ranks = 1};
-    double bound_s = 0.0;
-    must_succeed(sp_bound_memory_s(&memory, &batch, &bound_s, ERR));
     // Memory alone asks for (4 + 1)/2 of a sample's work, less than the work.
-    assert_within(bound_s, SAMPLES * 3.0 * LENGTH, 1e-9);
+    assert_within(sp_bound_memory_s(&memory, &batch), SAMPLES * 3.0 * LENGTH, 1e-9);
     room = LENGTH / 4.0;
-    must_succeed(sp_bound_memory_s(&memory, &batch, &bound_s, ERR));
     double area = SAMPLES * 1.5 * LENGTH * LENGTH;
-    assert_within(bound_s, area / room + 1.5 * room, 1e-9);
+    assert_within(sp_bound_memory_s(&memory, &batch), area / room + 1.5 * room, 1e-9);
 }
 
 // A sample that two ranks share: each of them holds half of it, for half of its passes, in room for
@@ -425,9 +420,7 @@ TEST(ranks_that_share_a_whole_sample_hold_it_for_their_part)
                                     .tail_s = &tail_s,
                                     .whole = true};
     const sp_bound_batch batch = {.tokens = &tokens, .count = 1, .ranks = 2, .merged = true};
-    double bound_s = 0.0;
-    must_succeed(sp_bound_memory_s(&memory, &batch, &bound_s, ERR));
-    assert_within(bound_s, 1500.0, 1e-9);
+    assert_within(sp_bound_memory_s(&memory, &batch), 1500.0, 1e-9);
 }
 
 TEST(more_memory_asks_for_no_more_time)

@@ -31,7 +31,8 @@ static void check_tiny(const tiny_step *t, int ranks, nearness *n)
     double sliced_s = ranks == 1 ? tiny_step_least_s(t, false) : tiny_step_least_of_two_s(t, false);
     double whole_s = ranks == 1 ? tiny_step_least_s(t, true) : tiny_step_least_of_two_s(t, true);
     double of[BOUNDS] = {sp_bound_work_s(t->costs, &batch), sp_bound_simple_s(t->costs, &batch),
-                         bound_growth_s(t->costs, &batch), sp_bound_flow_shop_s(t->costs, &batch)};
+                         sp_bound_growth_s(t->costs, &batch),
+                         sp_bound_flow_shop_s(t->costs, &batch)};
     of[ANY_SLICED] = fmax(of[GROWTH], of[FLOW_SHOP]);
     of[ALL_WHOLE] = fmax(of[ANY_SLICED], sp_bound_whole_s(t->costs, &batch));
     for (int bound = 0; bound < BOUNDS; bound++) {
@@ -41,8 +42,8 @@ static void check_tiny(const tiny_step *t, int ranks, nearness *n)
     // Shared samples leave less to prove.
     sp_bound_batch merged = batch;
     merged.merged = true;
-    assert_true(bound_growth_s(t->costs, &merged) <=
-                bound_growth_s(t->costs, &batch) * (1.0 + 1e-3));
+    assert_true(sp_bound_growth_s(t->costs, &merged) <=
+                sp_bound_growth_s(t->costs, &batch) * (1.0 + 1e-3));
 }
 
 static double one_of(sp_prng *prng, double a, double b, double c)

@@ -177,7 +177,7 @@ TEST(no_simulated_packing_is_faster)
         drawn d = draw(&prng);
         sp_bound_batch batch = {.tokens = d.tokens, .count = (size_t)d.count, .ranks = 1};
         double bound_s =
-            fmax(bound_growth_s(&d.costs, &batch), sp_bound_flow_shop_s(&d.costs, &batch));
+            fmax(sp_bound_growth_s(&d.costs, &batch), sp_bound_flow_shop_s(&d.costs, &batch));
         double best_s = HUGE_VAL;
         for (int trial = 0; trial < 60; trial++) {
             packs p;

@@ -503,30 +503,3 @@ TEST(no_folds_no_records)
     fit_outcome_fini(&outcome);
     fit_spec_fini(&spec);
 }
-
-// Wherever memory runs out, the fit says so and leaves nothing behind.
-TEST(out_of_memory)
-{
-    fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 1, .ablations = true};
-    const char *text = spec_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"], "
-                                 "\"count\": 2}, \"errors_by\": [\"recompute\"]}}");
-    begin(0.02);
-    for (memory_failures failing = {.fewer = 4}; memory_fails(&failing);) {
-        fit_spec spec;
-        fit_outcome outcome;
-        sp_error_clear(ERR);
-        read_spec(text, &spec);
-        memory_try(&failing, fit_calibrate(&spec, sources, 1, &how, &outcome, ERR), ERR);
-        // So does the profile that comes out.
-        memory_failures writing = {0};
-        while (failing.status == SP_OK && memory_fails(&writing)) {
-            json_t *document = NULL;
-            sp_error_clear(ERR);
-            memory_try(&writing, fit_profile_document(&spec, &outcome, &document, ERR), ERR);
-            assert_int_equal(document != NULL, writing.status == SP_OK);
-            json_decref(document);
-        }
-        fit_outcome_fini(&outcome);
-        fit_spec_fini(&spec);
-    }
-}

@@ -188,49 +188,6 @@ TEST(nothing_to_choose)
     }
 }
 
-static void fail_allocations(const char *parallel, const char *kind)
-{
-    char text[RUN_TEXT];
-    scenario_text(4, parallel, "900, 80", kind, text);
-    // Hundreds of packings are tried: each early failure, then ever fewer of them.
-    for (memory_failures failing = {.fewer = 15}; memory_fails(&failing);) {
-        sp_scenario scenario;
-        must_succeed_for(text, run_read(text, &scenario, ERR));
-        memory_try(&failing, sp_strategy_resolve(&scenario, false, ERR), ERR);
-        sp_scenario_fini(&scenario);
-    }
-}
-
-TEST_CALL(allocation_failures, fail_allocations("'pp': 2", "slimpack-zb"))
-TEST_CALL(allocation_failures_of_auto,
-          fail_allocations("'pp': 2, 'stage_layers': 'auto'", "slimpack"))
-TEST_CALL(allocation_failures_of_auto_rows,
-          fail_allocations("'pp': 2, 'stage_layers': 'auto'", "packed"))
-
-// Until a strategy has chosen, the document asks for a choice; then it says what was chosen.
-TEST(a_cut_is_written_and_read_back)
-{
-    static const char *const kinds[] = {"packed", "slimpipe"};
-    for (int i = 0; i < 2; i++) {
-        char text[RUN_TEXT];
-        sp_scenario scenario, again;
-        scenario_text(9, "'pp': 4, 'stage_layers': 'auto'", MANY, kinds[i], text);
-        must_succeed_for(text, run_read(text, &scenario, ERR));
-        json_t *parallel = json_object_get(scenario.resolved, "parallel");
-        assert_string_equal(json_string_value(json_object_get(parallel, "stage_layers")), "auto");
-        must_succeed_for(text, sp_strategy_resolve(&scenario, false, ERR));
-        assert_complete(&scenario);
-        json_t *copy = json_deep_copy(scenario.resolved);
-        must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, ERR));
-        must_succeed(sp_strategy_resolve(&again, false, ERR));
-        assert_same_layout(&scenario.layout, &again.layout);
-        assert_true(json_equal(scenario.resolved, again.resolved));
-        json_decref(copy);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&scenario);
-    }
-}
-
 // Nothing is stated, and equal shares do not divide the layers: what chooses cuts does as with
 // "auto", which the result says by its stages, and all else refuses.
 TEST(layers_that_shares_do_not_divide)

@@ -424,19 +424,3 @@ TEST(resolved_order_is_read_again)
         sp_scenario_fini(&scenario);
     }
 }
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(37);
-    for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
-        fixture f;
-        fixture_init(&f, own_order[i], ", 'chunk_tokens': 300, 'slice_tokens': 300", 3, 1500,
-                     &prng);
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_error_clear(ERR);
-            memory_try(&failing, sp_strategy_find(own_order[i])->pack(&f.input, &f.packing, ERR),
-                       ERR);
-        }
-        fixture_fini(&f);
-    }
-}

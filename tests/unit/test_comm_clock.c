@@ -39,20 +39,11 @@ static int64_t scripted_now_ns(sp_runtime *runtime)
     return computed_ns;
 }
 
-// What comes later does so by the ranks' clocks alone.
-static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
-{
-    (void)runtime;
-    assert_true(ns > 0);
-    return (sp_fence){0};
-}
-
 // The CPU with another clock.
 static void set_clock(sp_runtime *runtime, sp_runtime_ops *ops, int64_t (*now_ns)(sp_runtime *))
 {
     *ops = *sp_runtime_cpu()->ops;
     ops->now_ns = now_ns;
-    ops->mark_later = mark_later;
     runtime->ops = ops;
 }
 
@@ -105,11 +96,9 @@ static void expect(const sp_comm_world *world, script *s)
             shift(world, s->groups[now->group], clock);
             break;
         case MESSAGE:
-            clock[now->to] = later(clock[now->to], clock[now->from]);
-            break;
         case FLAG:
         case KINDS:
-            clock[now->to] = later(clock[now->to], clock[now->from] + now->ns);
+            clock[now->to] = later(clock[now->to], clock[now->from]);
             break;
         }
         memcpy(s->expected[i], clock, sizeof clock);
@@ -152,7 +141,7 @@ static sp_status run_step(sp_comm *me, script *s, int i, sp_error *err)
     case FLAG:
     case KINDS:
         if (rank == now->from) {
-            sp_comm_flag_raise(me, now->to, &s->flags[i], now->ns);
+            sp_comm_flag_raise(me, now->to, &s->flags[i]);
         }
         return rank == now->to ? sp_comm_flag_wait(me, &s->flags[i], now->from, "a flag", err)
                                : SP_OK;
@@ -272,7 +261,7 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
         } else if (status == SP_OK && rank == 0) {
             status = sp_comm_flag_wait(me, flag, 1, "the end", err);
         } else if (status == SP_OK) {
-            sp_comm_flag_raise(me, 0, flag, 0);
+            sp_comm_flag_raise(me, 0, flag);
         }
     }
     return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == 3000) : status;

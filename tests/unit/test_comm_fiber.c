@@ -143,14 +143,3 @@ TEST(flows_stand_in_flows)
     assert_false(sp_i_fiber_resume(f.fiber));
     sp_i_fiber_free(f.fiber);
 }
-
-TEST(memory_runs_out)
-{
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_i_fiber *fiber = NULL;
-        memory_try(&failing, (fiber = sp_i_fiber_new()) != NULL ? SP_OK : SP_ERR_NO_MEMORY, NULL);
-        sp_i_fiber_free(fiber);
-    }
-    assert_true(failing.rounds > 1);
-}

@@ -86,21 +86,6 @@ TEST(several_compute_otherwise)
     sp_comm_world_free(j.world);
 }
 
-// Fibers begin and end between runs.
-TEST(fibers_for_one_run)
-{
-    job j = {.world = world_of(RANKS)};
-    j.all = group_of_all(j.world);
-    j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
-    sp_comm_set_one_at_a_time(j.world, true);
-    assert_ranks(j.world, compute_and_exchange, &j);
-    assert_int_equal(atomic_load(&j.most), 1);
-    sp_comm_set_one_at_a_time(j.world, false);
-    assert_ranks(j.world, compute_and_exchange, &j);
-    assert_true(atomic_load(&j.most) > 1);
-    sp_comm_world_free(j.world);
-}
-
 // ---- Failures ----
 
 // Ranks are anywhere when one gives up: at work, waiting for a message or for their turn.

@@ -30,7 +30,7 @@ static sp_status pass_flags(sp_comm *me, job *j, int round, sp_prng *prng, sp_er
     for (int i = 0; i < FLAGS && status == SP_OK; i++) {
         sleep_sometimes(prng, 50, 60);
         j->written[next][i] = number_of(round, next, i);
-        sp_comm_flag_raise(me, next, &j->flags[next][i], 0);
+        sp_comm_flag_raise(me, next, &j->flags[next][i]);
         // Some flags are raised long before they are waited for.
         if (i % 7 == 6) {
             for (int k = i - 6; k <= i && status == SP_OK; k++) {
@@ -84,7 +84,7 @@ TEST(numbers_behind_flags)
 static sp_status before_anyone_waits(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    sp_comm_flag_raise(me, sp_comm_rank(me), &j->flags[sp_comm_rank(me)][0], 0);
+    sp_comm_flag_raise(me, sp_comm_rank(me), &j->flags[sp_comm_rank(me)][0]);
     sp_status status =
         sp_comm_flag_wait(me, &j->flags[sp_comm_rank(me)][0], sp_comm_rank(me), "itself", err);
     return status == SP_OK ? RANK_CHECK(sp_comm_counted(me).wait_ns == 0) : status;
@@ -128,7 +128,7 @@ TEST(raiser_fails)
             assert_string_equal(j.text[rank], rank == 1 ? "" : "rank 1: no room");
         }
         // A flag that comes too late does not make up for the failure.
-        sp_comm_flag_raise(sp_comm_of(j.world, 1), 0, &j.flags[0][0], 0);
+        sp_comm_flag_raise(sp_comm_of(j.world, 1), 0, &j.flags[0][0]);
         assert_int_equal(sp_comm_flag_wait(sp_comm_of(j.world, 0), &j.flags[0][0], 1, "F1", NULL),
                          SP_ERR_INFEASIBLE);
         sp_comm_world_free(j.world);

@@ -154,8 +154,7 @@ static sp_status pass_number(sp_comm *me, job *j, int index, const rank_memory *
         status = sp_comm_barrier(me, s->group, err);
     } else {
         if (rank == from) {
-            bool late = r->runtime->ops->mark_later != NULL && index % 2 == 1;
-            sp_comm_flag_raise(me, s->to, &j->flags[index], late ? 1000 : 0);
+            sp_comm_flag_raise(me, s->to, &j->flags[index]);
         }
         status =
             rank == s->to ? sp_comm_flag_wait(me, &j->flags[index], from, "a number", err) : SP_OK;

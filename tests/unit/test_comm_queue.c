@@ -153,19 +153,6 @@ TEST(other_size)
     sp_comm_world_free(world);
 }
 
-TEST(out_of_memory)
-{
-    char x[8] = "";
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_comm_world *world = world_of(2);
-        memory_try(&failing, sp_comm_send(sp_comm_of(world, 0), 1, 0, x, 8, NULL), NULL);
-        assert_int_equal(sp_comm_world_failure(world, NULL), failing.status);
-        sp_comm_world_free(world);
-    }
-    assert_true(failing.rounds > 3);
-}
-
 // After n shifts everything is back where it came from, whatever the ranks' speeds.
 typedef struct ring_job {
     sp_comm_world *world;

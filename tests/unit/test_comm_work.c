@@ -76,7 +76,7 @@ static sp_status work_and_wait(sp_comm *me, void *data, sp_error *err)
     }
     sp_status status = SP_OK;
     if (rank == 0) {
-        sp_comm_flag_raise(me, 1, &t->flag, 0);
+        sp_comm_flag_raise(me, 1, &t->flag);
         t->runtime->ops->zero(t->runtime, t->memory, 100);
     } else {
         status = sp_comm_flag_wait(me, &t->flag, 0, "rank 0", err);

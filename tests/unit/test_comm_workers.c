@@ -105,43 +105,4 @@ TEST(pinned)
 }
 
 #ifdef __GLIBC__
-// Bytes of the stacks of threads to come; returns what they were.
-static size_t set_stacks(size_t bytes)
-{
-    pthread_attr_t attributes;
-    size_t before = 0;
-    assert_int_equal(pthread_getattr_default_np(&attributes), 0);
-    assert_int_equal(pthread_attr_getstacksize(&attributes, &before), 0);
-    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
-    assert_int_equal(pthread_setattr_default_np(&attributes), 0);
-    pthread_attr_destroy(&attributes);
-    return before;
-}
 #endif
-
-TEST(cannot_start)
-{
-    static job j;
-    sp_workers *workers;
-    memset(&j, 0, sizeof j);
-    assert_int_equal(sp_workers_start(0, NULL, note, &j, &workers, NULL), SP_ERR_USAGE);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        static job ended;
-        memory_try(&failing, sp_workers_start(2, NULL, note, &ended, &workers, NULL), NULL);
-        assert_true((workers == NULL) == (failing.status != SP_OK));
-        if (workers != NULL) {
-            (void)sp_workers_join(workers, 0, NULL);
-            sp_workers_free(workers);
-        }
-    }
-    assert_true(failing.rounds > 2);
-#ifdef __GLIBC__
-    size_t usual = set_stacks(SIZE_MAX / 4); // which no address space holds
-    sp_status status = sp_workers_start(2, NULL, note, &j, &workers, ERR);
-    set_stacks(usual);
-    assert_int_equal(status, SP_ERR_NO_MEMORY);
-    assert_string_equal(ERR->message[0], "only 0 of 2 worker threads could start");
-#endif
-    assert_int_equal(atomic_load(&j.ran[0]), 0);
-}

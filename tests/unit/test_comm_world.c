@@ -153,26 +153,3 @@ TEST(wrong_groups)
     sp_comm_world_free(world);
     sp_comm_world_free(NULL);
 }
-
-static sp_status make_all(sp_error *err)
-{
-    const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
-    sp_comm_world *world;
-    int group;
-    sp_status status = sp_comm_world_new(3, &on_cpu, &world, err);
-    if (status == SP_OK) {
-        status = sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, err);
-    }
-    sp_comm_world_free(world);
-    return status;
-}
-
-TEST(out_of_memory)
-{
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error err = {0};
-        memory_try(&failing, make_all(&err), &err);
-    }
-    assert_true(failing.allowed > 5);
-}

@@ -589,30 +589,3 @@ TEST(vocabulary_exchange)
     }
     end(&f);
 }
-
-TEST(survives_failing_memory)
-{
-    fixture f;
-    sp_layout layout = single;
-    layout.dp = 2;
-    begin(&f, &llama, layout, NULL, (sp_memory_options){0});
-    add_pack(&f, 2);
-    add_slice(&f, 0, 0, 3000, true);
-    sp_cost_model_fini(&f.cost);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_begin(&failing);
-        sp_status status = sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile,
-                                              (sp_memory_options){0}, "test", ERR);
-        if (status == SP_OK) {
-            status = sp_cost_model_build(&f.cost, &f.packing, &f.costs, ERR);
-            if (status != SP_OK) {
-                sp_cost_model_fini(&f.cost);
-            }
-        }
-        memory_end(&failing, status, ERR);
-    }
-    assert_true(failing.rounds > 15);
-    end(&f);
-}

@@ -251,35 +251,3 @@ TEST(never_below_the_least)
     }
     sp_profile_fini(&profile);
 }
-
-TEST(runs_out_of_memory)
-{
-    flat_profile_load(NULL, &profile);
-    const sp_slice slice = {0, 0, 0, 900, 900};
-    pack_times_case of = case_of(SP_SHARD_ADAPTIVE, 2, 2);
-    sp_op_timer op_timer = {.cluster = &cluster, .profile = &profile};
-    sp_packing packing;
-    sp_packing_init(&packing, NULL, 2);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 2));
-    assert_true(sp_pack_list_add(&packing.forward, slice, true));
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_i_pack_timer *timer = NULL;
-        sp_i_pack_time time;
-        sp_error_clear(ERR);
-        memory_begin(&failing);
-        sp_status status =
-            sp_i_pack_timer_new(&model, &of.layout, &cluster, &of.memory, &timer, ERR);
-        if (status == SP_OK) {
-            status = sp_i_pack_time_of(timer, &op_timer, &packing.forward, packing.forward.packs,
-                                       false, &time, ERR);
-        }
-        memory_end(&failing, status, ERR);
-        sp_i_pack_timer_free(timer);
-    }
-    // The timer, its variants, its memos and their keys; a variant and its ranks, unmerged and
-    // merged.
-    assert_int_equal(failing.allowed, 4 + 2 + 2);
-    sp_packing_fini(&packing);
-    sp_profile_fini(&profile);
-}

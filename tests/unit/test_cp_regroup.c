@@ -58,24 +58,3 @@ TEST(backward_keeps_the_cut)
         sp_packing_fini(&packing);
     }
 }
-
-TEST(runs_out_of_memory)
-{
-    int64_t tokens[] = {400, 96, 900};
-    const sp_batch batch = {.tokens = tokens, .count = 3};
-    sp_layout layout = two_ranks;
-    layout.cp_sharding = SP_SHARD_SEQUENCE;
-    sp_packing packing;
-    int32_t *forward_pack = NULL;
-    two_packs(&packing, &batch, false);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR), ERR);
-        assert_true(failing.status == SP_OK ||
-                    (failing.status == SP_ERR_NO_MEMORY && forward_pack == NULL));
-    }
-    assert_true(failing.rounds > 1);
-    sp_free(forward_pack);
-    sp_packing_fini(&packing);
-}

@@ -155,15 +155,3 @@ TEST(blocks_come_one_after_the_other)
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 2.0 + 6.0, 1e-12);
     sp_i_cp_ring_free(ring);
 }
-
-TEST(rings_without_memory)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_i_cp_ring *ring = NULL;
-        memory_begin(&failing);
-        ring = sp_i_cp_ring_new(4);
-        sp_error_clear(ERR);
-        sp_i_cp_ring_free(ring);
-        memory_end(&failing, ring != NULL ? SP_OK : sp_error_no_memory(ERR, "a ring"), ERR);
-    }
-}

@@ -37,21 +37,6 @@ TEST(neighbouring_gaps_become_one)
     sp_i_cuda_arena_free(a);
 }
 
-TEST(what_cannot_be_had_is_null)
-{
-    sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, 10 * LINE);
-    void *x = sp_i_cuda_arena_take(a, 8 * LINE);
-    assert_null(sp_i_cuda_arena_take(a, 3 * LINE));
-    sp_i_alloc_fail_after(0);
-    assert_null(sp_i_cuda_arena_take(a, LINE));
-    assert_null(sp_i_cuda_arena_new(base, LINE));
-    sp_i_alloc_fail_after(-1);
-    assert_non_null(sp_i_cuda_arena_take(a, 2 * LINE));
-    sp_i_cuda_arena_give(a, x);
-    assert_non_null(sp_i_cuda_arena_take(a, 8 * LINE));
-    sp_i_cuda_arena_free(a);
-}
-
 enum { BLOCKS = 60, ROUNDS = 20000, CAPACITY = 1 << 20 };
 
 // Takes and gives at random; every block lies inside, aligned and apart from all others; the same

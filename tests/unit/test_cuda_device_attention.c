@@ -3,8 +3,6 @@
 // the proof of the form. What the kernels compute needs a GPU (tests/gpu/attention_test.c).
 #include <dlfcn.h>
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/attention/attention_graph.h"
 #include "backends/cuda/attention/cudnn.h"
 #include "tests/support/test_main.h"
 
@@ -136,7 +134,7 @@ TEST(packed_samples_are_planned)
     check_near_plans(&api, &s);
 }
 
-// Keys and values side by side, and their gradients each alone (attention_packed.h): whole samples
+// Keys and values side by side, and their gradients each alone (attention.h): whole samples
 // and slices with more keys than queries.
 TEST(packs_of_an_executor_are_planned)
 {
@@ -158,20 +156,20 @@ TEST(packs_of_an_executor_are_planned)
 // bytes; where heads are grouped dK and dV of every query head, 4 bytes for both.
 TEST(workspace_is_that_of_its_parts)
 {
-    int64_t offset[SP_I_ATTENTION_IDS - SP_I_ATTENTION_DQ_SUM];
+    int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
     sp_i_cuda_attention_shape s = slice(1024, 4096, 32, 8, 128);
     s.dq_stride = 32 * 128;
-    assert_int_equal(sp_i_attention_workspace(&s, offset),
+    assert_int_equal(sp_i_cuda_attention_parts(&s, offset),
                      4 * 1024 * 32 * (128 + 1) + 2 * 4 * 4096 * 32 * 128);
     assert_int_equal(offset[0], 0);
     assert_int_equal(offset[1], 4 * 1024 * 32 * 128);
     s.segments = 8;
     s.all_queries = 3000;
     s.all_keys = 5000;
-    assert_int_equal(sp_i_attention_workspace(&s, offset),
+    assert_int_equal(sp_i_cuda_attention_parts(&s, offset),
                      4 * 3000 * 32 * (128 + 1) + 2 * 4 * 5000 * 32 * 128);
     s.kv_heads = 32;
-    assert_int_equal(sp_i_attention_workspace(&s, offset), 4 * 3000 * 32 * (128 + 1));
+    assert_int_equal(sp_i_cuda_attention_parts(&s, offset), 4 * 3000 * 32 * (128 + 1));
 }
 
 TEST(what_cudnn_does_not_take_has_a_reason)

@@ -1,10 +1,285 @@
-// Whether the ranks of a plan are processes, which GPU each takes, and what they must have in
-// common.
+// Which of the processes of a run this one is, how they meet, whether the ranks of a plan are
+// processes, which GPU each takes, and what they must have in common.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "backends/cuda/distributed/multi_process.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/initializers.h"
+#include "tests/support/job.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
+
+// ---- the environment ----
+
+typedef struct variable {
+    const char *name;
+    char *value;
+} variable;
+
+static const variable *environment;
+
+static char *look_up(const char *name)
+{
+    for (const variable *v = environment; v->name != NULL; v++) {
+        if (strcmp(v->name, name) == 0) {
+            return v->value;
+        }
+    }
+    return NULL;
+}
+
+static sp_i_place place_read;
+static sp_error error;
+
+static sp_status read_place(const variable *variables)
+{
+    environment = variables;
+    sp_error_clear(&error);
+    return sp_i_place_read(look_up, &place_read, &error);
+}
+
+TEST(without_a_launcher_a_rank_is_alone)
+{
+    assert_int_equal(read_place((variable[]){{"MASTER_PORT", "1"}, {0}}), SP_OK);
+    assert_int_equal(place_read.rank, 0);
+    assert_int_equal(place_read.ranks, 1);
+    assert_int_equal(place_read.local_rank, 0);
+    assert_null(place_read.variable);
+}
+
+TEST(torchrun_is_read)
+{
+    variable v[] = {{"RANK", "5"},
+                    {"WORLD_SIZE", "8"},
+                    {"LOCAL_RANK", "1"},
+                    {"SLIMPACK_RENDEZVOUS", "/shared/meet"},
+                    {"MASTER_PORT", "29500"},
+                    {"TORCHELASTIC_RUN_ID", "j7"},
+                    {"SLURM_PROCID", "1"},
+                    {"SLURM_STEP_ID", "0"},
+                    {"SLURM_JOB_ID", "12"},
+                    {0}};
+    assert_int_equal(read_place(v), SP_OK);
+    assert_int_equal(place_read.rank, 5);
+    assert_int_equal(place_read.ranks, 8);
+    assert_int_equal(place_read.local_rank, 1);
+    assert_string_equal(place_read.file, "/shared/meet/j7-29500");
+    assert_string_equal(place_read.variable, "RANK");
+}
+
+// Ranks of one machine need no folder that others see; the name of their run is a file's.
+TEST(one_machine_has_a_folder_of_its_own)
+{
+    char folder[64];
+    char file[80];
+    variable v[] = {{"RANK", "0"},
+                    {"WORLD_SIZE", "2"},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"TORCHELASTIC_RUN_ID", "../a b"},
+                    {"MASTER_PORT", "29500"},
+                    {0}};
+    snprintf(folder, sizeof folder, "/tmp/slimpack-%lu", (unsigned long)getuid());
+    assert_int_equal(read_place(v), SP_OK);
+    snprintf(file, sizeof file, "%s/---a-b-29500", folder);
+    assert_string_equal(place_read.file, file);
+    assert_int_equal(place_read.local_rank, -1);
+    v[2].value = "1";
+    assert_int_equal(read_place(v), SP_ERR_USAGE);
+    variable slurm[] = {{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "2"},
+                        {"SLURM_LOCALID", "1"},        {"SLURM_STEP_ID", "0"},
+                        {"SLURM_STEP_NUM_NODES", "1"}, {0}};
+    assert_int_equal(read_place(slurm), SP_OK);
+    snprintf(file, sizeof file, "%s/run", folder);
+    assert_string_equal(place_read.file, file);
+    slurm[4].value = "2";
+    assert_int_equal(read_place(slurm), SP_ERR_USAGE);
+}
+
+TEST(launchers_of_mpi_are_read)
+{
+    variable open_mpi[] = {{"OMPI_COMM_WORLD_RANK", "3"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                           {"SLIMPACK_RENDEZVOUS", "/shared"},
+                           {"SLIMPACK_RUN_ID", "mine"},
+                           {"SLURM_JOB_ID", "12"},
+                           {0}};
+    assert_int_equal(read_place(open_mpi), SP_OK);
+    assert_int_equal(place_read.rank, 3);
+    assert_int_equal(place_read.ranks, 4);
+    assert_int_equal(place_read.local_rank, 2);
+    assert_string_equal(place_read.file, "/shared/mine");
+    open_mpi[4] = (variable){"PMIX_NAMESPACE", "prterun-n1-77@1"};
+    assert_int_equal(read_place(open_mpi), SP_OK);
+    assert_string_equal(place_read.file, "/shared/prterun-n1-77-1");
+    variable pmi[] = {{"PMI_RANK", "1"},
+                      {"PMI_SIZE", "2"},
+                      {"SLURM_LOCALID", "0"},
+                      {"MPI_LOCALNRANKS", "2"},
+                      {0}};
+    assert_int_equal(read_place(pmi), SP_OK);
+    assert_int_equal(place_read.rank, 1);
+    assert_int_equal(place_read.local_rank, 0);
+    assert_string_equal(place_read.variable, "PMI_RANK");
+}
+
+// A batch script has SLURM_PROCID=0 and SLURM_NTASKS=4 where no step was started.
+TEST(slurm_counts_inside_a_step)
+{
+    variable v[] = {{"SLURM_PROCID", "2"},         {"SLURM_NTASKS", "4"},
+                    {"SLURM_LOCALID", "2"},        {"SLURM_JOB_ID", "12"},
+                    {"SLIMPACK_RENDEZVOUS", "n1"}, {"MASTER_PORT", "29500"},
+                    {"SLURM_STEP_ID", "0"},        {0}};
+    assert_int_equal(read_place(v), SP_OK);
+    assert_int_equal(place_read.rank, 2);
+    assert_int_equal(place_read.ranks, 4);
+    assert_string_equal(place_read.file, "n1/12-0-29500");
+    v[6].name = NULL;
+    assert_int_equal(read_place(v), SP_OK);
+    assert_int_equal(place_read.ranks, 1);
+}
+
+TEST(what_is_missing_or_wrong_is_named)
+{
+    static const struct {
+        variable variables[6];
+        const char *text;
+    } cases[] = {
+        {{{"RANK", "0"}}, "environment: WORLD_SIZE is not set"},
+        {{{"WORLD_SIZE", "2"}}, "environment: RANK is not set"},
+        {{{"RANK", "2"}, {"WORLD_SIZE", "2"}},
+         "environment: RANK: expected an integer from 0 to 1, got \"2\""},
+        {{{"RANK", "-1"}, {"WORLD_SIZE", "2"}},
+         "environment: RANK: expected an integer from 0 to 1, got \"-1\""},
+        {{{"RANK", "1x"}, {"WORLD_SIZE", "2"}},
+         "environment: RANK: expected an integer from 0 to 1, got \"1x\""},
+        {{{"RANK", "0"}, {"WORLD_SIZE", "99999999999999999999"}},
+         "environment: WORLD_SIZE: expected an integer from 1 to 65536, got "
+         "\"99999999999999999999\""},
+        {{{"RANK", "0"}, {"WORLD_SIZE", "2"}},
+         "environment: SLIMPACK_RENDEZVOUS is not set: 2 ranks that may be on several machines "
+         "need a folder that all of them see"},
+        {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}},
+         "environment: LOCAL_RANK: expected an integer from 0 to 1, got \"2\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(read_place(cases[i].variables), SP_ERR_USAGE);
+        assert_string_equal(error.message[0], cases[i].text);
+    }
+}
+
+// ---- meeting ----
+
+enum { LONG_MS = 60000, SHORT_MS = 300 };
+static const char plan[] = "plan 0000004d";
+
+// What ranks meet with, in processes of their own.
+typedef struct meeting {
+    sp_i_place place; // but for the rank
+    const char *card; // of the last rank
+    int timeout_ms, absent;
+    bool late; // the others come before rank 0
+} meeting;
+
+static sp_status meet(int rank, void *context, sp_error *err)
+{
+    const meeting *m = context;
+    sp_i_place own = m->place;
+    char id[128];
+    own.rank = rank;
+    memset(id, rank == 0 ? 'x' : 0, sizeof id);
+    if (rank == m->absent) {
+        return SP_OK;
+    }
+    if (rank == 0 && m->late) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    sp_status status = sp_i_meeting_give_id(&own, rank == own.ranks - 1 ? m->card : plan, id,
+                                            sizeof id, m->timeout_ms, err);
+    return status == SP_OK && (id[0] != 'x' || id[127] != 'x')
+               ? sp_error_set(err, SP_ERR_INTERNAL, "another id")
+               : status;
+}
+
+static meeting meeting_of(int ranks, const char *file)
+{
+    meeting m = {.place = {.ranks = ranks}, .card = plan, .timeout_ms = LONG_MS, .absent = -1};
+    snprintf(m.place.file, sizeof m.place.file, "./folder-%d/%s", (int)getpid(), file);
+    return m;
+}
+
+TEST(ranks_have_the_id_of_rank_0)
+{
+    for (int late = 0; late < 2; late++) {
+        meeting m = meeting_of(4, "good");
+        m.late = late;
+        job_end end = job_run(4, meet, &m);
+        assert_string_equal(end.text, "");
+        assert_int_equal(end.status, SP_OK);
+        // What stays until all are connected goes with rank 0.
+        assert_int_equal(access(m.place.file, F_OK), 0);
+        m.place.rank = 1;
+        sp_i_meeting_clear(&m.place);
+        assert_int_equal(access(m.place.file, F_OK), 0);
+        m.place.rank = 0;
+        sp_i_meeting_clear(&m.place);
+        assert_int_not_equal(access(m.place.file, F_OK), 0);
+    }
+}
+
+TEST(one_rank_meets_nobody)
+{
+    meeting m = meeting_of(1, "alone");
+    assert_int_equal(meet(0, &m, NULL), SP_OK);
+    assert_int_not_equal(access(m.place.file, F_OK), 0);
+}
+
+static void must_end(meeting *m, sp_status status, const char *text)
+{
+    job_end end = job_run(m->place.ranks, meet, m);
+    if (end.status != status || strstr(end.text, text) == NULL) {
+        fail_msg("\"%s\" of status %d", end.text, (int)end.status);
+    }
+    sp_i_meeting_clear(&m->place);
+}
+
+TEST(ranks_that_do_not_meet)
+{
+    meeting m = meeting_of(2, "misfit");
+    m.card = "plan 0000004e";
+    must_end(&m, SP_ERR_USAGE,
+             "rank 1 has 2 ranks, plan 0000004e, rank 0 has 2 ranks, plan 0000004d");
+    m = meeting_of(2, "absent");
+    m.absent = 0;
+    m.timeout_ms = SHORT_MS;
+    must_end(&m, SP_ERR_LIMIT, "rank 0 did not come to ./folder-");
+    m = meeting_of(2, "none");
+    snprintf(m.place.file, sizeof m.place.file, "/proc/none/none");
+    must_end(&m, SP_ERR_IO, "/proc/none/none: ");
+}
+
+// An earlier run, which was ended, has left a file: it is not taken.
+TEST(files_of_earlier_runs)
+{
+    meeting m = meeting_of(2, "old");
+    sp_i_place first = m.place;
+    char id[128] = "old";
+    assert_int_equal(sp_i_meeting_give_id(&first, plan, id, sizeof id, LONG_MS, NULL), SP_OK);
+    const struct timespec hour_ago[2] = {{time(NULL) - 3600, 0}, {time(NULL) - 3600, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, first.file, hour_ago, 0), 0);
+    m.late = true;
+    must_end(&m, SP_OK, "");
+    // Half of a file is none.
+    FILE *file = fopen(m.place.file, "w");
+    assert_non_null(file);
+    assert_true(fprintf(file, "2 ranks, %s\nshort", plan) > 0 && fclose(file) == 0);
+    must_end(&m, SP_OK, "");
+}
+
+// ---- requests ----
 
 static const sp_run_request base = {.clock = SP_CLOCK_WALL, RUN_STEPS(SP_BF16, 3, 1)};
 
@@ -169,4 +444,11 @@ TEST(the_environment)
     assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
     assert_string_equal(getenv("NCCL_RUNTIME_CONNECT"), "0");
+}
+
+// Check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC algorithms.
+TEST(the_hash_is_crc_32)
+{
+    assert_int_equal(sp_i_cuda_hash("123456789", 9), 0xcbf43926u);
+    assert_int_equal(sp_i_cuda_hash("", 0), 0);
 }

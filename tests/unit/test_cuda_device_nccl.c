@@ -1,6 +1,7 @@
-// Worlds of NCCL on a fake of it: groups, and calls against their definitions; the real library
-// where it can be loaded.
-#include "tests/gpu/support/nccl_ranks.h"
+// Worlds of NCCL on a fake of it: groups, calls against their definitions and what fails; the real
+// library where it can be loaded.
+#include "tests/gpu/support/fake_nccl.h"
+#include "tests/gpu/support/gpu_ranks.h"
 #include "tests/support/test_main.h"
 
 enum { MOST = 64 };
@@ -81,11 +82,11 @@ static sp_status try_all_reduce(sp_i_nccl *n, int group, int size, buffers *b, s
             expect(b, i, over_members(size, maximum, i));
         }
         status = sp_i_nccl_all_reduce(n, group, b->element, maximum, b->in, b->out, COUNT,
-                                      world_stream(), err);
+                                      gpu_ranks_world_stream(), err);
         status = compare(b, b->out, COUNT, "an all-reduce", status, err);
         if (status == SP_OK) {
             status = sp_i_nccl_all_reduce(n, group, b->element, maximum, b->in, b->in, COUNT,
-                                          world_stream(), err);
+                                          gpu_ranks_world_stream(), err);
             status = compare(b, b->in, COUNT, "an all-reduce in place", status, err);
         }
     }
@@ -107,7 +108,7 @@ static sp_status try_rows(sp_i_nccl *n, int group, int size, buffers *b, const i
         }
     }
     sp_status status = sp_i_nccl_all_gather_rows(n, group, b->element, b->in, b->out, rows, WIDTH,
-                                                 world_stream(), err);
+                                                 gpu_ranks_world_stream(), err);
     status = compare(b, b->out, total, "a gather of rows", status, err);
     fill(b, member, total);
     for (int64_t i = 0; i < rows[member] * WIDTH; i++) {
@@ -115,13 +116,13 @@ static sp_status try_rows(sp_i_nccl *n, int group, int size, buffers *b, const i
     }
     if (status == SP_OK) {
         status = sp_i_nccl_reduce_scatter_rows(n, group, b->element, false, b->in, b->out, rows,
-                                               WIDTH, world_stream(), err);
+                                               WIDTH, gpu_ranks_world_stream(), err);
         status = compare(b, b->out, rows[member] * WIDTH, "a scatter of rows", status, err);
     }
     char *own = (char *)b->in + (size_t)before * element_bytes(b->element);
     if (status == SP_OK) {
         status = sp_i_nccl_reduce_scatter_rows(n, group, b->element, false, b->in, own, rows, WIDTH,
-                                               world_stream(), err);
+                                               gpu_ranks_world_stream(), err);
         status = compare(b, own, rows[member] * WIDTH, "a scatter in place", status, err);
     }
     return status;
@@ -136,16 +137,16 @@ static sp_status try_moves(sp_i_nccl *n, int group, int size, buffers *b, sp_err
     for (int64_t i = 0; i < COUNT; i++) {
         expect(b, i, value_of(root, i));
     }
-    sp_status status =
-        sp_i_nccl_broadcast(n, group, b->element, b->in, b->out, COUNT, root, world_stream(), err);
+    sp_status status = sp_i_nccl_broadcast(n, group, b->element, b->in, b->out, COUNT, root,
+                                           gpu_ranks_world_stream(), err);
     status = compare(b, b->out, COUNT, "a broadcast", status, err);
     fill(b, member, (int64_t)size * COUNT);
     for (int64_t i = 0; i < (int64_t)size * COUNT; i++) {
         expect(b, i, value_of((int)(i / COUNT), member * COUNT + i % COUNT));
     }
     if (status == SP_OK) {
-        status =
-            sp_i_nccl_all_to_all(n, group, b->element, b->in, b->out, COUNT, world_stream(), err);
+        status = sp_i_nccl_all_to_all(n, group, b->element, b->in, b->out, COUNT,
+                                      gpu_ranks_world_stream(), err);
     }
     return compare(b, b->out, (int64_t)size * COUNT, "an exchange", status, err);
 }
@@ -167,7 +168,7 @@ static sp_status try_group(sp_i_nccl *n, int group, int size, sp_error *err)
 }
 
 // All ranks; all backwards; the even ones; each alone.
-static sp_status try_all(rank_of_world *me, sp_error *err)
+static sp_status try_all(gpu_rank *me, sp_error *err)
 {
     const int ranks = me->place.ranks;
     sp_status status = SP_OK;
@@ -193,16 +194,15 @@ static sp_status try_all(rank_of_world *me, sp_error *err)
 TEST(calls_do_what_they_are_defined_to)
 {
     for (int ranks = 1; ranks <= 4; ranks++) {
-        reset_world();
-        run_world(ranks, try_all, LONG_MS);
-        assert_all_well(ranks);
+        gpu_ranks_reset_worlds();
+        gpu_ranks_with_world(ranks, try_all, NULL);
         assert_int_equal(atomic_load(&nccl.ids), 1);
         assert_int_equal(atomic_load(&nccl.splits), 3 + ranks);
         assert_int_equal(atomic_load(&nccl.set_devices), ranks);
     }
 }
 
-static sp_status gather_twice(rank_of_world *me, sp_error *err)
+static sp_status gather_twice(gpu_rank *me, sp_error *err)
 {
     static const int members[] = {0, 1};
     static const int64_t equal[] = {2, 2};
@@ -214,10 +214,10 @@ static sp_status gather_twice(rank_of_world *me, sp_error *err)
     for (int i = 0; i < 2 && status == SP_OK; i++) {
         const int64_t *rows = i == 0 ? equal : unequal;
         status = sp_i_nccl_all_gather_rows(me->n, group, SP_ELEMENT_F64, in, out, rows, 2,
-                                           world_stream(), err);
+                                           gpu_ranks_world_stream(), err);
         if (status == SP_OK) {
             status = sp_i_nccl_reduce_scatter_rows(me->n, group, SP_ELEMENT_BF16, true, in, out,
-                                                   rows, 2, world_stream(), err);
+                                                   rows, 2, gpu_ranks_world_stream(), err);
         }
     }
     return status;
@@ -225,16 +225,15 @@ static sp_status gather_twice(rank_of_world *me, sp_error *err)
 
 TEST(unequal_rows_are_put_together)
 {
-    reset_world();
-    run_world(2, gather_twice, LONG_MS);
-    assert_all_well(2);
+    gpu_ranks_reset_worlds();
+    gpu_ranks_with_world(2, gather_twice, NULL);
     assert_string_equal(nccl.log, "AllGather f64 4; ReduceScatter bf16 4; "
                                   "Broadcast f64 4; Broadcast f64 2; "
                                   "Reduce bf16 4; Reduce bf16 2; ");
 }
 
 // Around a ring in a batch within a batch, then along a pipeline without one.
-static sp_status mail(rank_of_world *me, sp_error *err)
+static sp_status mail(gpu_rank *me, sp_error *err)
 {
     const int rank = me->place.rank;
     const int ranks = me->place.ranks;
@@ -250,12 +249,12 @@ static sp_status mail(rank_of_world *me, sp_error *err)
     status = status == SP_OK ? sp_i_nccl_batch_begin(me->n, err) : status;
     if (status == SP_OK) {
         status = sp_i_nccl_send(me->n, ring, SP_ELEMENT_BYTE, from, 3, (rank + 1) % ranks,
-                                world_stream(), err);
+                                gpu_ranks_world_stream(), err);
     }
     status = status == SP_OK ? sp_i_nccl_batch_end(me->n, err) : status;
     if (status == SP_OK) {
         status = sp_i_nccl_receive(me->n, ring, SP_ELEMENT_BYTE, to, 3, (rank + ranks - 1) % ranks,
-                                   world_stream(), err);
+                                   gpu_ranks_world_stream(), err);
     }
     if (status == SP_OK && to[1] != 0) {
         return sp_error_set(err, SP_ERR_INTERNAL, "a message before the batch's end");
@@ -267,22 +266,129 @@ static sp_status mail(rank_of_world *me, sp_error *err)
     status = status == SP_OK ? sp_i_nccl_group_new(me->n, "edge", members, 2, &edge, err) : status;
     for (char i = 0; i < 4 && status == SP_OK && rank < 2; i++) {
         char message = (char)(i + 5);
-        status =
-            rank == 0
-                ? sp_i_nccl_send(me->n, edge, SP_ELEMENT_BYTE, &message, 1, 1, world_stream(), err)
-                : sp_i_nccl_receive(me->n, edge, SP_ELEMENT_BYTE, to, 1, 0, world_stream(), err);
+        status = rank == 0 ? sp_i_nccl_send(me->n, edge, SP_ELEMENT_BYTE, &message, 1, 1,
+                                            gpu_ranks_world_stream(), err)
+                           : sp_i_nccl_receive(me->n, edge, SP_ELEMENT_BYTE, to, 1, 0,
+                                               gpu_ranks_world_stream(), err);
         if (status == SP_OK && rank == 1 && to[0] != i + 5) {
             return sp_error_set(err, SP_ERR_INTERNAL, "message %d is wrong", i);
         }
     }
-    return status == SP_OK ? sp_i_nccl_synchronize(me->n, world_stream(), err) : status;
+    return status == SP_OK ? sp_i_nccl_synchronize(me->n, gpu_ranks_world_stream(), err) : status;
 }
 
 TEST(messages_arrive_in_order)
 {
-    reset_world();
-    run_world(3, mail, LONG_MS);
-    assert_all_well(3);
+    gpu_ranks_reset_worlds();
+    gpu_ranks_with_world(3, mail, NULL);
+}
+
+// ---- what fails ----
+
+enum { SHORT_MS = 50 };
+
+// One call of each kind.
+static sp_status call_each(gpu_rank *me, sp_error *err)
+{
+    static const int self[] = {0};
+    double in[4] = {0};
+    double out[4];
+    int group = -1;
+    sp_i_nccl *n = me->n;
+    cudaStream_t stream = gpu_ranks_world_stream();
+    RANK_TRY(sp_i_nccl_group_new(n, "self", self, 1, &group, err));
+    RANK_TRY(sp_i_nccl_all_reduce(n, group, SP_ELEMENT_F64, false, in, out, 4, stream, err));
+    RANK_TRY(sp_i_nccl_all_gather(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
+    RANK_TRY(sp_i_nccl_reduce_scatter(n, group, SP_ELEMENT_F64, true, in, out, 4, stream, err));
+    RANK_TRY(sp_i_nccl_broadcast(n, group, SP_ELEMENT_F64, in, out, 4, 0, stream, err));
+    RANK_TRY(sp_i_nccl_all_to_all(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
+    return sp_i_nccl_synchronize(n, stream, err);
+}
+
+static job_end fail_by(const char *call, ncclResult_t code)
+{
+    gpu_ranks_reset_worlds();
+    nccl.fail = call;
+    nccl.fail_code = code;
+    return gpu_ranks_fail_with_world(1, GPU_RANKS_LONG_MS, call_each, NULL);
+}
+
+TEST(calls_that_fail_are_named)
+{
+    static const struct {
+        const char *call, *group;
+    } failing[] = {
+        {"GetUniqueId", "all"}, {"CommInitRank", "all"}, {"CommSplit", "self"},
+        {"AllReduce", "self"},  {"AllGather", "self"},   {"ReduceScatter", "self"},
+        {"Broadcast", "self"},  {"Send", "self"},        {"Recv", "self"},
+        {"GroupStart", "all"},  {"GroupEnd", "all"},
+    };
+    static const struct {
+        ncclResult_t code;
+        const char *name;
+        sp_status status;
+    } codes[] = {
+        {ncclUnhandledCudaError, "ncclUnhandledCudaError", SP_ERR_INTERNAL},
+        {ncclSystemError, "ncclSystemError", SP_ERR_IO},
+        {ncclInternalError, "ncclInternalError", SP_ERR_INTERNAL},
+        {ncclInvalidArgument, "ncclInvalidArgument", SP_ERR_INTERNAL},
+        {ncclInvalidUsage, "ncclInvalidUsage", SP_ERR_USAGE},
+        {ncclRemoteError, "ncclRemoteError", SP_ERR_IO},
+        {ncclNumResults, "an unknown code", SP_ERR_INTERNAL},
+    };
+    for (size_t i = 0; i < sizeof failing / sizeof *failing; i++) {
+        for (size_t j = 0; j < sizeof codes / sizeof *codes; j++) {
+            char text[SP_ERROR_TEXT];
+            job_end end = fail_by(failing[i].call, codes[j].code);
+            snprintf(
+                text, sizeof text,
+                "GPU 0: group '%s' of 1: nccl%s failed with %s: text of the code: more about it",
+                failing[i].group, failing[i].call, codes[j].name);
+            assert_string_equal(end.text, text);
+            assert_int_equal(end.status, codes[j].status);
+        }
+    }
+}
+
+static sp_status synchronize(gpu_rank *me, sp_error *err)
+{
+    return sp_i_nccl_synchronize(me->n, gpu_ranks_world_stream(), err);
+}
+
+TEST(streams_are_waited_for)
+{
+    gpu_ranks_reset_worlds();
+    gpu_ranks_with_world(1, synchronize, NULL);
+    nccl.query_code = cudaErrorIllegalAddress;
+    job_end end = gpu_ranks_fail_with_world(1, GPU_RANKS_LONG_MS, synchronize, NULL);
+    assert_int_equal(end.status, SP_ERR_INTERNAL);
+    assert_non_null(strstr(end.text, "GPU 0: cudaStreamQuery failed with cudaErrorOfTest"));
+    nccl.query_code = cudaErrorNotReady;
+    end = gpu_ranks_fail_with_world(1, SHORT_MS, synchronize, NULL);
+    assert_int_equal(end.status, SP_ERR_LIMIT);
+    assert_string_equal(end.text, "GPU 0: the work of a stream was not over in 50 ms");
+}
+
+TEST(a_call_of_one_rank_ends_the_job)
+{
+    gpu_ranks_reset_worlds();
+    nccl.fail = "CommInitRank";
+    nccl.fail_rank = 1;
+    nccl.fail_code = ncclInvalidUsage;
+    job_end end = gpu_ranks_fail_with_world(2, GPU_RANKS_LONG_MS, synchronize, NULL);
+    assert_int_equal(end.rank, 1);
+    assert_int_equal(end.status, SP_ERR_USAGE);
+    assert_non_null(strstr(end.text, "GPU 1: group 'all' of 2: ncclCommInitRank failed with"));
+}
+
+TEST(versions_that_differ_are_said)
+{
+    gpu_ranks_reset_worlds();
+    gpu_ranks_other_nccl.version = 22003;
+    job_end end = gpu_ranks_fail_with_world(2, GPU_RANKS_LONG_MS, synchronize, NULL);
+    assert_int_equal(end.status, SP_ERR_USAGE);
+    assert_string_equal(end.text, "rank 1 has 2 ranks, NCCL 2.20.3, plan 1, rank 0 has 2 ranks, "
+                                  "NCCL 2.28.9, plan 1");
 }
 
 // ---- the library ----

@@ -7,10 +7,10 @@
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
-#include "tests/gpu/support/forked_ranks.h"
+#include "tests/gpu/support/gpu_ranks.h"
 #include "tests/support/initializers.h"
 
-enum { LONG_WAIT_MS = 60000, SHORT_WAIT_MS = 300 };
+enum { LONG_WAIT_MS = 60000 };
 
 // Untied embeddings 2 x 128, a norm of 8, three layers of 464: attention 4 x 64, MLP 3 x 64, norms
 // 2 x 8. 1656 gradients of 4 bytes are more than 4 KiB.
@@ -77,9 +77,10 @@ static sp_status measure(void *context, const sp_i_cuda_device *device, json_t *
     return status;
 }
 
-static void *process_main(void *context)
+static sp_status calibrate(int rank, void *context, sp_error *err)
 {
-    process *me = context;
+    process *me = &processes[rank];
+    (void)context;
     own_rank = me->place.rank;
     const sp_i_cuda_team team = {.place = &me->place,
                                  .api = &clocked.api,
@@ -87,14 +88,19 @@ static void *process_main(void *context)
                                  .seed = 1,
                                  .wait_ms = me->wait_ms,
                                  .nccl = &nccl_api};
-    me->status = sp_i_cuda_calibrate_together(&team, measure, me, &me->document, &me->err);
+    return sp_i_cuda_calibrate_together(&team, measure, me, &me->document, err);
+}
+
+static void *process_main(void *context)
+{
+    process *me = context;
+    me->status = calibrate(me->place.rank, NULL, &me->err);
     return NULL;
 }
 
 static void reset(int ranks)
 {
-    forked_ranks f;
-    forked_ranks_init(&f, ranks);
+    const sp_i_place place = gpu_ranks_place(ranks);
     fake_nccl_reset(&nccl_api, &nccl_cuda);
     fake_cuda_reset(&clocked.api);
     fake.devices = FAKE_NCCL_RANKS;
@@ -105,20 +111,20 @@ static void reset(int ranks)
     clocked.api.StreamCreateWithPriority = stream_new;
     clocked.api.StreamDestroy = stream_free;
     for (int i = 0; i < ranks; i++) {
-        processes[i] = (process){.place = f.place, .model = tiny, .wait_ms = LONG_WAIT_MS};
+        processes[i] = (process){.place = place, .model = tiny, .wait_ms = LONG_WAIT_MS};
         processes[i].place.rank = processes[i].place.local_rank = i;
     }
 }
 
-// The first `started` of them; rank 0 is this thread.
-static void run(int started)
+// Rank 0 is this thread.
+static void run(int ranks)
 {
     pthread_t threads[FAKE_NCCL_RANKS];
-    for (int i = 1; i < started; i++) {
+    for (int i = 1; i < ranks; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, process_main, &processes[i]), 0);
     }
     (void)process_main(&processes[0]);
-    for (int i = 1; i < started; i++) {
+    for (int i = 1; i < ranks; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
     assert_int_equal(fake.live_blocks, 0);
@@ -202,63 +208,44 @@ TEST(one_process_alone_has_no_tables)
     json_decref(document);
 }
 
-static void check_failure(int ranks, sp_status status, const char *text)
+static void must_end(int ranks, int rank, sp_status status, const char *text)
 {
-    for (int i = 0; i < ranks; i++) {
-        if (strstr(processes[i].err.message[0], text) == NULL) {
-            fail_msg("rank %d: '%s' is not in '%s'", i, text, processes[i].err.message[0]);
-        }
-        assert_int_equal(processes[i].status, status);
-        assert_null(processes[i].document);
+    job_end end = job_run(ranks, calibrate, NULL);
+    if (end.rank != rank || end.status != status || strstr(end.text, text) == NULL) {
+        fail_msg("rank %d: '%s' is not in '%s'", end.rank, text, end.text);
     }
 }
 
-TEST(a_failure_of_one_is_everyones)
+TEST(a_failure_of_one_ends_the_job)
 {
     // While the others wait for rank 0.
     reset(3);
     fails_to_measure = true;
-    run(3);
-    check_failure(3, SP_ERR_INTERNAL, "rank 0: no power");
+    must_end(3, 0, SP_ERR_INTERNAL, "no power");
     // At NCCL's begin.
     reset(3);
-    nccl.fail = "CommInitRankConfig";
+    nccl.fail = "CommInitRank";
     nccl.fail_rank = 2;
     nccl.fail_code = ncclInvalidUsage;
-    nccl.fail_way = FAKE_NCCL_LATER;
-    run(3);
-    check_failure(3, SP_ERR_USAGE,
-                  "rank 2: GPU 2: group 'all' of 3: ncclCommInitRankConfig failed");
+    must_end(3, 2, SP_ERR_USAGE, "GPU 2: group 'all' of 3: ncclCommInitRank failed");
     // On a GPU while the other waits for it.
     reset(2);
     clocked.api.StreamQuery = query_beside_a_failure;
-    run(2);
-    check_failure(2, SP_ERR_INTERNAL, "rank 1: GPU 1: cudaStreamQuery failed");
+    must_end(2, 1, SP_ERR_INTERNAL, "GPU 1: cudaStreamQuery failed");
 }
 
 TEST(ranks_that_do_not_fit_are_said)
 {
     reset(2);
     gpus_differ = true;
-    run(2);
-    check_failure(2, SP_ERR_USAGE,
-                  "rank 0: the GPUs differ: NVIDIA Fake at rank 0, NVIDIA Other at rank 1");
+    must_end(2, 1, SP_ERR_USAGE, "GPU NVIDIA Other, model ");
     reset(3);
     processes[2].place.local_rank = 9;
-    run(3);
-    check_failure(
-        3, SP_ERR_USAGE,
-        "rank 2: backend 'cuda': rank 2 is number 9 of its machine, which has no device 9");
+    must_end(3, 2, SP_ERR_USAGE,
+             "backend 'cuda': rank 2 is number 9 of its machine, which has no device 9");
     reset(2);
     processes[1].model.hidden = 16;
-    run(2);
-    check_failure(2, SP_ERR_USAGE, "rank 1 has 2 ranks, machine ");
-    reset(3);
-    for (int i = 0; i < 3; i++) {
-        processes[i].wait_ms = SHORT_WAIT_MS;
-    }
-    run(2);
-    check_failure(2, SP_ERR_LIMIT, "rank 2 of 3 did not come");
+    must_end(2, 1, SP_ERR_USAGE, "rank 1 has 2 ranks, NCCL 2.28.9, machine ");
 }
 
 TEST(tensors_are_as_large_as_the_models_gradients)
@@ -270,27 +257,4 @@ TEST(tensors_are_as_large_as_the_models_gradients)
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 4 << 10);
     assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 256 << 20);
-}
-
-TEST(a_process_has_the_gpu_of_its_local_rank)
-{
-    static const struct {
-        int devices, first, local, expected; // -1: an error
-    } cases[] = {
-        {8, 0, 5, 5}, {8, 4, 1, 5},  {1, 0, 5, 0},  {1, 0, -1, 0},
-        {1, 3, 5, 0}, {0, 0, 0, -1}, {4, 0, 5, -1}, {8, 0, -1, -1},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        sp_error err = {0};
-        int device = -1;
-        const sp_i_place place = {.rank = 5, .ranks = 8, .local_rank = cases[i].local};
-        fake_cuda_reset(&clocked.api);
-        fake.devices = cases[i].devices;
-        sp_status status =
-            sp_i_cuda_process_device(&clocked.api, &place, cases[i].first, &device, &err);
-        assert_int_equal(status, cases[i].expected < 0 ? SP_ERR_USAGE : SP_OK);
-        if (status == SP_OK) {
-            assert_int_equal(device, cases[i].expected);
-        }
-    }
 }

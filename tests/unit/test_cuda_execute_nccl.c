@@ -1,11 +1,17 @@
 // Plans on the CUDA backend with a GPU for each rank, on an emulated device and a fake NCCL:
 // gradients and loss of the plain step in fp64, memory of the CPU executor; and what ends such
 // runs.
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/emulated_plans.h"
+#include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_random.h"
+#include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 #define PLAIN "'schedule': {'kind': '1f1b'}"
 #define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
@@ -99,3 +105,196 @@ TEST(random_plans)
 }
 
 TEST_CALL(one_rank_alone, llama("{}", PLAIN))
+
+// ---- what fails ----
+
+enum { SAMPLES = 4 };
+
+typedef struct fixture {
+    sp_backend *backend;
+    sp_model model;
+    sp_layout layout;
+    sp_batch batch;
+    int64_t ids[SAMPLES], tokens[SAMPLES];
+    sp_packing packing;
+    sp_plan plan;
+    sp_backend_option options[2];
+    sp_run_request request;
+} fixture;
+
+// Two pipeline stages of two tensor-parallel ranks, one sample in a pack.
+static void open_fixture(fixture *f)
+{
+    static const sp_memory_options memory;
+    *f = (fixture){.model = host_llama(),
+                   .layout = {.tp = 2, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
+                   .tokens = {5, 3, 8, 4},
+                   .options = {{"cudnn", "off"}, {"clip", "0"}}};
+    f->model.layers = 2;
+    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 20};
+    sp_packing_init(&f->packing, &f->batch, 1);
+    for (int32_t s = 0; s < SAMPLES; s++) {
+        f->ids[s] = s;
+        assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
+    }
+    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
+    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
+                                  RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
+    f->backend = multi_gpu_backend_new();
+    sp_emulated_skips = true; // nothing here depends on values
+}
+
+static void close_fixture(fixture *f)
+{
+    sp_emulated_skips = false;
+    multi_gpu_backend_free(f->backend);
+    sp_plan_fini(&f->plan);
+    sp_packing_fini(&f->packing);
+}
+
+// `rank` -1: any.
+static void must_end(const fixture *f, int rank, sp_status status, const char *text)
+{
+    job_end end = multi_gpu_job(&f->request);
+    if ((rank >= 0 && end.rank != rank) || end.status != status || strstr(end.text, text) == NULL) {
+        fail_msg("rank %d, status %d, no \"%s\" in \"%s\"", end.rank, (int)end.status, text,
+                 end.text);
+    }
+}
+
+TEST(an_action_that_fails)
+{
+    fixture f;
+    open_fixture(&f);
+    for (int pp = 0; pp < 2; pp++) {
+        char place[24], text[64];
+        snprintf(place, sizeof place, "B1@0.%d", pp);
+        snprintf(text, sizeof text, "dp 0 pp %d: B1: ", pp);
+        f.options[1] = (sp_backend_option){"fail", place};
+        must_end(&f, 2 * pp, SP_ERR_INTERNAL, text);
+        f.options[1] = (sp_backend_option){"exhaust", place};
+        must_end(&f, 2 * pp, SP_ERR_INFEASIBLE, text);
+    }
+    close_fixture(&f);
+}
+
+TEST(an_action_that_never_ends)
+{
+    fixture f;
+    open_fixture(&f);
+    f.options[1] = (sp_backend_option){"stall", "F2@0.1"};
+    must_end(&f, 2, SP_ERR_LIMIT, "F2: waits for ever for its own end");
+    close_fixture(&f);
+}
+
+TEST(calls_that_fail)
+{
+    static const char *const calls[] = {"AllReduce", "Recv", "Send", "CommSplit"};
+    fixture f;
+    open_fixture(&f);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "nccl%s failed with ncclSystemError", calls[i]);
+        nccl.fail = calls[i];
+        nccl.fail_rank = strcmp(calls[i], "Send") == 0 ? 0 : 1;
+        nccl.fail_code = ncclSystemError;
+        must_end(&f, -1, SP_ERR_IO, text);
+    }
+    nccl.fail = NULL;
+    must_end(&f, 0, SP_OK, "");
+    close_fixture(&f);
+}
+
+// Of whichever rank makes the n-th call: found when its work is waited for, and named; or, between
+// steps, where the ranks give each other what they have measured.
+TEST(work_that_fails)
+{
+    fixture f;
+    int failed = 0;
+    job_end end = {SP_ERR_INTERNAL, 0, ""};
+    open_fixture(&f);
+    f.request.steps = 1;
+    for (int n = 0; end.status != SP_OK; n += 5) {
+        fake.fail = "MemcpyAsync";
+        fake.fail_at = n;
+        fake.calls = 0;
+        end = multi_gpu_job(&f.request);
+        if (end.status != SP_OK &&
+            ((strstr(end.text, "dp 0 pp ") == NULL && strstr(end.text, "nccl.c:") == NULL) ||
+             strstr(end.text, "cudaMemcpyAsync") == NULL)) {
+            fail_msg("copy %d, rank %d: \"%s\"", n, end.rank, end.text);
+        }
+        failed += end.status != SP_OK;
+    }
+    fake.fail = NULL;
+    assert_true(failed > 10);
+    close_fixture(&f);
+}
+
+// ---- processes that do not fit ----
+
+static void in_a_world_of_five(int rank, sp_i_place *place, sp_run_request *request)
+{
+    (void)rank;
+    (void)request;
+    place->ranks = 5;
+}
+
+static void with_another_seed(int rank, sp_i_place *place, sp_run_request *request)
+{
+    (void)place;
+    request->seed += rank == 2;
+}
+
+static void with_another_layer(int rank, sp_i_place *place, sp_run_request *request)
+{
+    static sp_model other;
+    (void)place;
+    if (rank == 1) {
+        other = *request->model;
+        other.ffn++;
+        request->model = &other;
+    }
+}
+
+TEST(another_world_size)
+{
+    fixture f;
+    open_fixture(&f);
+    multi_gpu_backend_change = in_a_world_of_five;
+    must_end(&f, -1, SP_ERR_USAGE, "the plan has 4 ranks, this run 5 processes");
+    close_fixture(&f);
+}
+
+TEST(another_plan)
+{
+    fixture f;
+    open_fixture(&f);
+    multi_gpu_backend_change = with_another_seed;
+    must_end(&f, 2, SP_ERR_USAGE, "rank 2 has 4 ranks, NCCL 2.28.9, plan ");
+    multi_gpu_backend_change = with_another_layer;
+    must_end(&f, 1, SP_ERR_USAGE, "rank 1 has 4 ranks, NCCL 2.28.9, plan ");
+    close_fixture(&f);
+}
+
+static void refused(const fixture *f, const char *text)
+{
+    sp_run *made = NULL;
+    must_fail_with(sp_backend_run(f->backend, 0, &f->request, &made, ERR), SP_ERR_USAGE, text);
+    *ERR = (sp_error){0};
+}
+
+TEST(what_processes_cannot_execute)
+{
+    fixture f;
+    open_fixture(&f);
+    f.request.clock = SP_CLOCK_VIRTUAL;
+    must_end(&f, -1, SP_ERR_USAGE, "ranks that are processes run on the wall clock alone");
+    f.request.clock = SP_CLOCK_WALL;
+    f.options[1] = (sp_backend_option){"transport", "mail"};
+    refused(&f,
+            "backend 'cuda': transport: expected \"auto\", \"threads\" or \"nccl\", got \"mail\"");
+    f.options[1] = (sp_backend_option){"nccl_mib", "-1"};
+    refused(&f, "backend 'cuda': nccl_mib: expected an integer from 0 to 1048576, got \"-1\"");
+    close_fixture(&f);
+}

@@ -225,45 +225,6 @@ TEST(scratch_memory_grows)
     emulated_runtime_free(m);
 }
 
-TEST(what_cannot_be_made_leaves_nothing)
-{
-    static const char *const calls[] = {
-        "SetDevice",
-        "Malloc",
-        "StreamCreateWithPriority",
-        "EventCreateWithFlags",
-        "EventRecord",
-        "DeviceGetAttribute",
-    };
-    int failures = 0;
-    for (int c = 0; c < 6; c++) {
-        for (int at = 0; at < 40; at++) {
-            sp_runtime *m;
-            fake_cuda_reset(&api);
-            computing_cublas_reset(&cublas);
-            fake.groups_less = 1; // no partitions, so that streams are the runtime's
-            fake.fail = calls[c];
-            fake.fail_at = at;
-            if (try_runtime(2, true, &m) == SP_OK) {
-                sp_i_cuda_runtime_free(m);
-            } else {
-                assert_null(m);
-                failures++;
-            }
-            emulated_nothing_lives();
-        }
-    }
-    assert_true(failures > 40);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_runtime *m;
-        fake_cuda_reset(&api);
-        computing_cublas_reset(&cublas);
-        memory_try(&failing, try_runtime(2, true, &m), NULL);
-        sp_i_cuda_runtime_free(m);
-        emulated_nothing_lives();
-    }
-}
-
 // Where there is no cuDNN the machine says why; a driver that is not there is reason enough.
 TEST(cudnn_is_there_or_a_reason)
 {

@@ -1,7 +1,8 @@
-// The transport between GPUs: collectives, messages and exchanges, on fakes of CUDA and NCCL and
-// the real rendezvous.
+// The transport between GPUs: collectives, messages and exchanges, and how they fail, on fakes of
+// CUDA and NCCL and by the real file.
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/gpu_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -51,15 +52,13 @@ static sp_status collect(gpu_rank *me, sp_error *err)
         RANK_MUST(in[0] == 300.0 && in[1] == 302.0);
     }
     RANK_TRY(t->ops->barrier(t, 1, err));
-    RANK_TRY(t->ops->check(t, err));
     return t->ops->synchronize(t, err);
 }
 
 TEST(collectives)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(3, GPU_RANKS_LONG_MS, collect, NULL);
-    gpu_ranks_must_be_well(3);
+    gpu_ranks_with_transport(3, collect, NULL);
 }
 
 static sp_status be_alone(gpu_rank *me, sp_error *err)
@@ -79,8 +78,7 @@ static sp_status be_alone(gpu_rank *me, sp_error *err)
 TEST(one_rank_alone)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(1, GPU_RANKS_LONG_MS, be_alone, NULL);
-    gpu_ranks_must_be_well(1);
+    gpu_ranks_with_transport(1, be_alone, NULL);
 }
 
 // ---- messages ----
@@ -119,8 +117,7 @@ static sp_status cross(gpu_rank *me, sp_error *err)
 TEST(messages_cross)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(2, GPU_RANKS_LONG_MS, cross, NULL);
-    gpu_ranks_must_be_well(2);
+    gpu_ranks_with_transport(2, cross, NULL);
 }
 
 // A receive that is put down long before its message does not hold up another channel.
@@ -155,8 +152,7 @@ static sp_status pass_round(gpu_rank *me, sp_error *err)
 TEST(channels_do_not_wait_for_each_other)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(3, GPU_RANKS_LONG_MS, pass_round, NULL);
-    gpu_ranks_must_be_well(3);
+    gpu_ranks_with_transport(3, pass_round, NULL);
 }
 
 static sp_status meet(gpu_rank *me, sp_error *err)
@@ -183,8 +179,7 @@ static sp_status make_channels(gpu_rank *me, sp_error *err)
 TEST(streams_are_made_at_the_ends_alone)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(4, GPU_RANKS_LONG_MS, make_channels, NULL);
-    gpu_ranks_must_be_well(4);
+    gpu_ranks_with_transport(4, make_channels, NULL);
 }
 
 // ---- exchange ----
@@ -218,6 +213,169 @@ static sp_status tell_all(gpu_rank *me, sp_error *err)
 TEST(what_each_gives_all_get)
 {
     gpu_ranks_reset();
-    gpu_ranks_with_transport(3, GPU_RANKS_LONG_MS, tell_all, NULL);
-    gpu_ranks_must_be_well(3);
+    gpu_ranks_with_transport(3, tell_all, NULL);
+}
+
+// ---- what fails ----
+
+static void must_end(job_end end, int rank, sp_status status, const char *text)
+{
+    if (end.rank != rank || end.status != status || strstr(end.text, text) == NULL) {
+        fail_msg("rank %d: \"%s\" of status %d", end.rank, end.text, (int)end.status);
+    }
+}
+
+// The others wait for a message of rank 1's, a sum and an exchange.
+static sp_status give_up(gpu_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    const int r = me->place.rank;
+    uint64_t message;
+    sp_transport_part parts[4];
+    double *in = gpu_rank_numbers(me);
+    RANK_TRY(gpu_rank_group(me, "some", 1, 2, err));
+    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
+    if (r == 1) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "no more");
+    }
+    if (r == 0) {
+        RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        return t->ops->synchronize(t, err);
+    }
+    if (r == 2) {
+        RANK_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 1, err));
+        return t->ops->synchronize(t, err);
+    }
+    return t->ops->exchange(t, "x", 1, parts, err);
+}
+
+TEST(one_rank_ends_the_job)
+{
+    gpu_ranks_reset();
+    must_end(gpu_ranks_fail_with_transport(4, GPU_RANKS_LONG_MS, give_up, NULL), 1,
+             SP_ERR_INFEASIBLE, "no more");
+}
+
+static sp_status wait_in_vain(gpu_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    uint64_t message;
+    double *in = gpu_rank_numbers(me);
+    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
+    if (me->place.rank == 1) {
+        return SP_OK;
+    }
+    RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+    return t->ops->synchronize(t, err);
+}
+
+TEST(waiting_ends_with_the_time)
+{
+    gpu_ranks_reset();
+    must_end(gpu_ranks_fail_with_transport(2, 200, wait_in_vain, NULL), 0, SP_ERR_LIMIT,
+             "GPU 0: the work of a stream was not over in 200 ms");
+}
+
+// ---- waiting outside of the transport ----
+
+static _Atomic int queries_left; // until streams are ready; below 0: never
+
+static cudaError_t busy(cudaStream_t stream)
+{
+    (void)stream;
+    int left = queries_left;
+    queries_left = left > 0 ? left - 1 : left;
+    return left == 0 ? cudaSuccess : cudaErrorNotReady;
+}
+
+static sp_status download(gpu_rank *me, sp_error *err)
+{
+    const sp_runtime_ops *ops = me->runtime->ops;
+    double *in = gpu_rank_numbers(me);
+    double read[2] = {0};
+    in[0] = 3.0;
+    in[1] = 4.0;
+    cudaError_t (*plain)(cudaStream_t) = gpu_ranks_cuda.StreamQuery;
+    gpu_ranks_cuda.StreamQuery = busy;
+    ops->download(me->runtime, read, in, sizeof read);
+    gpu_ranks_cuda.StreamQuery = plain;
+    RANK_TRY(me->transport->ops->synchronize(me->transport, err));
+    RANK_MUST(read[0] == 3.0 && read[1] == 4.0);
+    return SP_OK;
+}
+
+// Where the GPU is busy for a while; where nothing ever comes.
+TEST(a_rank_that_waits_for_its_gpu)
+{
+    gpu_ranks_reset();
+    queries_left = 200;
+    gpu_ranks_with_transport(1, download, NULL);
+    assert_int_equal(queries_left, 0);
+    queries_left = -1;
+    must_end(gpu_ranks_fail_with_transport(1, 200, download, NULL), 0, SP_ERR_LIMIT,
+             "GPU 0: the work of a stream was not over in 200 ms");
+}
+
+// What fails of CUDA is named.
+static sp_status send_one(gpu_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    const int r = me->place.rank;
+    uint64_t message;
+    double *in = gpu_rank_numbers(me);
+    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
+    RANK_TRY(t->ops->synchronize(t, err));
+    if (r == 0) {
+        fake.fail = me->context;
+    }
+    sp_status status = r == 0 ? t->ops->send(t, 0, in, 8, &message, err)
+                              : t->ops->receive(t, 0, in, 8, &message, err);
+    status = status == SP_OK ? t->ops->wait(t, message, err) : status;
+    status = status == SP_OK ? t->ops->synchronize(t, err) : status;
+    fake.fail = NULL;
+    return status;
+}
+
+TEST(calls_of_cuda_that_fail_are_named)
+{
+    static char calls[][24] = {"EventCreateWithFlags", "EventRecord", "StreamWaitEvent"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char text[128];
+        gpu_ranks_reset();
+        snprintf(text, sizeof text, "GPU 0: cuda%s failed with cudaErrorOther", calls[i]);
+        job_end end = gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, send_one, calls[i]);
+        must_end(end, end.rank, SP_ERR_INTERNAL, text);
+    }
+}
+
+// The rank's own work, before it waits for others that wait for it.
+static sp_status fail_at_work(gpu_rank *me, sp_error *err)
+{
+    sp_transport *t = me->transport;
+    uint64_t message;
+    double *in = gpu_rank_numbers(me);
+    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
+    if (me->place.rank == 1) {
+        fake.fail = "MemsetAsync";
+        RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        me->runtime->ops->zero(me->runtime, in, 8);
+    }
+    return t->ops->synchronize(t, err);
+}
+
+TEST(faults_of_the_rank_are_found_first)
+{
+    gpu_ranks_reset();
+    must_end(gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, fail_at_work, NULL), 1,
+             SP_ERR_INTERNAL, "cudaMemsetAsync failed");
+}
+
+TEST(a_world_that_cannot_be_made)
+{
+    gpu_ranks_reset();
+    nccl.fail = "CommInitRank";
+    nccl.fail_rank = 1;
+    nccl.fail_code = ncclInvalidUsage;
+    must_end(gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, meet, NULL), 1, SP_ERR_USAGE,
+             "GPU 0: group 'all' of 2: ncclCommInitRank failed with ncclInvalidUsage");
 }

@@ -313,21 +313,6 @@ TEST(an_ease_is_found)
     sp_profile_fini(&f.profile);
 }
 
-TEST(memory_runs_out)
-{
-    fixture f;
-    begin(&f);
-    f.spec.sequences = 1;
-    f.spec.output_tokens = 4;
-    sp_decode_machine machine = machine_of(&f);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_decode_result result;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_decode_run(&f.spec, &machine, &result, ERR), ERR);
-    }
-    sp_profile_fini(&f.profile);
-}
-
 TEST(documents_have_every_figure)
 {
     fixture f;

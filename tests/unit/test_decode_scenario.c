@@ -135,16 +135,3 @@ TEST(a_scenario_without_it_has_no_text)
     must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT, "decode: is missing");
     sp_scenario_fini(&s);
 }
-
-TEST(memory_runs_out)
-{
-    for (memory_failures failing = {.fewer = 8}; memory_fails(&failing);) {
-        sp_scenario s;
-        fixture_begin();
-        json_t *root = json_document(documents[1]);
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), ERR);
-        sp_scenario_fini(&s);
-        json_decref(root);
-    }
-}

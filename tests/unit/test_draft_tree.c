@@ -160,13 +160,3 @@ TEST(entropy_of_known_rows)
     double row = log(15.0) - (8.0 * log(8.0) + 4.0 * log(4.0) + 2.0 * log(2.0)) / 15.0;
     assert_close(entropy_of_rows(0.4, 0.5), 5.0 * row, 1e-12);
 }
-
-TEST(memory_runs_out)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_draft_tree tree;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_draft_tree_init(&tree, 3, 3, ERR), ERR);
-        sp_draft_tree_fini(&tree);
-    }
-}

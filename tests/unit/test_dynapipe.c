@@ -259,7 +259,7 @@ TEST(programme_with_forbidden_slices)
                                        .context = &t};
         sp_terapipe_slices slices;
         int64_t best = exhaustive(&t, n, most, problem.stages);
-        assert_int_equal(sp_terapipe_slices_find(&problem, &slices, NULL), SP_OK);
+        sp_terapipe_slices_find(&problem, &slices);
         if (best < 0) {
             assert_int_equal(slices.count, 0);
             without++;
@@ -312,7 +312,7 @@ TEST(sharing_within_its_bound)
         for (size_t i = 0; i < n; i++) {
             weight[i] = (double)sp_prng_below(&prng, 100);
         }
-        assert_int_equal(sp_i_karmarkar_karp(weight, n, parts, part, NULL), SP_OK);
+        sp_i_karmarkar_karp(weight, n, parts, part);
         for (size_t i = 0; i < n; i++) {
             assert_true(part[i] >= 0 && part[i] < parts);
         }
@@ -328,22 +328,6 @@ TEST(differencing_example)
 {
     const double weight[] = {4.0, 5.0, 6.0, 7.0, 8.0};
     int part[5];
-    assert_int_equal(sp_i_karmarkar_karp(weight, 5, 2, part, NULL), SP_OK);
+    sp_i_karmarkar_karp(weight, 5, 2, part);
     assert_true(heaviest(weight, 5, part) == 16.0);
-}
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(13);
-    fixture f;
-    fixture_init(&f, &prng);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        sp_packing packing;
-        memory_try(&failing, sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR), ERR);
-        if (failing.status == SP_OK) {
-            sp_packing_fini(&packing);
-        }
-    }
-    fixture_fini(&f);
 }

@@ -282,34 +282,3 @@ TEST(most_specific_record_is_found)
     }
     assert_in_range(known, 200, 1800); // both outcomes were tried
 }
-
-// Reading and copying with every allocation failing in turn.
-TEST(survives_failing_memory)
-{
-    sp_profile profile, copy;
-    memory_failures failing = {0};
-    assert_int_equal(read("[" RECORD("{\"gpus\": 8}") "]", &profile), SP_OK);
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_profile_copy(&profile, &copy, ERR), ERR);
-    }
-    // Three tables and the records.
-    assert_int_equal(failing.rounds, 5);
-    assert_ptr_not_equal(copy.errors.record, profile.errors.record);
-    assert_memory_equal(copy.errors.record, profile.errors.record, sizeof *copy.errors.record);
-    sp_profile_fini(&copy);
-    sp_profile_fini(&profile);
-    failing = (memory_failures){0};
-    while (memory_fails(&failing)) {
-        json_t *root = json_loads("{\"errors\": [" RECORD("{}") "]}", 0, NULL);
-        sp_error_records records = {0};
-        sp_object object;
-        sp_error_clear(ERR);
-        sp_object_begin(&object, root, "test", "", ERR);
-        memory_try(&failing, sp_i_error_records_read(&object, &records), ERR);
-        assert_int_equal(records.count, failing.status == SP_OK);
-        sp_i_error_records_fini(&records);
-        json_decref(root);
-    }
-    assert_int_equal(failing.rounds, 2);
-}

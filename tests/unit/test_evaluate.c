@@ -454,28 +454,6 @@ TEST(endless_step_is_refused)
     sp_scenario_fini(&scenario);
 }
 
-// Whichever allocation fails, the evaluation says so and leaks nothing.
-TEST(every_allocation_may_fail)
-{
-    sp_error_clear(ERR);
-    sp_scenario scenario;
-    sp_batches batches;
-    must_succeed(run_read(TINY_MODEL
-                          "'parallel': {'pp': 2, 'dp': 2}, 'strategy': {'kind': 'ffd'}, "
-                          "'workload': {'lengths': [10, 20, 30, 40, 50], 'context': 60}}",
-                          &scenario, ERR));
-    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-    sp_evaluate_options options = {.engine = {.memory_points = true}};
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_result result;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
-        sp_result_fini(&result);
-    }
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-}
-
 static int idle_ranks_told(int rank_tokens)
 {
     char text[RUN_TEXT] = "";

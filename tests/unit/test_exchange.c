@@ -437,22 +437,3 @@ TEST(refusals)
     refuse(&step, "pack 2");
     whole_step_fini(&step);
 }
-
-// Whichever allocation fails, the costs are as before.
-TEST(out_of_memory)
-{
-    whole_step step;
-    whole_step_make(&step, 3);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        const sp_action_cost *f = step.costs.f;
-        sp_exchange_report report;
-        memory_try(&failing, sp_exchange_apply(&step.plan, &step.costs, &report, NULL), NULL);
-        if (failing.status != SP_OK) {
-            assert_ptr_equal(step.costs.f, f);
-            assert_int_equal(step.costs.classes, 2);
-        }
-    }
-    assert_true(failing.rounds > 8);
-    whole_step_fini(&step);
-}

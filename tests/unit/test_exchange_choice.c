@@ -185,17 +185,3 @@ TEST(plans_carry_the_choice)
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
 }
-
-TEST(allocation_failures)
-{
-    const char *text = json_text(
-        TINY_MODEL "'cluster': 'h800-8', 'parallel': {'cp': 2, 'dp': 2}, 'workload': {'lengths': "
-                   "[9000, 300, 200]}, 'strategy': {'kind': 'slimpack'}}");
-    for (memory_failures failing = {.fewer = 6}; memory_fails(&failing);) {
-        sp_scenario scenario;
-        sp_error_clear(ERR);
-        must_succeed_for(text, run_read(text, &scenario, ERR));
-        memory_try(&failing, sp_strategy_resolve(&scenario, false, ERR), ERR);
-        sp_scenario_fini(&scenario);
-    }
-}

@@ -419,23 +419,6 @@ TEST(wrong_use_is_refused)
     made_timeline_free(&made);
 }
 
-TEST(every_allocation_may_fail)
-{
-    made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        FILE *file = tmpfile();
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, ERR),
-                   ERR);
-        fclose(file);
-    }
-    assert_true(failing.rounds > 3);
-    made_timeline_free(&made);
-}
-
 // Rank 0 of p=3: at most 3 units of 512 MiB beside 6 GiB of states, and 64 MiB of workspace.
 static const char python_check[] =
     "import pickle,sys\n"

@@ -2,6 +2,8 @@
 #include "tests/support/test_main.h"
 
 #include <jansson.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "sim/metrics/export.h"
 #include "sim/metrics/predecessors.h"
@@ -372,6 +374,31 @@ TEST(offloaded_bytes_have_their_own_counter)
     made_timeline_free(&made);
 }
 
+TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
+{
+    made_timeline made;
+    made_spec spec = made_default();
+    make_timeline(&made, &spec);
+    FILE *plain = tmpfile();
+    FILE *packed = tmpfile();
+    must_succeed(sp_export_trace(plain, &made.timeline, &made.memory, NULL, NULL, NULL, ERR));
+    must_succeed(sp_export_trace_gzip(packed, &made.timeline, &made.memory, NULL, NULL, ERR));
+    size_t bytes = 0;
+    char *text = made_read_all(plain, &bytes);
+    char *unpacked = malloc(bytes + 1);
+    rewind(packed);
+    gzFile from = gzdopen(dup(fileno(packed)), "rb");
+    assert_non_null(from);
+    assert_int_equal(gzread(from, unpacked, (unsigned)bytes + 1), bytes);
+    assert_int_equal(gzclose(from), Z_OK);
+    assert_memory_equal(unpacked, text, bytes);
+    free(unpacked);
+    free(text);
+    fclose(plain);
+    fclose(packed);
+    made_timeline_free(&made);
+}
+
 TEST(full_disk_is_an_error)
 {
     FILE *file = fopen("/dev/full", "wb");
@@ -386,6 +413,10 @@ TEST(full_disk_is_an_error)
                      SP_ERR_IO);
     assert_int_equal(ERR->count, 1);
     assert_int_equal(strncmp(ERR->message[0], "cannot write the trace: ", 24), 0);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_export_trace_gzip(file, &made.timeline, &made.memory, NULL, NULL, ERR),
+                     SP_ERR_IO);
+    assert_int_equal(ERR->count, 1);
     fclose(file);
     made_timeline_free(&made);
 }

@@ -35,22 +35,3 @@ TEST(finds_what_is_there)
     }
     sp_i_exec_addresses_fini(&table);
 }
-
-TEST(memory_may_run_out)
-{
-    static char memory[1 << 12];
-    sp_i_exec_addresses table = {0};
-    sp_i_alloc_fail_after(0);
-    assert_false(sp_i_exec_addresses_reserve(&table));
-    sp_i_alloc_fail_after(1);
-    size_t i = 0;
-    while (sp_i_exec_addresses_reserve(&table)) {
-        sp_i_exec_addresses_add(&table, memory + i, memory + i);
-        i++;
-    }
-    sp_i_alloc_fail_after(-1);
-    for (size_t k = 0; k < i; k++) {
-        assert_ptr_equal(sp_i_exec_addresses_find(&table, memory + k), memory + k);
-    }
-    sp_i_exec_addresses_fini(&table);
-}

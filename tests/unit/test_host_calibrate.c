@@ -151,24 +151,3 @@ TEST(refuses)
     assert_null(document);
     host_close(&device);
 }
-
-// Of the first allocations every few; what follows takes time that is measured.
-TEST(memory_may_run_out)
-{
-    enum { MOST_ALLOWED = 150 };
-    host_device device;
-    sp_model model = host_llama();
-    const sp_calibration_request request = {
-        .precision = SP_FP32, .seed = 3, .limit_s = 0.01, .model = &model};
-    host_open(&device);
-    memory_failures failing = {.fewer = 3};
-    while (memory_fails(&failing) && failing.allowed < MOST_ALLOWED) {
-        sp_error_clear(ERR);
-        json_t *document = NULL;
-        memory_try(&failing, sp_backend_calibrate(device.backend, 0, &request, &document, ERR),
-                   ERR);
-        assert_null(document);
-    }
-    assert_true(failing.allowed >= MOST_ALLOWED);
-    host_close(&device);
-}

@@ -1,10 +1,5 @@
-// Links between pipeline ranks that are emulated: on the virtual clock hidden states are under way
-// as long as the request says and as predicted, on the wall clock a machine is asked to hold them
-// up, and what is computed stays the same.
-#include <pthread.h>
-
-#include "backends/executor/run.h"
-#include "backends/host/cpu_runtime.h"
+// Links between pipeline ranks that are emulated on the virtual clock: hidden states are under way
+// as long as the request says and as predicted, and what is computed stays the same.
 #include "experiments/execution/execution.h"
 #include "sim/metrics/metrics.h"
 #include "tests/support/host_run.h"
@@ -200,63 +195,6 @@ TEST(transfers_are_as_predicted)
     assert_true(g.predicted_ns[0] > 0);
     assert_int_equal(g.measured_ns[0], 0);
     assert_int_equal(g.measured_ns[1], 0);
-}
-
-// ---- the wall clock, on a machine that keeps account ----
-
-static struct {
-    sp_runtime runtime;
-    pthread_mutex_t lock;
-    int64_t asked_ns[2][PACKS]; // by rank
-    int asked[2];
-} account;
-
-static _Thread_local int rank_here;
-
-static void enter(sp_runtime *runtime, int rank)
-{
-    (void)runtime;
-    rank_here = rank;
-}
-
-static sp_fence mark_later(sp_runtime *runtime, int64_t ns)
-{
-    (void)runtime;
-    pthread_mutex_lock(&account.lock);
-    assert_true(account.asked[rank_here] < PACKS);
-    account.asked_ns[rank_here][account.asked[rank_here]++] = ns;
-    pthread_mutex_unlock(&account.lock);
-    return (sp_fence){0};
-}
-
-TEST(a_machine_holds_up_what_is_sent)
-{
-    static sp_runtime_ops ops;
-    sp_i_exec_run *run;
-    sp_measured_step step = {0};
-    fixture f;
-    fixture_make(&f);
-    ops = *sp_runtime_cpu()->ops;
-    ops.enter = enter;
-    ops.mark_later = mark_later;
-    account.runtime.ops = &ops;
-    assert_int_equal(pthread_mutex_init(&account.lock, NULL), 0);
-    f.request.clock = SP_CLOCK_WALL;
-    const sp_i_exec_site site = {
-        .backend = "host", .runtime = &account.runtime, .math = &sp_i_exec_math_f32};
-    assert_int_equal(sp_i_exec_run_new(&f.request, &site, &run, NULL), SP_OK);
-    assert_int_equal(sp_i_exec_run_step(run, &step, NULL), SP_OK);
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(account.asked[r], PACKS);
-        for (int k = 0; k < PACKS; k++) {
-            assert_int_equal(account.asked_ns[r][k], r == 0 ? f_ns[k] : b_internode_ns[k]);
-        }
-    }
-    sp_timeline_fini(&step.timeline);
-    sp_memory_timeline_fini(&step.memory);
-    sp_i_exec_run_free(run);
-    pthread_mutex_destroy(&account.lock);
-    fixture_fini(&f);
 }
 
 // ---- what is refused ----

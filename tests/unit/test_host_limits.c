@@ -79,24 +79,3 @@ TEST(timeout_on_the_wall_clock)
 }
 
 // ---- allocations ----
-
-static void refuse_every_allocation(sp_clock clock)
-{
-    const failing_shape all = {2, 2, 1, 2};
-    failing_run f;
-    memory_failures failing = {0};
-    failing_run_make(&f, &all, clock);
-    f.request.steps = 1;
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        sp_run *run = NULL;
-        memory_try(&failing, sp_backend_run(f.device.backend, 0, &f.request, &run, ERR), ERR);
-        assert_true((run != NULL) == (failing.status == SP_OK));
-        sp_run_free(run);
-    }
-    failing_run_no_thread_stays(&f);
-    failing_run_fini(&f);
-}
-
-TEST_CALL(no_memory, refuse_every_allocation(SP_CLOCK_VIRTUAL))
-TEST_CALL(no_memory_on_the_wall_clock, refuse_every_allocation(SP_CLOCK_WALL))

@@ -6,7 +6,6 @@
 #include "backends/host/sampled_input.h"
 #include "sim/base/progress.h"
 #include "tests/support/kernels/tensors.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/test_main.h"
 
 enum { HEADS = 4, KV_HEADS = 2, HEAD_DIM = 64, TOKENS = 700, BEGIN = 70, LEN = TOKENS - BEGIN };
@@ -107,19 +106,6 @@ TEST(with_alpha_of_one_all_is_kept)
     tensors_fini(&c.all);
 }
 
-TEST(each_allocation_fails)
-{
-    layer_case c;
-    set_up(&c, SP_KERNEL_SAMPLE_STRIPES);
-    sp_host_sampled_report report;
-    sp_error err;
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_host_sampled_attention(&c.layer, 2, &report, &err), &err);
-    }
-    tensors_fini(&c.all);
-}
-
 static const sp_sampled_execution execution = {.heads = 4,
                                                .kv_heads = 2,
                                                .head_dim = 32,
@@ -153,20 +139,4 @@ TEST(execution_of_every_key)
     must_succeed(sp_sampled_execute(&all, &outcome, ERR));
     assert_within(outcome.coverage, 1.0, 1e-5);
     assert_within(outcome.error, 0.0, 0.0);
-}
-
-TEST(execution_without_memory)
-{
-    sp_sampled_outcome outcome;
-    sp_error err;
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(&err);
-        memory_try(&failing, sp_sampled_execute(&execution, &outcome, &err), &err);
-    }
-    sp_sampled_execution large = execution;
-    large.tokens = 1 << 30;
-    sp_error_clear(&err);
-    assert_int_equal(sp_sampled_execute(&large, &outcome, &err), SP_ERR_LIMIT);
-    assert_string_equal(err.message[0],
-                        "4 heads of 1073741824 tokens are more than is executed (8 GiB)");
 }

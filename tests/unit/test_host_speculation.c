@@ -166,27 +166,6 @@ TEST(closer_drafts_are_accepted_more)
     assert_true(calls[0] < calls[1] && calls[1] < calls[2]);
 }
 
-TEST(memory_runs_out)
-{
-    int64_t prompt[] = {1, 2};
-    sp_speculation how = method(SP_DECODE_HETEROSPEC, 2, 2, 4);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_small_shape shape = {2, 1, 4, 8, 8, 1, 0.3, 3.0};
-        sp_small_model *model = NULL;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_small_model_new(&shape, 1, &model, ERR), ERR);
-        sp_small_model_free(model);
-    }
-    sp_small_model *model = model_of(1, 0.3);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_small_text text;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_small_generate(model, 2, &how, prompt, 2, 3, &text, ERR), ERR);
-        sp_small_text_fini(&text);
-    }
-    sp_small_model_free(model);
-}
-
 static sp_small_measure measure_of(uint64_t seed)
 {
     sp_speculation how = method(SP_DECODE_HETEROSPEC, 4, 4, 16);

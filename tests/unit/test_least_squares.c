@@ -375,15 +375,3 @@ TEST(no_parameters)
     assert_within(solution.predicted[0], 2.0, 1e-12);
     fit_solution_fini(&solution);
 }
-
-TEST(out_of_memory)
-{
-    sp_prng prng = prng_seeded(41);
-    trial t;
-    begin(&t, &prng);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        fit_solution solution;
-        memory_try(&failing, fit_least_squares(&t.problem, &solution, NULL), NULL);
-        fit_solution_fini(&solution);
-    }
-}

@@ -424,21 +424,3 @@ TEST(large_array_comes_back)
     }
     expect_list(file, tokens, COUNT);
 }
-
-TEST(failing_allocations_are_reported)
-{
-    file_bytes *file = new_file();
-    for (int format = 0; format < 2; format++) {
-        if (format == 0) {
-            megatron(file, &some_parts);
-        } else {
-            npy(file, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}");
-            put_integer(file, 5, 4);
-        }
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_lengths lengths;
-            memory_try(&failing, read_file(file, &lengths), NULL);
-            sp_lengths_fini(&lengths);
-        }
-    }
-}

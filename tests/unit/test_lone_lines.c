@@ -94,23 +94,3 @@ TEST(a_flow_is_slowed_as_much)
         priced_step_fini(&step);
     }
 }
-
-TEST(memory_that_runs_out_is_reported)
-{
-    sp_prng prng = prng_seeded(32);
-    priced_case c = draw_case(&prng);
-    priced_step step;
-    c.algorithm = SP_ALGORITHM_AUTO;
-    priced_step_run(&c, &step);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_cost_model cost;
-        sp_error_clear(ERR);
-        sp_status status = sp_cost_model_init(&cost, &step.of.model, &step.of.layout, &step.cluster,
-                                              &step.profile, step.of.memory, "test", ERR);
-        if (status == SP_OK) {
-            sp_cost_model_fini(&cost);
-        }
-        memory_try(&failing, status, ERR);
-    }
-    priced_step_fini(&step);
-}

@@ -119,9 +119,10 @@ TEST(csv_errors)
     assert_csv_error("\n\r\n", SP_ERR_CONTENT, 1,
                      "t.csv: is empty: expected a header line of column names");
     assert_csv_error("a,b\n1,\"2\n3,4\n", SP_ERR_SYNTAX, 1,
-                     "t.csv:2:3: a quoted cell does not end");
-    assert_csv_error("a,b\n1,\"2\"3\n", SP_ERR_SYNTAX, 1,
-                     "t.csv:2:6: expected a comma or the end of the line after the closing quote");
+                     "t.csv:2:3: a quoted field does not end");
+    assert_csv_error(
+        "a,b\n1,\"2\"3\n", SP_ERR_SYNTAX, 1,
+        "t.csv:2:6: expected a delimiter or the end of the line after the closing quote");
     assert_csv_error("a,b\n1,2\"\n", SP_ERR_SYNTAX, 1,
                      "t.csv:2:4: a quote inside a cell that does not begin with one");
     assert_csv_error("a,b,c\n1,2,3\n1,2\n", SP_ERR_CONTENT, 1,

@@ -6,7 +6,6 @@
 #include "experiments/measurements/published.h"
 #include "experiments/measurements/validation.h"
 #include "solver/evaluate/evaluate.h"
-#include "tests/support/memory_failures.h"
 
 // ---- rows as scenarios ----
 
@@ -527,27 +526,6 @@ TEST(published_bubbles)
         assert_true(v.within_bound);
         sp_validation_fini(&v);
         sp_measurements_fini(&m);
-    }
-}
-
-// Whichever allocation fails, it is told as lack of memory and nothing leaks.
-TEST(every_allocation_fails_once)
-{
-    memory_failures failing = {0};
-    fixture_begin();
-    while (memory_fails(&failing)) {
-        sp_measurements m;
-        sp_validation v;
-        memory_begin(&failing);
-        sp_status read = read_table(SMALL_HEADER "2,2,4,8,a,400\n", small_map, NULL, 0, &m, ERR);
-        sp_status run = read == SP_OK ? sp_validation_run(&m, 1, &v, ERR) : read;
-        memory_end(&failing, run, ERR);
-        if (run == SP_OK) {
-            sp_validation_fini(&v);
-        }
-        if (read == SP_OK) {
-            sp_measurements_fini(&m);
-        }
     }
 }
 

@@ -73,15 +73,3 @@ TEST(assumed_costs)
     assert_int_equal(sp_i_power_of_two(64), 64);
     assert_int_equal(sp_i_merge_level(64), 6);
 }
-
-TEST(allocation_failures)
-{
-    merged_ranks m;
-    merged_ranks_init(&m, "h800-8", 4, 2);
-    memory_failures failing = {.keeps_blocks = true}; // times that the cost model remembers
-    while (memory_fails(&failing)) {
-        sp_i_merge_costs costs;
-        memory_try(&failing, sp_i_merge_costs_measure(&m.cost, 4096, 4096, &costs, NULL), NULL);
-    }
-    merged_ranks_fini(&m);
-}

@@ -19,7 +19,7 @@ static void add(step *s, int rank, const char *actions)
     const char *kinds = "FBIWR";
     for (const char *c = actions; *c != '\0'; c += 2) {
         sp_action_kind kind = (sp_action_kind)(strchr(kinds, *c) - kinds);
-        assert_true(sp_stage_plan_add(sp_plan_stage(&s->plan, rank, 0), kind, 0, c[1] - '0'));
+        sp_stage_plan_add(sp_plan_stage(&s->plan, rank, 0), kind, 0, c[1] - '0');
     }
 }
 

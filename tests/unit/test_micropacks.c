@@ -22,14 +22,14 @@ static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_need
 {
     sp_i_rank_samples samples = drawn_samples(&d, 0, dp);
     sp_packing_init(packing, &d.batch, dp);
-    must_succeed(sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs, ERR));
+    sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, packing, needs);
 }
 
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
 static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing *packing)
 {
     sp_i_rank_split split;
-    must_succeed(assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split, ERR));
+    assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
@@ -38,8 +38,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         sp_i_needs needs = {0};
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
-            must_succeed(
-                sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR));
+            sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs);
             assert_needs(&rank, &needs);
         }
         must_succeed(sp_i_micropacks_append(&rank, packing, ERR));
@@ -362,40 +361,4 @@ TEST(random_plans_run)
         sp_scenario_fini(&scenario);
     }
     assert_true(merged > 0);
-}
-
-static void make_failing(const sp_i_shape *shape, memory_failures *failing)
-{
-    sp_error_clear(ERR);
-    sp_packing rank, all;
-    sp_i_needs needs = {0};
-    sp_i_rank_samples samples = drawn_samples(&d, 0, 1);
-    sp_packing_init(&rank, &d.batch, 1);
-    sp_packing_init(&all, &d.batch, 1);
-    memory_begin(failing);
-    sp_status status =
-        sp_i_micropacks_make(&drawn_work, &d.batch, &samples, shape, &rank, &needs, ERR);
-    if (status == SP_OK) {
-        status = sp_i_micropacks_append(&rank, &all, ERR);
-    }
-    if (memory_end(failing, status, ERR) == SP_OK) {
-        assert_pack_rules(&all);
-    }
-    sp_free(needs.pack);
-    sp_packing_fini(&rank);
-    sp_packing_fini(&all);
-}
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(97);
-    draw_batch(&prng, 20000, &d);
-    for (int regrouped = 0; regrouped < 2; regrouped++) {
-        sp_i_shape shape = even;
-        shape.regrouped = regrouped != 0;
-        shape.backward = (sp_i_taper){.flat = 11, .grow = 1.0, .shrink = 1.0};
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            make_failing(&shape, &failing);
-        }
-    }
 }

@@ -230,19 +230,3 @@ TEST(several_threads)
         assert_null(failed);
     }
 }
-
-TEST(allocation_failures)
-{
-    knapsack k;
-    sp_prng prng = prng_seeded(47);
-    random_knapsack(&prng, &k);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_i_mip mip;
-        sp_i_mip_result result;
-        double value[ITEMS];
-        memory_begin(&failing);
-        write_knapsack(&k, &mip);
-        memory_end(&failing, sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), NULL);
-        sp_i_mip_fini(&mip);
-    }
-}

@@ -198,12 +198,38 @@ TEST(huggingface_errors_name_key_and_file)
     const char *window = "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_attention_heads\":8,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                          "\"sliding_window\":4096}";
-    must_fail_with(read_text(window, &model, ERR), SP_ERR_CONTENT,
-                   "config.json: sliding_window: windows of attention are not supported");
+    must_succeed(read_text(window, &model, ERR));
+    assert_int_equal(model.window_tokens, 4096);
     const char *unused = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                          "\"sliding_window\":4096,\"use_sliding_window\":false}";
     must_succeed(read_text(unused, &model, ERR));
+    assert_int_equal(model.window_tokens, 0);
+    // A Llama file of another library's model; a Qwen file without the size.
+    const char *llama = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":8,"
+                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                        "\"sliding_window\":2048}";
+    must_succeed(read_text(llama, &model, ERR));
+    assert_int_equal(model.window_tokens, 2048);
+    const char *sizeless =
+        "{\"model_type\":\"qwen3\",\"hidden_size\":64,\"num_attention_heads\":32,"
+        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+        "\"max_window_layers\":1,\"use_sliding_window\":true}";
+    must_succeed(read_text(sizeless, &model, ERR));
+    assert_int_equal(model.window_tokens, 4096);
+    const char *some = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
+                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
+                       "\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
+                       "\"sliding_window\":512,\"torch_dtype\":\"float16\"}";
+    must_succeed(read_text(some, &model, ERR));
+    assert_int_equal(model.window_tokens, 512);
+    assert_int_equal(model.stored_dtype, SP_STORED_FP16);
+    // One message of one cause: heads divide no size that was refused.
+    const char *none = "{\"model_type\":\"llama\",\"hidden_size\":0,\"num_attention_heads\":32,"
+                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
+    must_fail_with(read_text(none, &model, ERR), SP_ERR_CONTENT, "config.json: hidden_size: ");
+    assert_int_equal(ERR->count, 1);
+    sp_error_clear(ERR);
 
     const char *odd = "{\"model_type\":\"llama\",\"hidden_size\":65,\"num_attention_heads\":4,"
                       "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128}";
@@ -231,7 +257,9 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'layer_types':['full_attention','full_attention'],'clip_qkv':8", NULL},
         {"qwen2", "'use_sliding_window':false,'max_window_layers':1,'sliding_window':4096", NULL},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':2,'sliding_window':4096", NULL},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096", NULL},
         {"qwen2", "'qkv_bias':true", NULL},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':2", NULL},
         {"mixtral", "'router_aux_loss_coef':0.02,'router_jitter_noise':0.0", NULL},
         {"qwen3", "'use_qk_norm':true", NULL},
         {"gpt2", "'activation_function':'gelu_new','use_bias':true,'n_ctx':1024", NULL},
@@ -251,9 +279,18 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
         {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
         {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
-        {"mistral", "'sliding_window':4096", "sliding_window"},
-        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':4096",
+        {"mistral", "'sliding_window':-1", "sliding_window"},
+        {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':'4K'",
          "sliding_window"},
+        {"llama", "'pruned_heads':{'1':[0]}", "pruned_heads"},
+        {"llama", "'num_moe_layers':3", "num_moe_layers"},
+        {"qwen3", "'mlp_only_layers':[1]", "mlp_only_layers"},
+        {"llama", "'quant_method':'gptq'", "quant_method"},
+        {"mistral", "'multi_query_group_num':2", "multi_query_group_num"},
+        {"llama", "'attention_window_size':2048", "attention_window_size"},
+        {"llama", "'use_mla':true", "use_mla"},
+        {"gpt2", "'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0.1", "attn_pdrop"},
+        {"gpt_neox", "'hidden_dropout':0.1", "attention_dropout"},
         {"llama", "'attn_logit_softcapping':50.0", "attn_logit_softcapping"},
         {"llama", "'use_qk_norm':true", "use_qk_norm"},
         {"mistral", "'mlp_bias':true", "mlp_bias"},
@@ -288,6 +325,32 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         snprintf(expected, sizeof expected, "config.json: %s: ", cases[i].refused);
         must_fail_with(read_text(text, &model, ERR), SP_ERR_CONTENT, expected);
         assert_int_equal(ERR->count, 1);
+    }
+}
+
+// The library's GPT-2 drops a tenth where the file says nothing, its GPT-NeoX nothing (Pythia).
+TEST(dropout_follows_the_file)
+{
+    static const struct {
+        const char *kind, *more;
+        sp_dropout dropout;
+    } cases[] = {
+        {"gpt2", "", SP_DROPOUT_ON},
+        {"gpt2", ",'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0", SP_DROPOUT_OFF},
+        {"gpt_neox", "", SP_DROPOUT_OFF},
+        {"gpt_neox", ",'hidden_dropout':0.1,'attention_dropout':0.1", SP_DROPOUT_ON},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
+                 "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
+                 "'vocab_size':10%s}",
+                 cases[i].kind, cases[i].more);
+        for (char *c = text; *c != '\0'; c++) {
+            *c = *c == '\'' ? '"' : *c;
+        }
+        assert_int_equal(from_hf(text).dropout, cases[i].dropout);
     }
 }
 
@@ -368,6 +431,17 @@ TEST(scenario_object)
                 &model, ERR);
     assert_string_equal(ERR->message[0], "scenario.json: model.kv_heads: 3 key and value heads do "
                                          "not divide 4 query heads");
+}
+
+TEST(one_linear_layer_without_a_bias_among_others_is_refused)
+{
+    sp_model model;
+    object_from("{\"layers\":2,\"hidden\":64,\"heads\":4,\"ffn\":128,\"vocab\":8,\"bias\":true,"
+                "\"qkv_bias\":false}",
+                &model, ERR);
+    assert_string_equal(ERR->message[0],
+                        "scenario.json: model.qkv_bias: is false, while \"bias\" gives every "
+                        "linear layer one, that of QKV too");
 }
 
 TEST(oversized_model_is_refused)

@@ -528,25 +528,3 @@ TEST(rates_that_cannot_be_are_refused)
     must_fail(sp_flows_new(apart, 2, &flows, ERR), SP_ERR_CONTENT,
               "links of 1 and of 1e+12 bytes/s are too far apart for one network");
 }
-
-static sp_status start_many(void)
-{
-    const double rates[] = {1e9, 1e9};
-    const sp_flow_hop path[] = {{0, 1}, {1, 1}};
-    sp_flows *flows = NULL;
-    sp_status status = sp_flows_new(rates, 2, &flows, ERR);
-    for (int i = 0; i < 200 && status == SP_OK; i++) {
-        status = sp_flows_start(flows, &(sp_flow){.bytes = 1e3, .path = path, .hops = 1 + i % 2},
-                                NULL, ERR);
-    }
-    sp_flows_free(flows);
-    return status;
-}
-
-TEST(memory_that_runs_out_is_reported)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        memory_try(&failing, start_many(), ERR);
-    }
-}

@@ -200,14 +200,3 @@ TEST(a_link_without_a_rate_is_refused)
     must_fail(sp_topology_new(&cluster, &plain, &t, ERR), SP_ERR_CONTENT,
               "nic: expected a rate above 0, got 0");
 }
-
-TEST(memory_that_runs_out_is_reported)
-{
-    sp_cluster cluster = preset("h100-8", 2);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_topology *t = NULL;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_topology_new(&cluster, &plain, &t, ERR), ERR);
-        sp_topology_free(t);
-    }
-}

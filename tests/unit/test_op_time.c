@@ -315,6 +315,11 @@ TEST(attention_short)
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0],
                         "attention forward: length 100 to 10240 (calibrated 2048 to 4096)");
+    // With the backward it is one line of both, over the lengths of either.
+    sp_time_attention_slice(&timer, 1, 50, 0, 8, 128);
+    assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
+    const char *both = "attention: length 50 to 10240 (calibrated ";
+    assert_memory_equal(lines[0], both, strlen(both));
     sp_profile_fini(&profile);
 }
 

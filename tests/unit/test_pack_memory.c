@@ -69,7 +69,7 @@ TEST(tables_cover_every_pack)
                 add_pack(&packing, (int32_t)k, tokens[k], 0, 1);
             }
             must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, ERR));
-            must_succeed(sp_pack_memory_init(&memory, &c.scenario.layout, &costs, ERR));
+            sp_pack_memory_init(&memory, &c.scenario.layout, &costs);
             fullest_of(&packing, 1, &fullest);
             assert_int_equal(fullest.tokens, longest);
             assert_int_equal(fullest.summed_tokens, 0);
@@ -357,32 +357,4 @@ TEST(what_fits_stays_within_any_limit)
         fitting += v.said;
     }
     assert_in_range(fitting, rounds / 10, rounds - rounds / 10);
-}
-
-TEST(allocation_failures)
-{
-    static memory_case c;
-    case_init("'parallel': {'pp': 2}", &c);
-    int64_t tokens[1] = {1000};
-    sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 1};
-    sp_packing packing;
-    sp_step_costs costs;
-    sp_fullest_pack fullest;
-    sp_packing_init(&packing, &batch, 1);
-    add_pack(&packing, 0, 1000, 0, 1);
-    must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, ERR));
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_pack_memory memory;
-        sp_error_clear(ERR);
-        memory_begin(&failing);
-        sp_status status = sp_pack_memory_init(&memory, &c.scenario.layout, &costs, ERR);
-        if (status == SP_OK) {
-            status = sp_fullest_packs(&packing, 1, &fullest, ERR);
-        }
-        memory_end(&failing, status, ERR);
-        sp_pack_memory_fini(&memory);
-    }
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
-    case_fini(&c);
 }

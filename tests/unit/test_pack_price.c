@@ -160,39 +160,3 @@ TEST(packs_cost_what_the_tables_say)
     }
     assert_true(classes >= 3);
 }
-
-// The first pack of merged ranks makes an inventory of its own.
-TEST(survives_failing_memory)
-{
-    sp_prng prng = prng_seeded(23);
-    fixture f;
-    do {
-        begin_fixture(&f, &prng);
-        if (f.layout.dp > 1) {
-            break;
-        }
-        end_fixture(&f);
-    } while (true);
-    sp_pack_list *list = &f.packing.forward;
-    sp_pack *pack = &list->packs[0];
-    pack->dp_first = 0;
-    pack->dp_count = 2;
-    for (int backward = 0; backward < 2; backward++) {
-        int64_t first_ns[MOST_CLASSES], second_ns[MOST_CLASSES];
-        memory_failures failing = {0};
-        sp_cost_model_fini(&f.cost);
-        must_succeed(sp_cost_model_init(&f.cost, &model, &f.layout, &f.cluster, &f.profile,
-                                        f.memory, "test", ERR));
-        while (memory_fails(&failing)) {
-            sp_error_clear(ERR);
-            memory_begin(&failing);
-            sp_status status =
-                backward
-                    ? sp_cost_model_backward_ns(&f.cost, list, pack, true, first_ns, second_ns, ERR)
-                    : sp_cost_model_forward_ns(&f.cost, list, pack, first_ns, ERR);
-            memory_end(&failing, status, ERR);
-        }
-        assert_true(failing.rounds > 1);
-    }
-    end_fixture(&f);
-}

@@ -350,15 +350,3 @@ TEST(slowest_of_the_ranks)
         sp_packing_fini(&packing);
     }
 }
-
-TEST(allocation_failures)
-{
-    packflow_case_uniform(&c, 2, 2, 3, 1, 2, 1);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        sp_packflow_outcome result = {0};
-        memory_try(&failing, sp_packflow_run(&c.job, NULL, &result, ERR), ERR);
-    }
-    assert_true(failing.rounds > 1);
-}

@@ -164,24 +164,3 @@ TEST(uniform_refuses_more_packs_than_an_action_can_name)
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);
 }
-
-TEST(memory_failures_are_reported)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_packing packing;
-        sp_batch batch;
-        memory_try(&failing, sp_packing_uniform_sliced(&packing, &batch, 2, 50, 2, NULL), NULL);
-        sp_packing_fini(&packing);
-        sp_batch_fini(&batch);
-    }
-    sp_packing packing;
-    sp_packing_init(&packing, NULL, 1);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-    sp_i_alloc_fail_after(0);
-    assert_false(
-        sp_pack_list_add(&packing.forward, (sp_slice){.tokens = 1, .computed_tokens = 1}, true));
-    sp_i_alloc_fail_after(-1);
-    assert_int_equal(packing.forward.packs[0].tokens, 0);
-    assert_int_equal(packing.forward.packs[0].slice_count, 0);
-    sp_packing_fini(&packing);
-}

@@ -83,20 +83,6 @@ TEST(lowest_error_wins)
     }
 }
 
-// More than one thread needs a record of each.
-TEST(out_of_memory)
-{
-    for (int threads = 1; threads <= 3; threads++) {
-        j = (jobs){0};
-        sp_error_clear(ERR);
-        memory_failures failing = {0};
-        assert_true(memory_fails(&failing));
-        memory_try(&failing, sp_parallel_for(threads, 5, note, &j, ERR), ERR);
-        assert_int_equal(failing.status, threads > 1 ? SP_ERR_NO_MEMORY : SP_OK);
-        assert_int_equal(j.runs[0], threads == 1);
-    }
-}
-
 // A stop lets no further job begin.
 static sp_status stop_at_third(void *context, int worker, int job, sp_error *err)
 {

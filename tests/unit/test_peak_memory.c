@@ -191,37 +191,3 @@ TEST(planner_and_uniform_costs_have_none)
         sp_scenario_fini(&scenario);
     }
 }
-
-// Runs the explanation with the n-th allocation failing, for all n.
-static sp_status explain_without_memory(void *context, const sp_step_view *view, sp_error *err)
-{
-    const sp_scenario *scenario = context;
-    (void)err;
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error inner = {0};
-        sp_peak_memory peak;
-        memory_try(&failing,
-                   sp_peak_memory_explain(view->timeline, view->memory, view->costs,
-                                          &scenario->model, &scenario->memory, &peak, &inner),
-                   &inner);
-        assert_int_equal(failing.status, failing.allowed < 7 ? SP_ERR_NO_MEMORY : SP_OK);
-    }
-    return SP_OK;
-}
-
-TEST(every_allocation_may_fail)
-{
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_result result;
-    read_good("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 8}, "
-              "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}",
-              &scenario);
-    sp_evaluate_options options = {.observer = explain_without_memory,
-                                   .observer_context = &scenario};
-    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-    must_succeed(sp_evaluate(&scenario, &batches, &options, &result, ERR));
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-}

@@ -120,6 +120,34 @@ TEST(same_plans_as_an_evaluation)
     sp_scenario_fini(&scenario);
 }
 
+// What shows after the last batch is said of each, and of no other: padding of its own documents.
+TEST(each_plan_has_its_own_warnings)
+{
+    static const int64_t uneven[] = {101, 203};
+    static const int64_t even[] = {104, 208};
+    sp_scenario scenario;
+    sp_planner *planner;
+    make(TINY_MODEL "'parallel': {'cp': 2}, 'memory': {'offload_ratio': 0.5}, 'workload': "
+                    "{'context': 512, 'lengths': [1]}}",
+         &scenario, &planner);
+    for (int i = 0; i < 4; i++) {
+        sp_batch_plan *plan;
+        must_succeed(plan_of(planner, i % 2 == 0 ? uneven : even, 2, &plan, ERR));
+        int padded = 0;
+        int idle = 0;
+        for (int w = 0; w < plan->warnings.count; w++) {
+            // 104 - 101 and 204 - 203
+            padded += strstr(plan->warnings.text[w], "here 4 tokens (1.3 %) more") != NULL;
+            idle += strstr(plan->warnings.text[w], "nothing is offloaded") != NULL;
+        }
+        assert_int_equal(padded, i % 2 == 0);
+        assert_int_equal(idle, 1);
+        sp_batch_plan_free(plan);
+    }
+    sp_planner_free(planner);
+    sp_scenario_fini(&scenario);
+}
+
 // A plan that is read says, as the planner did, how many forwards run again.
 TEST(repeats_are_said_of_a_plan_that_is_read)
 {
@@ -439,36 +467,6 @@ TEST(planners_share_a_scenario)
 }
 
 // ---- memory that runs out ----
-
-static sp_status plan_once(const sp_scenario *scenario, sp_error *err)
-{
-    sp_planner *planner = NULL;
-    sp_batch_plan *plan = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
-    sp_status status = sp_planner_new(scenario, &planner, err);
-    if (status == SP_OK) {
-        status = sp_plan_batch(planner, list, PER_BATCH, &plan, err);
-    }
-    if (status == SP_OK) {
-        status = sp_batch_plan_text(planner, plan, &text, &bytes, err);
-    }
-    sp_batch_plan_text_free(text);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
-    return status;
-}
-
-TEST(every_allocation_may_fail)
-{
-    sp_scenario scenario;
-    must_succeed(run_read(LIST_SCENARIO, &scenario, ERR));
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        memory_try(&failing, plan_once(&scenario, ERR), ERR);
-    }
-    sp_scenario_fini(&scenario);
-}
 
 // ---- what the scenario asks of its plans ----
 

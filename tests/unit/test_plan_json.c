@@ -471,23 +471,6 @@ TEST(refuses_malformed_actions)
     }
 }
 
-TEST(memory_failures_are_reported)
-{
-    json_t *root = parse(example);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_plan_file file;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
-                   ERR);
-        assert_int_equal(ERR->status, failing.status);
-        assert_int_equal(file.count, failing.status == SP_OK ? 1 : 0);
-        sp_plan_file_fini(&file);
-    }
-    assert_true(failing.rounds > 20);
-    json_decref(root);
-}
-
 TEST(write_failures_are_reported)
 {
     json_t *root = parse(example);

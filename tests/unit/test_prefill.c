@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "sim/prefill/prefill.h"
-#include "tests/support/memory_failures.h"
 #include "tests/support/scenario_fixture.h"
 
 #define PROMPTS(lengths, more)                                                             \
@@ -476,21 +475,6 @@ TEST(too_many_chunks)
 {
     refused(PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"), SP_ERR_LIMIT,
             "scenario.json: prompts in chunks of 1 tokens are more than 65536 chunks");
-}
-
-TEST(each_allocation_fails)
-{
-    prompts p;
-    sp_prefill_result result;
-    sp_error err;
-    prompts_init(&p, PROMPTS("3000, 5000", ", 'parallel': {'pp': 2}" SAMPLE("")));
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(&err);
-        memory_try(&failing,
-                   sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, &err), &err);
-        sp_prefill_result_fini(&result);
-    }
-    prompts_fini(&p);
 }
 
 // What is read comes out again, and a scenario without the section has none.

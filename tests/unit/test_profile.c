@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/support/flat_profile.h"
@@ -280,6 +281,19 @@ TEST(finds_names)
                    "unknown profile 'zeta-cpu' (did you mean 'zeta-gpu'?");
     assert_non_null(strstr(ERR->message[0], "yotta-gpu, zeta-gpu"));
 
+    must_succeed(sp_profile_load("Zeta_GPU", &profile, ERR));
+    sp_profile_fini(&profile);
+
+    // A list that cannot be read whole is none.
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    sp_status listed = sp_profile_load("zeta-cpu", &profile, ERR);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(listed, SP_ERR_SYSTEM);
+    sp_error_clear(ERR);
+
     snprintf(path, sizeof path, "%s/zeta-gpu.json", first);
     must_succeed(sp_profile_load(path, &profile, ERR));
     sp_profile_fini(&profile);
@@ -338,21 +352,5 @@ TEST(shipped_profiles)
     sp_profile_fini(&profile);
     must_succeed(sp_profile_load("h100-burst", &profile, ERR));
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
-    sp_profile_fini(&profile);
-}
-
-TEST(survives_failing_memory)
-{
-    sp_profile profile;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        json_t *root = NULL;
-        must_succeed(
-            sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, ERR));
-        memory_try(&failing, sp_profile_from_json(root, "flat", &profile, ERR), ERR);
-        json_decref(root);
-    }
-    // One block for each of the three tables of the flat profile.
-    assert_int_equal(failing.rounds, 4);
     sp_profile_fini(&profile);
 }

@@ -313,6 +313,27 @@ TEST(whose_gpu_a_profile_is_of)
     }
 }
 
+// Both rates in one line.
+TEST(scales_are_said_together)
+{
+    const char *const overrides[] = {OWN_GPU, NULL};
+    sp_cluster cluster = plain_cluster;
+    char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+    cluster.peak_flops_per_s = 5e14;
+    cluster.hbm_bytes_per_s = 1e12;
+    flat_profile_load(overrides, &profile);
+    sp_profile_join(&profile, &cluster);
+    int count = sp_profile_lines(&profile, &cluster, &(sp_stack){.name = "ours"}, lines);
+    int told = 0;
+    for (int i = 0; i < count; i++) {
+        bool compute = strstr(lines[i], " by 0.5: matrix products") != NULL;
+        assert_true(compute == (strstr(lines[i], " by 0.25: memory-bound work") != NULL));
+        told += compute;
+    }
+    assert_int_equal(told, 1);
+    sp_profile_fini(&profile);
+}
+
 // The last bit of a figure that was written with other units is no other GPU.
 TEST(rounded_figures_scale_nothing)
 {

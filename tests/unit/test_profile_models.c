@@ -286,26 +286,3 @@ TEST(weakest_level_counts_each_section)
         sp_profile_fini(&profile);
     }
 }
-
-// A copy owns the table of the group model too, and a failing allocation loses nothing.
-TEST(copies_and_survives_failing_memory)
-{
-    sp_profile profile, copy;
-    const char *const overrides[] = {
-        "node_collectives={\"gb_per_s\":[[2,194],[8,230]]" SOURCE,
-        "gemm_model={\"tflops\":273,\"sms\":108,\"tiles\":[[128,128,1]]" SOURCE, NULL};
-    flat_profile_load(overrides, &profile);
-    must_succeed(sp_profile_copy(&profile, &copy, ERR));
-    sp_profile_fini(&profile);
-    assert_close(copy.groups.bytes_per_s.y[1], 230e9, 1e-12);
-    assert_int_equal(copy.gemm_model.tiles[0].n, 128);
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_profile_copy(&copy, &profile, ERR), ERR);
-    }
-    // GEMM rate, two attention rates and the group rate.
-    assert_int_equal(failing.rounds, 5);
-    sp_profile_fini(&profile);
-    sp_profile_fini(&copy);
-}

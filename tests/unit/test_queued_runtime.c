@@ -138,41 +138,6 @@ TEST(stamps_follow_fences)
     }
 }
 
-// Three points at once, each its time behind the one before; who marked them goes on.
-TEST(later_points_come_later)
-{
-    enum { LATE_NS = 1000000 };
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        sp_runtime *runtime = runtime_of(2, seed, false);
-        const sp_runtime_ops *ops = runtime->ops;
-        char *x = ops->allocate(runtime, 10);
-        uint64_t after[3];
-        sp_fence fence[3];
-        ops->enter(runtime, 0);
-        ops->zero(runtime, x, 10);
-        uint64_t begin = ops->stamp(runtime);
-        for (int i = 0; i < 3; i++) {
-            fence[i] = ops->mark_later(runtime, LATE_NS);
-        }
-        uint64_t end = ops->stamp(runtime);
-        assert_int_equal(ops->now_ns(runtime), 1010);
-        int64_t begin_ns = ops->stamp_ns(runtime, begin);
-        assert_in_range(ops->stamp_ns(runtime, end) - begin_ns, 0, 100);
-        ops->enter(runtime, 1);
-        for (int i = 0; i < 3; i++) {
-            ops->wait(runtime, fence[i]);
-            after[i] = ops->stamp(runtime);
-        }
-        assert_int_equal(ops->now_ns(runtime), 0);
-        for (int i = 0; i < 3; i++) {
-            int64_t late_ns = ops->stamp_ns(runtime, after[i]) - begin_ns;
-            assert_in_range(late_ns, (i + 1) * LATE_NS, (i + 1) * LATE_NS + 100);
-        }
-        ops->release(runtime, x);
-        queued_runtime_free(runtime);
-    }
-}
-
 TEST(synchronize_says_what_went_wrong)
 {
     sp_runtime *runtime = runtime_of(1, 1, false);

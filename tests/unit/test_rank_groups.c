@@ -32,8 +32,7 @@ static void outliers(drawn *d, size_t longs, double shares, size_t count, int dp
 
 static int sizes_of(const drawn *d, int *size)
 {
-    int groups = 0;
-    assert_int_equal(sp_i_group_sizes(&d->problem, size, &groups, NULL), SP_OK);
+    int groups = sp_i_group_sizes(&d->problem, size);
     int ranks = 0;
     for (int g = 0; g < groups; g++) {
         assert_int_equal(size[g] & (size[g] - 1), 0);
@@ -159,15 +158,4 @@ TEST(tokens_ask_for_ranks)
     d.costs.levels = 2;
     sizes_of(&d, size);
     assert_int_equal(size[0], 2);
-}
-
-TEST(allocation_failures)
-{
-    static drawn d;
-    int size[MOST_RANKS];
-    outliers(&d, 2, 2.0, 300, 8, 8);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        int groups;
-        memory_try(&failing, sp_i_group_sizes(&d.problem, size, &groups, NULL), NULL);
-    }
 }

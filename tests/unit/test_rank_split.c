@@ -33,7 +33,7 @@ static double sample_s(const drawn_batch *d, int32_t sample)
 static void make(const drawn_batch *d, int dp, int most, double share, int64_t limit,
                  sp_i_rank_split *split)
 {
-    must_succeed(assumed_split(&d->work, &d->batch, dp, most, share, limit, split, ERR));
+    assumed_split(&d->work, &d->batch, dp, most, share, limit, split);
 }
 
 // Every sample in one group, longest first (equal ones in the batch's order), the groups side by
@@ -195,8 +195,7 @@ TEST(documents_are_level)
         for (int b = 0; b < batches.count; b++) {
             for (int dp = 2; dp <= 32; dp *= 2) {
                 sp_i_rank_split split;
-                assert_int_equal(
-                    assumed_split(&work, &batches.batch[b], dp, 1, 0.0, 0, &split, NULL), SP_OK);
+                assumed_split(&work, &batches.batch[b], dp, 1, 0.0, 0, &split);
                 assert_true(sp_i_rank_split_gap(&split) < 3e-5);
                 sp_i_rank_split_fini(&split);
             }
@@ -241,7 +240,7 @@ TEST(moves_lose_nothing)
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
         sp_i_rank_split split, copy;
         make(&d, dp, 8, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.8, 0, &split);
-        must_succeed(sp_i_rank_split_copy(&split, &copy, ERR));
+        sp_i_rank_split_copy(&split, &copy);
         int from = (int)sp_prng_below(&prng, (uint64_t)split.count);
         int to = (int)sp_prng_below(&prng, (uint64_t)split.count);
         if (from == to) {
@@ -252,9 +251,7 @@ TEST(moves_lose_nothing)
         double before_s = split.groups[from].work_s;
         size_t before = split.groups[from].count;
         double most_s = before_s * 1.2 * sp_prng_uniform(&prng);
-        bool moved = false;
-        assert_int_equal(
-            sp_i_rank_split_move(&d.work, &d.batch, &split, from, to, most_s, &moved, NULL), SP_OK);
+        bool moved = sp_i_rank_split_move(&d.work, &d.batch, &split, from, to, most_s);
         assert_split(&d, dp, 8, &split);
         double gone_s = before_s - split.groups[from].work_s;
         assert_true(gone_s <= most_s * (1.0 + 1e-9) + 1e-12);
@@ -268,31 +265,4 @@ TEST(moves_lose_nothing)
         sp_i_rank_split_fini(&copy);
     }
     assert_true(moves > 500);
-}
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(8);
-    static drawn_batch d;
-    draw(&d, &prng, 30, 1000);
-    sp_i_rank_split split, copy;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, assumed_split(&d.work, &d.batch, 4, 2, 0.5, 0, &split, ERR), ERR);
-    }
-    failing = (memory_failures){0};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_i_rank_split_copy(&split, &copy, ERR), ERR);
-    }
-    bool moved = false;
-    failing = (memory_failures){0};
-    assert_true(memory_fails(&failing));
-    memory_try(&failing, sp_i_rank_split_move(&d.work, &d.batch, &copy, 0, 1, 1e9, &moved, NULL),
-               NULL);
-    assert_int_equal(failing.status, SP_ERR_NO_MEMORY);
-    assert_split(&d, 4, 2, &copy);
-    sp_i_rank_split_fini(&copy);
-    sp_i_rank_split_fini(&split);
 }

@@ -44,7 +44,7 @@ static double best_s(const drawn *d, size_t i, double load_s[RANKS])
 
 static void make(const drawn *d, int ranks, sp_i_rank_split *split)
 {
-    must_succeed(assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split, ERR));
+    assumed_split(&some_work, &d->batch, ranks, 1, 0.0, 0, split);
 }
 
 // Every sample once, longest first, with the work that is said.
@@ -105,20 +105,4 @@ TEST(large_ones_are_left)
     must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, ERR));
     assert_true(check(&d, &split) == before_s && split.bound_s == bound_s);
     sp_i_rank_split_fini(&split);
-}
-
-TEST(allocation_failures)
-{
-    sp_prng prng = prng_seeded(47);
-    drawn d = {0};
-    draw(&d, MOST, &prng);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_i_rank_split split;
-        sp_error_clear(ERR);
-        make(&d, RANKS, &split);
-        memory_try(&failing, sp_i_rank_split_prove(&some_work, &d.batch, 10000, 0.0, &split, ERR),
-                   ERR);
-        check(&d, &split);
-        sp_i_rank_split_fini(&split);
-    }
 }

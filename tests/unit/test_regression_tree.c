@@ -173,13 +173,3 @@ TEST(nothing_to_cut)
     assert_int_equal(bins.count, 1);
     assert_int_equal(sp_bin_of(&bins, 5.0), 0);
 }
-
-TEST(memory_runs_out)
-{
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_sample samples[2] = {{1.0, 2.0}, {2.0, 3.0}};
-        sp_bins bins;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_bins_fit(samples, 2, 1, &bins, ERR), ERR);
-    }
-}

@@ -468,19 +468,3 @@ TEST(executed_actions_tell_what_they_waited_for)
     assert_string_equal(json_string_value(json_array_get(causes, 0)), "F0 of dp0 pp0");
     unmake(&m);
 }
-
-TEST(memory_runs_out)
-{
-    char *const paths[] = {trace_path, result_path};
-    made m;
-    write_text(trace_path, trace);
-    write_text(result_path,
-               "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
-               "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 0, \"actions\": [[\"F0\", 0, "
-               "1.5]], \"copies\": []}]}]}}");
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_error_clear(ERR);
-        memory_try(&failing, make(&m, paths, 2, ERR), ERR);
-        unmake(&m);
-    }
-}

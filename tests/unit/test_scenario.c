@@ -685,6 +685,101 @@ TEST(round_trip_of_documents)
     }
 }
 
+// Taken out of a resolved document, what nobody stated is open again; what was changed in it, or is
+// stated, stays.
+TEST(what_nobody_stated_is_undone)
+{
+    sp_scenario s, again;
+    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'tp': 2}, 'stack': {'name': 'ours', "
+              "'cp_ring_nics': 2}, 'workload': {'uniform': 1024}}",
+              &s);
+    json_t *root = json_deep_copy(s.resolved);
+    json_t *parallel = json_object_get(root, "parallel");
+    assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 1);
+    must_succeed(sp_scenario_undo_choices(root, ERR));
+    assert_null(json_object_get(parallel, "chunks_per_rank"));
+    assert_null(json_object_get(parallel, "sequence_parallel"));
+    assert_null(json_object_get(json_object_get(root, "schedule"), "kind"));
+    assert_null(json_object_get(root, "chosen"));
+    must_succeed(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR));
+    assert_false(again.chunks_given || again.schedule_given || again.cp_overlap_given);
+    assert_true(again.cp_ring_nics_given);
+    assert_true(json_equal(again.resolved, s.resolved));
+    sp_scenario_fini(&again);
+    json_decref(root);
+
+    root = json_deep_copy(s.resolved);
+    parallel = json_object_get(root, "parallel");
+    must_succeed(sp_scenario_override(root, "parallel.chunks_per_rank=2", ERR));
+    must_succeed(sp_scenario_undo_choices(root, ERR));
+    assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 2);
+    must_succeed(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR));
+    assert_true(again.chunks_given && !again.cp_overlap_given);
+    sp_scenario_fini(&again);
+    json_decref(root);
+
+    root = json_deep_copy(s.resolved);
+    must_succeed(sp_scenario_override(root, "chosen.parallel.pp=3", ERR));
+    must_fail_with(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR), SP_ERR_CONTENT,
+                   "again.json: chosen.parallel: expected the value that a resolved document has");
+    json_decref(root);
+    sp_scenario_fini(&s);
+}
+
+TEST(names_in_any_case)
+{
+    sp_scenario s;
+    must_read(
+        "{'model': 'Llama-13B', 'cluster': 'H100_8', 'profile': 'H100', 'stack': "
+        "'Megatron-Core-2025', 'schedule': {'kind': '1F1B'}, 'memory': {'recompute': 'Full'}, "
+        "'strategy': {'kind': 'SlimPack_ZB'}, 'workload': {'lengths': 'Wikipedia'}}",
+        &s);
+    assert_string_equal(s.profile.name, "h100");
+    assert_string_equal(s.memory.stack.name, "megatron-core-2025");
+    assert_string_equal(s.strategy.kind, "slimpack-zb");
+    assert_int_equal(s.memory.recompute, SP_RECOMPUTE_FULL);
+    assert_string_equal(s.workload.distribution->name, "wikipedia");
+    sp_scenario_fini(&s);
+}
+
+// A token that sees the last 4096 sees all of a sample that is no longer.
+TEST(windows_no_shorter_than_the_samples)
+{
+    static const struct {
+        const char *workload;
+        const char *got; // NULL: runs
+    } cases[] = {
+        {"{'uniform': 4096}", NULL},
+        {"{'lengths': [100, 4096]}", NULL},
+        {"{'lengths': [100, 9000], 'context': 4096}", NULL},
+        {"{'lengths': 'wikipedia', 'context': 2048}", NULL},
+        {"{'uniform': 4097}", "4097"},
+        {"{'lengths': [100, 5000]}", "5000"},
+        {"{'lengths': [100, 5000], 'context': 8192}", "8192"},
+        {"{'lengths': 'wikipedia'}", "none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s;
+        const char *text =
+            json_text("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 999, "
+                      "'window_tokens': 4096}, 'workload': %s}",
+                      cases[i].workload);
+        json_t *root = json_document(text);
+        if (cases[i].got == NULL) {
+            must_succeed_for(text, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR));
+            json_decref(root);
+            sp_scenario_fini(&s);
+            continue;
+        }
+        must_fail_with(sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), SP_ERR_CONTENT,
+                       "s.json: workload.context: expected at most 4096, the window of the model's "
+                       "attention");
+        json_decref(root);
+        const char *end = strrchr(ERR->message[0], ' ') + 1;
+        assert_string_equal(end, cases[i].got);
+    }
+}
+
 TEST(round_trip_of_built_ins)
 {
     for (int m = 0; m < sp_model_builtin_count(); m++) {

@@ -80,17 +80,6 @@ TEST(names_what_is_wrong)
             "'time'");
 }
 
-TEST(ends_when_memory_does)
-{
-    sp_scenario_set set;
-    memory_failures failing = {0};
-    while (memory_fails(&failing)) {
-        memory_try(&failing, read_set(TWO_GROUPS, NULL, 0, &set, NULL), NULL);
-    }
-    assert_true(failing.rounds > 2);
-    sp_scenario_set_fini(&set);
-}
-
 // ---- execution ----
 
 typedef struct executed {

@@ -62,6 +62,7 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 static const effect effects[] = {
     NONE("schema", "there is one version"),
+    NONE("chosen", "says what a resolved document has and nobody stated"),
     TIME_OR_MEMORY("nodes", TRAIN, "parallel.tp=8", "1", "2"),
     TIME_OR_MEMORY("profile", TRAIN, "", "'h100'", "'a100'"),
     TIME_OR_MEMORY("model", TRAIN, "", "'llama-2-7b'", "'llama-3-8b'"),
@@ -79,6 +80,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
+    NONE("model.window_tokens", "a sample longer than the window is refused, and others see all"),
+    FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
     TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qkv_bias", TRAIN, "", "false", "*"),
@@ -614,6 +617,14 @@ static const effect voids[] = {
     TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2 parallel.tp=2", "false", "true"),
+    TIME_OR_MEMORY("model.max_positions", TRAIN, "", "0", "4096"),
+    TIME_OR_MEMORY("stack.fused_swiglu", TRAIN, "model.activation='gelu'", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "parallel.dp=2 parallel.zero=2", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "true"),
+    TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "parallel.dp=2 parallel.zero=3", "false", "true"),
+    TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "parallel.dp=2 parallel.zero=3", "false", "true"),
+    TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "parallel.dp=2", "0", "100"),
     TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "", "0", "100"),
@@ -630,12 +641,15 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=2 stack.cp_overlap='blocking'", "0", "1"),
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.cp=2", "false", "true"),
+    TIME_OR_MEMORY("cluster.nvlink_latency_us", TRAIN, "parallel.tp=8", "", "1000"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
     TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=2", "'closed'", "'flows'"),
     TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.pp=2", "'profile'", "'ring'"),
     TIME_OR_MEMORY("jitter.seed", TRAIN, "", "1", "2"),
     TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2", "2", "4"),
     TIME_OR_MEMORY("schedule.group", COSTS, "", "4", "8"),
+    TIME_OR_MEMORY("uniform_costs.per_chunk", COSTS, "", "false", "true"),
+    TIME_OR_MEMORY("uniform_costs.attention_share", COSTS, "", "0", "0.5"),
     TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2", "1", "4"),
     TIME_OR_MEMORY("schedule.slices", COSTS, "", "1", "4"),
     TIME_OR_MEMORY("schedule.slices", TRAIN, "parallel.pp=2 strategy.kind='slimpack'", "", "4"),
@@ -687,7 +701,18 @@ static const effect voids[] = {
     TIME_OR_MEMORY("prefill.deal", PREFILL, "prefill.attention='xattention'", "'cost'", "'heads'"),
     TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.attention='dense'", "0", "4096"),
     TIME_OR_MEMORY("workload.batches", PREFILL, "workload.samples_per_batch=1", "1", "2"),
+    TIME_OR_MEMORY("stack.score_buffer", PREFILL, "", "false", "true"),
+    TIME_OR_MEMORY("stack.unfused_softmax", PREFILL, "", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_transfers", PREFILL, "", "false", "true"),
+    TIME_OR_MEMORY("network.collectives", PREFILL, "", "'profile'", "'ring'"),
+    TIME_OR_MEMORY("schedule.microbatch_samples", PREFILL, "", "1", "2"),
     TIME_OR_MEMORY("workload.lengths", DECODE, "", "", "[100,200]"),
+    TIME_OR_MEMORY("schedule.kind", DECODE, "", "'1f1b'", "'gpipe'"),
+    TIME_OR_MEMORY("stack.work_spaces", DECODE, "", "0", "4"),
+    TIME_OR_MEMORY("stack.hide_forward_gather", DECODE, "parallel.tp=2", "true", "false"),
+    TIME_OR_MEMORY("stack.hide_forward_reduce", DECODE, "", "true", "false"),
+    TIME_OR_MEMORY("parallel.vocab_parallel", DECODE, "", "false", "true"),
+    TIME_OR_MEMORY("network.collectives", DECODE, "", "'profile'", "'ring'"),
     TIME_OR_MEMORY("schedule.slices", DECODE, "parallel.pp=2", "1", "4"),
     TIME_OR_MEMORY("memory.attention", DECODE, "", "'flash'", "'unfused'"),
     TIME_OR_MEMORY("prefill.alpha", DECODE, "", "0.95", "0.5"),
@@ -729,6 +754,23 @@ TEST(settings_without_an_effect_are_said)
         failures += failures_of_void(&voids[i]);
     }
     assert_int_equal(failures, 0);
+}
+
+// A resolved document states the context and the length of uniform samples, whichever was stated.
+TEST(lengths_that_decoding_does_not_read_are_said)
+{
+    static const char *const assignments[] = {"workload.uniform=64", "workload.context=8192"};
+    for (int i = 0; i < 2; i++) {
+        sp_scenario scenario;
+        sp_warnings unused = {.count = 0};
+        json_t *root = json_document(documents[DECODE]);
+        must_succeed(sp_scenario_from_json(root, "test.json", &assignments[i], 1, &scenario, ERR));
+        sp_warn_of_unused(&scenario, SP_RUN_DECODE, &unused);
+        assert_int_equal(unused.count, 1);
+        assert_memory_equal(unused.text[0], assignments[i], strcspn(assignments[i], "="));
+        sp_scenario_fini(&scenario);
+        json_decref(root);
+    }
 }
 
 static sp_run_kind run_of(kind_of_run kind)

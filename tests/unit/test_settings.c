@@ -260,6 +260,15 @@ TEST(unknown_keys_name_what_is_meant)
     read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
     read_one("{'model': 'llama-13b', 'workload': {'batch': 2}}",
              "scenario.json: workload: unknown key 'batch' (did you mean 'batches'?)");
+    read_one("{'model': 'llama-13b', 'parallel': {'vp': 2}}",
+             "scenario.json: parallel: unknown key 'vp' (did you mean "
+             "'parallel.chunks_per_rank'?)");
+    read_one("{'model': 'llama-13b', 'schedule': {'type': 'gpipe'}}",
+             "scenario.json: schedule: unknown key 'type' (did you mean 'kind'?)");
+    read_one("{'model': 'llama-13b', 'strategy': {'name': 'padded'}}",
+             "scenario.json: strategy: unknown key 'name' (did you mean 'kind'?)");
+    read_one("{'model': 'llama-13b', 'memory': {'type': 2}}",
+             "scenario.json: memory: unknown key 'type'");
     // A key of another section that is only half alike is another matter.
     read_one("{'model': 'llama-13b', 'peak_memory_gib': 2}",
              "scenario.json: unknown key 'peak_memory_gib'");
@@ -284,6 +293,14 @@ TEST(what_is_not_modelled_is_said)
     assert_string_equal(sp_setting_missing("--Expert-Model-Parallel-Size"), why);
     assert_string_equal(sp_setting_missing("parallel.ep"), why);
     assert_null(sp_setting_missing("tp"));
+    // Others' switches of the opposite sense, and sizes in other units.
+    static const char *const opposite[] = {"reset_attention_mask", "ddp_bucket_size",
+                                           "untie_embeddings_and_output_weights", "loss_parallel",
+                                           "offload_param"};
+    for (size_t i = 0; i < sizeof opposite / sizeof opposite[0]; i++) {
+        assert_null(sp_setting_find(opposite[i]));
+        assert_non_null(sp_setting_missing(opposite[i]));
+    }
     // No name has two meanings.
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {

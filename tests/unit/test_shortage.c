@@ -627,44 +627,6 @@ TEST(nothing_else_changes)
     run_fini(&wide);
 }
 
-static void fails_anywhere(const char *kind)
-{
-    const setting plain = {"'dp': 2, 'pp': 2", "1f1b", "'recompute': 'none', 'limit_gib': 0.1"};
-    char text[RUN_TEXT];
-    scenario_run r;
-    write_scenario(text, kind, "", &plain, "", ALONE);
-    must_succeed_for(text, run_read(text, &r.scenario, ERR));
-    must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
-    const sp_evaluate_options options = {.no_bounds = true};
-    memory_failures failing = {.or_ends_with = SP_ERR_INFEASIBLE};
-    while (memory_fails(&failing)) {
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR), ERR);
-    }
-    if (failing.status == SP_OK) {
-        assert_non_null(strstr(r.result.oom_diagnosis, "alone needs"));
-    } else {
-        assert_int_equal(failing.status, SP_ERR_INFEASIBLE);
-        assert_non_null(strstr(ERR->message[0], "alone needs"));
-    }
-    run_fini(&r);
-}
-
-TEST(allocation_failures_of_rows)
-{
-    fails_anywhere("packed");
-}
-
-TEST(allocation_failures_of_chunks)
-{
-    fails_anywhere("chunkflow");
-}
-
-TEST(allocation_failures_of_a_dynamic_programme)
-{
-    fails_anywhere("dynapipe");
-}
-
 // Runs on H100s of 95.04 GiB (torchtitan, FSDP2): five samples a rank were measured to reserve 81.7
 // GiB, six ran out of memory. The logits are there in bf16 and twice in fp32.
 TEST(logits_of_fsdp)
@@ -725,6 +687,9 @@ TEST(offloading_without_effect)
     run_fini(&r);
     sp_error_clear(ERR);
     run_good(json_text(format, 1, "none", 1), &brief, &r);
+    assert_int_equal(r.result.warnings.count, 2);
+    assert_string_equal(r.result.warnings.text[0],
+                        "memory.limit_gib: 500 GiB are more than the 80 of a GPU");
     assert_non_null(strstr(r.result.warnings.text[1], "nothing is offloaded"));
     run_fini(&r);
     run_good(json_text(format, 4, "full", 1), &brief, &r);

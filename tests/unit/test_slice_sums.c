@@ -132,23 +132,3 @@ TEST(by_hand)
     sp_free(sums);
     sp_packing_fini(&packing);
 }
-
-TEST(allocations_may_fail)
-{
-    sp_prng prng = prng_seeded(4);
-    random_plan r;
-    random_plan_make(&prng, 3, 1, &r);
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_slice_sums *sums;
-        memory_try(&failing, sp_slice_sums_make(&r.packing, 1, &sums, NULL), NULL);
-        assert_true((sums == NULL) == (failing.status != SP_OK));
-        sp_free(sums);
-    }
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        int32_t *same;
-        memory_try(&failing, sp_same_packs(&r.packing, &same, NULL), NULL);
-        assert_true((same == NULL) == (failing.status != SP_OK));
-        sp_free(same);
-    }
-    random_plan_fini(&r);
-}

@@ -419,25 +419,3 @@ TEST(gradients_apart_fit_where_whole_ones_fit)
         }
     }
 }
-
-TEST(allocation_failures)
-{
-    for (int i = 0; i < KINDS; i++) {
-        sp_scenario scenario;
-        sp_batches batches;
-        const char *text = json_text("%s, 'strategy': {'kind': '%s'}}",
-                                     TINY(2, 2, "9000, 300, 200", ""), kinds[i]);
-        must_succeed(run_read(text, &scenario, ERR));
-        must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-        const sp_evaluate_options options = {.effort_percent = 2};
-        // Thousands of packings are tried: each early failure, then ever fewer of them.
-        for (memory_failures failing = {.fewer = 15}; memory_fails(&failing);) {
-            sp_result result;
-            sp_error_clear(ERR);
-            memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
-            sp_result_fini(&result);
-        }
-        sp_batches_fini(&batches);
-        sp_scenario_fini(&scenario);
-    }
-}

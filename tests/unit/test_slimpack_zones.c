@@ -129,25 +129,3 @@ TEST(zones_level_pipelines)
     assert_true(zones > 0);
     assert_true(ms < iteration_ms("'slimpack', 'zones': false", more, &zones) && zones == 0);
 }
-
-TEST(allocation_failures)
-{
-    sp_scenario scenario;
-    sp_batches batches;
-    const sp_evaluate_options options = {0};
-    const char *text = json_text(
-        TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 1, 'dp': 2}, 'workload': {'lengths': "
-                   "[9000, 300, 200], 'samples_per_batch': 3, 'batches': 2}, 'strategy': {'kind': "
-                   "'slimpack-zones', 'group_start_ms': 3}}");
-    must_succeed_for(text, run_read(text, &scenario, ERR));
-    must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
-    // Thousands of packings are tried: each early failure, then ever fewer of them.
-    for (memory_failures failing = {.fewer = 6}; memory_fails(&failing);) {
-        sp_result result;
-        sp_error_clear(ERR);
-        memory_try(&failing, sp_evaluate(&scenario, &batches, &options, &result, ERR), ERR);
-        sp_result_fini(&result);
-    }
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-}

@@ -189,25 +189,6 @@ TEST(unknown_strategy_gets_a_hint)
     assert_int_equal(sp_strategy_check("ffd", "s.json", NULL), SP_OK);
 }
 
-TEST(allocation_failures)
-{
-    int64_t ids[] = {0, 1, 2};
-    int64_t tokens[] = {10, 40, 20};
-    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 70};
-    for (int i = 0; row_strategies[i] != NULL; i++) {
-        for (memory_failures failing = {0}; memory_fails(&failing);) {
-            sp_error_clear(ERR);
-            sp_packing packing;
-            memory_try(&failing,
-                       try_pack(row_strategies[i], 1, SP_PAD_CONTEXT, &batch, 50, 2, &packing, ERR),
-                       ERR);
-            if (failing.status == SP_OK) {
-                sp_packing_fini(&packing);
-            }
-        }
-    }
-}
-
 // Packs are packed's, in front, less samples at their ends; those behind hold one sample each, and
 // there are as many for every rank unless all hold one.
 TEST(dp_balanced_gives_ranks_as_many_packs)

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "experiments/sweep/line.h"
 #include "experiments/sweep/run.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"

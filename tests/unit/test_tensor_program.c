@@ -37,6 +37,7 @@ static draw random_draw(sp_prng *prng)
                          .cp = cp,
                          .pp = 4,
                          .dp = 1 + prng_below(prng, 3),
+                         .zero = prng_below(prng, 4),
                          .chunks = 1,
                          .cp_a2a = 1 << prng_below(prng, 3),
                          .sequence_parallel = prng_below(prng, 2) == 0},
@@ -291,6 +292,33 @@ TEST(h800_saving_order)
                              mode == 1 || bytes != 86 * MIB || i % count == 9 || i % count == 10);
         }
         sp_tensor_program_fini(&program);
+    }
+}
+
+// ZeRO 3 gathers a layer's parameters while the layer before it runs: of one layer they are there
+// at its peak, of more those of two, as in the footprint.
+TEST(gathered_parameters)
+{
+    for (int layers = 1; layers <= 3; layers++) {
+        int64_t peaks[2][2];
+        const sp_stage gathered = {.layers = layers > 1 ? 2 : 1};
+        draw d = h800_draw(SP_RECOMPUTE_NONE, false, false);
+        d.stage.layers = layers;
+        int64_t parameters = 2 * sp_footprint_parameters(&d.model, &d.layout, &gathered, 1);
+        for (int zero = 2; zero <= 3; zero++) {
+            sp_tensor_program program;
+            d.layout.zero = zero;
+            build(&d, &program);
+            ledger l = open_ledger(&program);
+            forward(&l);
+            peaks[zero - 2][0] = l.peak;
+            run(&l, SP_PROGRAM_BACKWARD);
+            peaks[zero - 2][1] = l.peak;
+            close_ledger(&l);
+            sp_tensor_program_fini(&program);
+        }
+        assert_in_range(peaks[1][0] - peaks[0][0], parameters / 2, parameters);
+        assert_int_equal(peaks[1][1] - peaks[0][1], parameters);
     }
 }
 

@@ -15,7 +15,7 @@ TEST(bytes_on_links)
     double *bytes;
     double sums[SP_LINK_KINDS][2] = {{0.0}};
     must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
     flow_step_set_bytes(&s.costs, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
         s.costs.p2p_f_ns[k] = s.costs.p2p_b_ns[k] = 100000;
@@ -58,7 +58,7 @@ TEST(bytes_on_links_by_algorithm)
         sp_topology *topology;
         double *bytes;
         must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
-        must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+        sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
         flow_step_set_bytes(&s.costs, 0.0, 0.0);
         s.costs.epilogue[0] = (sp_epilogue_cost){
             .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};

@@ -17,7 +17,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     sp_timeline timeline;
     assert_true(sp_rank_order_read(order, &s.layout.order));
     must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
     flow_step_set_bytes(&s.costs, 40000.0, 40000.0);
     s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
     for (int k = 0; k < dp; k++) {
@@ -80,7 +80,7 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
     flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
     must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
-    must_succeed(sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false, ERR));
+    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
     flow_step_set_bytes(&s.costs, 0.0, 0.0);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = F_NS;

@@ -22,7 +22,7 @@ static void add(written *w, int pp, const char *text)
                               : text[0] == 'B' ? SP_ACTION_B
                               : text[0] == 'I' ? SP_ACTION_I
                                                : SP_ACTION_W;
-        assert_true(sp_stage_plan_add(stage, kind, text[3] - '0', text[1] - '0'));
+        sp_stage_plan_add(stage, kind, text[3] - '0', text[1] - '0');
         stage->actions[stage->count - 1].with_next = text[4] == '+';
         text += text[4] == '+' ? 5 : 4;
     }

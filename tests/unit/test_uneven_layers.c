@@ -430,24 +430,6 @@ TEST(derived_facts_name_both_ends)
     sp_scenario_fini(&scenario);
 }
 
-TEST(memory_may_run_out)
-{
-    const char *text = "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 10, "
-                       "9]}, 'workload': {'uniform': 512}}";
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_scenario scenario;
-        sp_cost_model cost = {0};
-        memory_begin(&failing);
-        sp_status status = read_scenario(text, &scenario, ERR);
-        if (status == SP_OK) {
-            status = sp_scenario_cost_model(&scenario, &cost, ERR);
-        }
-        memory_end(&failing, status, ERR);
-        sp_cost_model_fini(&cost);
-        sp_scenario_fini(&scenario);
-    }
-}
-
 // ---- what takes equal shares alone ----
 
 TEST(closed_memory_formulas_need_equal_shares)

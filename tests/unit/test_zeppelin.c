@@ -362,16 +362,3 @@ TEST(routing_is_between_nodes)
         assert_true(nodes == 1 ? fabs(ms[1] - ms[0]) < 1e-9 : ms[1] < 0.9 * ms[0]);
     }
 }
-
-TEST(allocation_failures_in_resolving)
-{
-    const char *text = json_text(TINY_MODEL "'parallel': {'dp': 2}, 'workload': {'uniform': 64}, "
-                                            "'strategy': {'kind': 'te-cp'}}");
-    for (memory_failures failing = {0}; memory_fails(&failing);) {
-        sp_scenario scenario;
-        sp_error_clear(ERR);
-        must_succeed_for(text, run_read(text, &scenario, ERR));
-        memory_try(&failing, sp_strategy_resolve(&scenario, false, ERR), ERR);
-        sp_scenario_fini(&scenario);
-    }
-}

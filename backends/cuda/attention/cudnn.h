@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "backends/cuda/attention/attention.h"
 #include "sim/base/status.h"
 
 // The entry points of cuDNN's graph API that the backend calls, as a table (see api.h).
@@ -110,5 +111,13 @@ typedef struct sp_i_cudnn_plan {
 // SP_ERR_INTERNAL where all do, with the last one's reason. Takes up to a second: keep plans.
 sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target *target,
                                sp_i_cudnn_plan *plan, sp_error *err);
+
+// ---- graphs of attention (cudnn_attention.c) ----
+
+// O and statistics from Q, K, V.
+void sp_i_attention_forward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_shape *shape);
+// dQ, dK and dV from those and dO. The fp32 sum of dQ is cleared by the engine (cuDNN 9.6 and
+// later).
+void sp_i_attention_backward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_shape *shape);
 
 #endif

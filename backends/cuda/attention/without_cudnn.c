@@ -1,4 +1,4 @@
-// In place of attention.c where cuDNN's headers were not there when this was built.
+// In place of cudnn_attention.c where cuDNN's headers were not there when this was built.
 #include "backends/cuda/attention/attention.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -36,10 +36,4 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   cudaStream_t stream, sp_error *err)
 {
     SP_UNREACHABLE("attention without cuDNN");
-}
-
-size_t sp_i_cuda_attention_plans(const sp_i_cuda_attention *attention)
-{
-    SP_ASSERT(attention == NULL);
-    return 0;
 }

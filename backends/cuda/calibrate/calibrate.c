@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "backends/cuda/attention/attention_pass.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "backends/cuda/device/events.h"
 #include "backends/cuda/distributed/calibrate_together.h"
@@ -81,7 +80,7 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     sp_i_cuda_calibration c = {.device = *device,
                                .cublas = &cublas,
                                .launch = sp_i_cuda_launch_element,
-                               .attend = sp_i_cuda_attention_launch,
+                               .attend = sp_cuda_attention,
                                .request = request,
                                .delay = sp_i_cuda_put_delay,
                                .places = request->partitions > 1 ? request->partitions : 1};
@@ -153,7 +152,7 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
     *profile = NULL;
     sp_status status = check_request(request, err);
     if (status == SP_OK) {
-        status = sp_i_place_of_process(&place, err);
+        status = sp_i_place_read(getenv, &place, err);
     }
     if (status != SP_OK) {
         return status;

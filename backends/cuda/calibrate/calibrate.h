@@ -1,7 +1,7 @@
 // Calibration of one GPU, or of one of several partitions of it beside busy others: products,
 // attention, kernels bound by memory, copies. The result is a profile (sim/cost/profile.h). What
 // one GPU cannot say (links between GPUs) is taken from the known profile of the same GPU, at its
-// own level. Processes that a launcher has started with a GPU each (place.h) measure those
+// own level. Processes that a launcher has started with a GPU each (multi_process.h) measure those
 // together (calibrate_together.h).
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_CALIBRATE_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_CALIBRATE_H

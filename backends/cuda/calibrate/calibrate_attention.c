@@ -1,11 +1,11 @@
-// Attention as a run computes it: by cuDNN's plans of packed segments, and by slimpack's kernels,
-// each with curves of its own. Two shapes are timed at each length: a whole sample, whose rate is
-// that of a causal mask, and as many queries behind as many keys, whose time beyond that is what
-// pairs without a mask take. Beside the profile, for people: packs of equal samples.
+// Attention as a run computes it: by cuDNN's plan of packed segments where it is there and takes
+// the heads, else by the reference kernels. Two shapes are timed at each length: a whole sample,
+// whose rate is that of a causal mask, and as many queries behind as many keys, whose time beyond
+// that is what pairs without a mask take. Beside the profile, for people: packs of equal samples.
 #include <math.h>
 #include <stdio.h>
 
-#include "backends/cuda/attention/attention_packed.h"
+#include "backends/cuda/attention/attention.h"
 #include "backends/cuda/calibrate/calibration.h"
 #include "sim/base/alloc.h"
 
@@ -22,11 +22,10 @@ enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16, MOST_LENGTHS = 16, CURVES = 4, AL
 // What one place works on: tensors for the longest shape.
 typedef struct room {
     const struct attention *of;
-    void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // of cuDNN; Q to DV are both ways'
-    float *delta, *dkv;                         // of slimpack's kernels
-    char *tables;                               // of either, on the device
+    void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // both ways' from Q to DV
+    float *delta;                               // of the reference kernels
+    void *index;                                // lengths and offsets, or the segments
     void *workspace;
-    sp_cuda_attention_tables launch;
 } room;
 
 typedef struct attention {
@@ -37,7 +36,7 @@ typedef struct attention {
     int64_t segments, queries, keys;  // what is timed; of each segment
     bool backward;
     int64_t most_queries, most_keys;
-    int64_t tables_bytes, workspace_bytes; // of a room
+    int64_t index_bytes, workspace_bytes; // of a room
     double budget_s;
     sp_i_cuda_rooms memory;
     room rooms[SP_I_CUDA_MOST_PLACES];
@@ -52,8 +51,22 @@ static sp_status run(void *context, cudaStream_t stream, sp_error *err)
         return sp_i_cuda_attention_run(a->c->attention, &a->packed, a->backward, r->tensors,
                                        r->workspace, stream, err);
     }
-    int code = a->c->attend(&a->shape, &r->launch, a->backward, stream);
-    return sp_i_cuda_check(&a->c->device, (cudaError_t)code, "attention's kernels", __FILE__,
+    const sp_cuda_attention_pack pack = {.segments = r->index,
+                                         .count = a->segments,
+                                         .rows = a->segments * a->queries,
+                                         .gradient_rows = a->segments * a->keys,
+                                         .q = r->tensors[SP_I_CUDA_Q],
+                                         .k = r->tensors[SP_I_CUDA_K],
+                                         .v = r->tensors[SP_I_CUDA_V],
+                                         .out = r->tensors[SP_I_CUDA_O],
+                                         .lse = r->tensors[SP_I_CUDA_STATS],
+                                         .dout = r->tensors[SP_I_CUDA_DO],
+                                         .delta = r->delta,
+                                         .dq = r->tensors[SP_I_CUDA_DQ],
+                                         .dk = r->tensors[SP_I_CUDA_DK],
+                                         .dv = r->tensors[SP_I_CUDA_DV]};
+    int code = a->c->attend(&a->shape, &pack, a->backward, stream);
+    return sp_i_cuda_check(&a->c->device, (cudaError_t)code, "sp_cuda_attention", __FILE__,
                            __LINE__, err);
 }
 
@@ -64,8 +77,7 @@ static void free_rooms(attention *a)
     sp_i_cuda_rooms_fini(a->c, &a->memory);
 }
 
-// K stands beside V, dK beside dV in fp32 or, as cuDNN writes them, in bf16 one behind the other.
-// Q to V hold numbers.
+// K stands beside V, dV behind dK. Q to V hold numbers.
 static void place_room(const attention *a, char *memory, room *r)
 {
     const sp_kernel_attention_shape *s = &a->shape;
@@ -82,14 +94,13 @@ static void place_room(const attention *a, char *memory, room *r)
     r->tensors[SP_I_CUDA_DQ] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_STATS] = sp_i_cuda_take_part(&next, rows);
     r->delta = sp_i_cuda_take_part(&next, rows);
-    r->dkv = sp_i_cuda_take_part(&next, 2 * kv);
-    r->tensors[SP_I_CUDA_DK] = r->dkv;
-    r->tensors[SP_I_CUDA_DV] = (char *)(void *)r->dkv + kv / 2;
-    r->tables = sp_i_cuda_take_part(&next, a->tables_bytes);
+    r->tensors[SP_I_CUDA_DK] = sp_i_cuda_take_part(&next, kv);
+    r->tensors[SP_I_CUDA_DV] = (char *)r->tensors[SP_I_CUDA_DK] + kv / 2;
+    r->index = sp_i_cuda_take_part(&next, a->index_bytes);
     r->workspace = sp_i_cuda_take_part(&next, a->workspace_bytes);
 }
 
-// ---- a shape of cuDNN's ----
+// ---- a shape ----
 
 static void make_segments(const attention *a, sp_i_cuda_segment *of, int64_t *key_row,
                           sp_i_cuda_segments *segments)
@@ -107,7 +118,8 @@ static void make_segments(const attention *a, sp_i_cuda_segment *of, int64_t *ke
     }
 }
 
-// The plan that the executor has for the segments where nothing larger is near, and its bytes.
+// A plan that serves the segments, and its bytes: the one behind a context, which is made first,
+// serves a whole sample of that length too.
 static sp_status find_plan(attention *a, const sp_i_cuda_segments *segments, int64_t *bytes,
                            sp_error *err)
 {
@@ -121,121 +133,46 @@ static sp_status find_plan(attention *a, const sp_i_cuda_segments *segments, int
                : status;
 }
 
-static sp_status set_cudnn(attention *a, sp_error *err)
+// Who computes knows the segments by a table on the device, alike in every room.
+static sp_status set_shape(attention *a, bool backward, sp_error *err)
 {
     sp_i_cuda_segment of[MOST_SEGMENTS];
     int64_t key_row[MOST_SEGMENTS];
+    sp_cuda_attention_segment table[MOST_SEGMENTS];
     sp_i_cuda_segments segments;
-    int64_t bytes;
+    int64_t bytes = (int64_t)sizeof table;
+    int32_t *index = NULL;
+    a->backward = backward;
     make_segments(a, of, key_row, &segments);
-    sp_status status = find_plan(a, &segments, &bytes, err);
-    int64_t count = status == SP_OK ? sp_i_cuda_packed_index_count(&a->packed) : 0;
-    int32_t *index = sp_calloc((size_t)count + 1, sizeof *index);
-    if (status == SP_OK && index == NULL) {
-        status = sp_error_no_memory(err, "tables of attention");
-    }
-    if (status == SP_OK) {
-        SP_ASSERT(bytes <= a->workspace_bytes && 4 * count <= a->tables_bytes);
+    sp_i_cuda_segments_table(&segments, table);
+    if (a->cudnn) {
+        sp_status status = find_plan(a, &segments, &bytes, err);
+        if (status != SP_OK) {
+            return status;
+        }
+        SP_ASSERT(bytes <= a->workspace_bytes);
+        bytes = sp_i_cuda_packed_index_count(&a->packed) * (int64_t)sizeof *index;
+        index = sp_malloc((size_t)bytes);
+        if (index == NULL) {
+            return sp_error_no_memory(err, "tables of attention");
+        }
         sp_i_cuda_packed_index(&segments, &a->packed, index);
     }
+    SP_ASSERT(bytes <= a->index_bytes);
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < a->c->places; i++) {
         room *r = &a->rooms[i];
-        sp_i_cuda_packed_tensors(&a->packed, (int32_t *)(void *)r->tables, r->tensors);
-        status =
-            sp_i_cuda_upload(&a->c->device, r->tables, index, 4 * count, a->c->bench.stream, err);
+        if (a->cudnn) {
+            sp_i_cuda_packed_tensors(&a->packed, r->index, r->tensors);
+        }
+        status = sp_i_cuda_upload(&a->c->device, r->index, a->cudnn ? (void *)index : table, bytes,
+                                  a->c->bench.stream, err);
     }
     sp_free(index);
     return status;
 }
 
-// ---- a shape of slimpack's kernels ----
-
-static void describe(const attention *a, const room *r, sp_cuda_attention_slice *slices,
-                     sp_cuda_attention_keys *keys, sp_cuda_attention_group *groups)
-{
-    const sp_kernel_attention_shape *s = &a->shape;
-    const int64_t value = s->kv_heads * s->head_dim;
-    for (int64_t i = 0; i < a->segments; i++) {
-        const int64_t row = i * a->queries;
-        const sp_bf16 *k = (const sp_bf16 *)r->tensors[SP_I_CUDA_K] + i * a->keys * s->kv_stride;
-        float *dk = r->dkv + i * a->keys * s->kv_stride;
-        slices[i] = (sp_cuda_attention_slice){
-            .q = (const sp_bf16 *)r->tensors[SP_I_CUDA_Q] + row * s->q_stride,
-            .out = (sp_bf16 *)r->tensors[SP_I_CUDA_O] + row * s->out_stride,
-            .lse = (float *)r->tensors[SP_I_CUDA_STATS] + row * s->heads,
-            .dout = (const sp_bf16 *)r->tensors[SP_I_CUDA_DO] + row * s->out_stride,
-            .delta = r->delta + row * s->heads,
-            .dq = (sp_bf16 *)r->tensors[SP_I_CUDA_DQ] + row * s->q_stride,
-            .query_begin = a->keys - a->queries,
-            .queries = a->queries,
-            .group = i};
-        keys[i] = (sp_cuda_attention_keys){
-            .k = k, .v = k + value, .dk = dk, .dv = dk + value, .keys = a->keys, .group = i};
-        groups[i] = (sp_cuda_attention_group){i, 1, i, 1};
-    }
-}
-
-static int64_t tiles_of(int64_t segments, int64_t rows)
-{
-    return segments * ((rows + SP_CUDA_ATTENTION_TILE - 1) / SP_CUDA_ATTENTION_TILE);
-}
-
-static int64_t kernel_table_bytes(int64_t segments, int64_t queries, int64_t keys)
-{
-    return segments * (int64_t)(sizeof(sp_cuda_attention_slice) + sizeof(sp_cuda_attention_keys) +
-                                sizeof(sp_cuda_attention_group)) +
-           (tiles_of(segments, queries) + tiles_of(segments, keys)) *
-               (int64_t)sizeof(sp_cuda_attention_tile);
-}
-
-// The tables in a block of the host, as attention_tables.c lays them out.
-static sp_status set_kernels_of(const attention *a, room *r, char *block, sp_error *err)
-{
-    sp_cuda_attention_slice *slices = (void *)block;
-    sp_cuda_attention_keys *keys = (void *)(slices + a->segments);
-    sp_cuda_attention_group *groups = (void *)(keys + a->segments);
-    sp_cuda_attention_tile *tiles = (void *)(groups + a->segments);
-    describe(a, r, slices, keys, groups);
-    r->launch = (sp_cuda_attention_tables){.slices = slices,
-                                           .keys = keys,
-                                           .groups = groups,
-                                           .query_tiles = tiles,
-                                           .key_tiles = tiles + tiles_of(a->segments, a->queries),
-                                           .slice_count = a->segments,
-                                           .key_count = a->segments,
-                                           .group_count = a->segments,
-                                           .query_tile_count = tiles_of(a->segments, a->queries),
-                                           .key_tile_count = tiles_of(a->segments, a->keys)};
-    int code = sp_cuda_attention_plan(&a->shape, &r->launch);
-    sp_status status = sp_i_cuda_check(&a->c->device, (cudaError_t)code, "sp_cuda_attention_plan",
-                                       __FILE__, __LINE__, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_upload(&a->c->device, r->tables, block,
-                                  kernel_table_bytes(a->segments, a->queries, a->keys),
-                                  a->c->bench.stream, err);
-    }
-    sp_i_cuda_tables_move(&r->launch, block, r->tables);
-    return status;
-}
-
-static sp_status set_kernels(attention *a, sp_error *err)
-{
-    char *block = sp_malloc((size_t)kernel_table_bytes(a->segments, a->queries, a->keys));
-    sp_status status = block != NULL ? SP_OK : sp_error_no_memory(err, "tables of attention");
-    for (int i = 0; status == SP_OK && i < a->c->places; i++) {
-        status = set_kernels_of(a, &a->rooms[i], block, err);
-    }
-    sp_free(block);
-    return status;
-}
-
 // ---- times ----
-
-static sp_status set_shape(attention *a, bool backward, sp_error *err)
-{
-    a->backward = backward;
-    return a->cudnn ? set_cudnn(a, err) : set_kernels(a, err);
-}
 
 // A backward reads what a forward of its shape has left. `name`: notes it for partitions.
 static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_cuda_timing *t,
@@ -280,8 +217,8 @@ static sp_status time_length(attention *a, int64_t length, curves *found, sp_err
         sp_i_cuda_timing behind;
         sp_i_cuda_timing whole;
         char name[64];
-        snprintf(name, sizeof name, "attention %s, length %d%s", pass == 1 ? "backward" : "forward",
-                 (int)length, a->cudnn ? "" : ", slimpack's kernels");
+        snprintf(name, sizeof name, "attention %s, length %d", pass == 1 ? "backward" : "forward",
+                 (int)length);
         a->queries = length;
         a->keys = 2 * length;
         status = time_pass(a, pass == 1, NULL, &behind, err);
@@ -312,7 +249,7 @@ static bool add_curve(const attention *a, const curves *found, int curve, json_t
     }
     ok = ok &&
          sp_i_cuda_add_table(a->c, section, curve_names[curve],
-                             a->cudnn ? "attention by cuDNN" : "attention by slimpack's kernels",
+                             a->cudnn ? "attention by cuDNN" : "attention by reference kernels",
                              found->spread[curve], points);
     json_decref(points);
     return ok;
@@ -347,7 +284,7 @@ static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
     return status;
 }
 
-// ---- one way of computing it ----
+// ---- all ----
 
 // Room for the longest shape behind a context and for packs.
 static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
@@ -357,42 +294,36 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
     sp_i_cuda_segments segments;
     a->most_queries = longest;
     a->most_keys = 2 * longest;
-    a->tables_bytes = kernel_table_bytes(MOST_SEGMENTS, a->most_queries, a->most_keys);
+    // Of both kinds of tables: nine or ten numbers of a segment.
+    a->index_bytes = 1 << 14;
     a->queries = longest;
     a->keys = 2 * longest;
-    sp_status status = SP_OK;
     if (a->cudnn) {
+        int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
         make_segments(a, of, key_row, &segments);
-        a->backward = true;
-        status = find_plan(a, &segments, &a->workspace_bytes, err);
-        // A forward, which has no parts of its own, takes less; plans differ by some KiB.
-        a->workspace_bytes += 1 << 20;
+        (void)sp_i_cuda_packed_shape(&segments, longest, &a->shape, &a->packed);
+        // What cuDNN's own engines need beside our parts is some KiB.
+        a->workspace_bytes = sp_i_cuda_attention_parts(&a->packed, offset) + (1 << 20);
     }
     const int64_t q = sp_i_cuda_aligned_bytes(2 * a->most_queries * a->shape.q_stride);
     const int64_t kv = sp_i_cuda_aligned_bytes(2 * a->most_keys * a->shape.kv_stride);
     const int64_t rows = sp_i_cuda_aligned_bytes(4 * a->most_queries * a->shape.heads);
     const int64_t drawn = (2 * q + kv) / 2; // bf16
-    if (status == SP_OK) {
-        status = sp_i_cuda_rooms_init(a->c,
-                                      4 * q + 3 * kv + 2 * rows +
-                                          sp_i_cuda_aligned_bytes(a->tables_bytes) +
-                                          sp_i_cuda_aligned_bytes(a->workspace_bytes),
-                                      drawn, drawn, &a->memory, err);
-    }
+    sp_status status = sp_i_cuda_rooms_init(a->c,
+                                            4 * q + 2 * kv + 2 * rows + a->index_bytes +
+                                                sp_i_cuda_aligned_bytes(a->workspace_bytes),
+                                            drawn, drawn, &a->memory, err);
     for (int i = 0; status == SP_OK && i < a->c->places; i++) {
         a->contexts[i] = &a->rooms[i];
         place_room(a, a->memory.memory[i], &a->rooms[i]);
-        status = SP_I_CUDA(&a->c->device, err, MemsetAsync, a->rooms[i].dkv, 0,
-                           (size_t)(4 * a->most_keys * a->shape.kv_stride), a->c->bench.stream);
     }
     return status;
 }
 
 // Curves up to `longest`, as a section of the document.
-static sp_status time_way(attention *a, int64_t longest, json_t *section, sp_error *err)
+static sp_status time_curves(attention *a, int64_t longest, json_t *section, sp_error *err)
 {
     curves found = {.lengths = 0};
-    free_rooms(a);
     sp_status status = make_rooms(a, longest, err);
     for (int64_t l = LEAST_LENGTH; status == SP_OK && l <= longest; l *= 2) {
         SP_ASSERT(found.lengths < MOST_LENGTHS);
@@ -434,32 +365,19 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
                              .kv_stride = 2 * m->kv_heads * m->head_dim,
                              .out_stride = q,
                              .scale = 1.0 / sqrt((double)m->head_dim)}};
-    const bool by_cudnn = c->attention != NULL && sp_i_cuda_cudnn_takes(&a.shape);
-    const bool by_kernels = c->attend != NULL && sp_i_cuda_attention_model_refusal(m) == NULL;
-    // Most of the time goes to the longest, which slimpack's kernels take several times as long
-    // for.
-    const int64_t longest[] = {c->partitions == NULL ? 4 * c->most_tokens : c->most_tokens,
-                               4 * c->most_tokens};
-    json_t *ways = json_object();
-    sp_status status = ways != NULL ? SP_OK : sp_i_cuda_no_profile(err);
+    a.cudnn = c->attention != NULL && sp_i_cuda_cudnn_takes(&a.shape);
     a.budget_s = 0.3 * c->limit_s / 60;
-    for (int way = 0; status == SP_OK && way < 2; way++) {
-        json_t *section = json_object();
-        a.cudnn = way == 1;
-        if (section != NULL && (a.cudnn ? by_cudnn : by_kernels)) {
-            status = time_way(&a, longest[a.cudnn || !by_cudnn], section, err);
-            // What a run takes is measured last, and stays.
-            if (status == SP_OK &&
-                (json_object_set(ways, a.cudnn ? "cudnn" : "kernels", section) != 0 ||
-                 json_object_set(c->document, "attention", section) != 0)) {
-                status = sp_i_cuda_no_profile(err);
-            }
-        }
-        json_decref(section);
+    if (!a.cudnn && c->attend == NULL) {
+        return keep_known(c, err);
     }
-    if (status == SP_OK && json_object_set(c->extra, "attention", ways) != 0) {
+    // The reference kernels take a hundred times as long, most of it for the longest.
+    json_t *section = json_object();
+    sp_status status = section != NULL
+                           ? time_curves(&a, (a.cudnn ? 4 : 1) * c->most_tokens, section, err)
+                           : sp_i_cuda_no_profile(err);
+    if (status == SP_OK && json_object_set(c->document, "attention", section) != 0) {
         status = sp_i_cuda_no_profile(err);
     }
-    json_decref(ways);
-    return status == SP_OK && !by_cudnn && !by_kernels ? keep_known(c, err) : status;
+    json_decref(section);
+    return status;
 }

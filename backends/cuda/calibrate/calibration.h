@@ -16,9 +16,9 @@
 #include "kernels/cuda_attention.h"
 #include "sim/model/model.h"
 
-// As sp_i_cuda_attention_launch.
+// As sp_cuda_attention.
 typedef int (*sp_i_cuda_attention_launcher)(const sp_kernel_attention_shape *shape,
-                                            const sp_cuda_attention_tables *tables, bool backward,
+                                            const sp_cuda_attention_pack *pack, bool backward,
                                             cudaStream_t stream);
 
 // That work under load is timed in at the same time: partitions, or the whole device alone.
@@ -31,7 +31,7 @@ typedef struct sp_i_cuda_calibration {
     sp_i_cuda_attention *attention; // NULL: none
     const sp_i_nvml *nvml;          // NULL: none
     sp_i_cuda_element_launch launch;
-    sp_i_cuda_attention_launcher attend; // slimpack's kernels; NULL: not timed
+    sp_i_cuda_attention_launcher attend; // the reference kernels; NULL: not timed
     sp_i_cuda_delay delay;
     sp_i_cuda_partitions *partitions; // NULL: the whole device
     int places;                       // partitions, or 1
@@ -62,8 +62,8 @@ sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err);
 // "gemm" for the model's products and "gemm_rate" for any other.
 sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err);
 // "attention" at the model's heads: the curves of what computes it in a run, which is cuDNN where
-// it is there and takes the heads (sp_i_cuda_cudnn_takes), else slimpack's kernels. Those of either
-// stand under "fit". The base profile's where neither is timed.
+// it is there and takes the heads (sp_i_cuda_cudnn_takes), else the reference kernels. The base
+// profile's where neither is timed.
 sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err);
 // What one GPU cannot say ("links", "collectives"): the base profile's, else assumed. Between
 // partitions the links are copies, and the collectives follow from them.

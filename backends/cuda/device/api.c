@@ -55,13 +55,6 @@ void sp_i_cuda_api_init(sp_i_cuda_api *api)
         .EventQuery = cudaEventQuery,
         .EventSynchronize = cudaEventSynchronize,
         .EventElapsedTime = cudaEventElapsedTime,
-        .EventRecordWithFlags = cudaEventRecordWithFlags,
-        .StreamBeginCapture = cudaStreamBeginCapture,
-        .StreamEndCapture = cudaStreamEndCapture,
-        .GraphInstantiate = cudaGraphInstantiate,
-        .GraphLaunch = cudaGraphLaunch,
-        .GraphExecDestroy = cudaGraphExecDestroy,
-        .GraphDestroy = cudaGraphDestroy,
     };
     find_driver_entries(api);
 }

@@ -39,14 +39,6 @@ typedef struct sp_i_cuda_api {
     cudaError_t (*EventQuery)(cudaEvent_t event);
     cudaError_t (*EventSynchronize)(cudaEvent_t event);
     cudaError_t (*EventElapsedTime)(float *ms, cudaEvent_t start, cudaEvent_t end);
-    cudaError_t (*EventRecordWithFlags)(cudaEvent_t event, cudaStream_t stream, unsigned flags);
-    cudaError_t (*StreamBeginCapture)(cudaStream_t stream, enum cudaStreamCaptureMode mode);
-    cudaError_t (*StreamEndCapture)(cudaStream_t stream, cudaGraph_t *graph);
-    cudaError_t (*GraphInstantiate)(cudaGraphExec_t *made, cudaGraph_t graph,
-                                    unsigned long long flags);
-    cudaError_t (*GraphLaunch)(cudaGraphExec_t graph, cudaStream_t stream);
-    cudaError_t (*GraphExecDestroy)(cudaGraphExec_t graph);
-    cudaError_t (*GraphDestroy)(cudaGraph_t graph);
 
     // ---- driver: the member is the call without "cu" ----
     PFN_cuGetErrorName_v6000 DrvGetErrorName;

@@ -1,7 +1,9 @@
 #include "backends/cuda/device/device.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const char *file_name(const char *path)
 {
@@ -127,4 +129,37 @@ sp_status sp_i_cuda_download(const sp_i_cuda_device *device, void *to, const voi
                              int64_t bytes, cudaStream_t stream, sp_error *err)
 {
     return copy(device, to, from, bytes, cudaMemcpyDeviceToHost, stream, err);
+}
+
+int64_t sp_i_cuda_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// Most work is over in microseconds.
+sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t stream,
+                                cudaEvent_t event, int limit_ms, sp_error *err)
+{
+    enum { YIELDS = 64, PAUSE_NS = 50000 };
+    const sp_i_cuda_api *api = device->api;
+    const int64_t until_ms = sp_i_cuda_now_ms() + limit_ms;
+    cudaError_t code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
+    for (int polls = 0; code == cudaErrorNotReady; polls++) {
+        // It would stay behind as the thread's last error.
+        (void)api->GetLastError();
+        if (polls < YIELDS) {
+            (void)sched_yield();
+        } else if (sp_i_cuda_now_ms() >= until_ms) {
+            return sp_error_set(err, SP_ERR_LIMIT,
+                                "GPU %d: the work of a stream was not over in %d ms", device->index,
+                                limit_ms);
+        } else {
+            (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        }
+        code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
+    }
+    return sp_i_cuda_check(device, code, event != NULL ? "cudaEventQuery" : "cudaStreamQuery",
+                           __FILE__, __LINE__, err);
 }

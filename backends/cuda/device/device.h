@@ -57,4 +57,12 @@ sp_status sp_i_cuda_upload(const sp_i_cuda_device *device, void *to, const void 
 sp_status sp_i_cuda_download(const sp_i_cuda_device *device, void *to, const void *from,
                              int64_t bytes, cudaStream_t stream, sp_error *err);
 
+// Milliseconds of a clock that never goes back.
+int64_t sp_i_cuda_now_ms(void);
+
+// Waits for all work of a stream or, unless it is NULL, for an event, which may wait for another
+// GPU: SP_ERR_LIMIT where that is not over in limit_ms.
+sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t stream,
+                                cudaEvent_t event, int limit_ms, sp_error *err);
+
 #endif

@@ -27,8 +27,8 @@ sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, cudaStream_t
 sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, int64_t *ns,
                             sp_error *err);
 
-// Time that passes on a stream and keeps no SM busy but one: of a link that is not there, or until
-// all streams that are to begin together have been given their work.
+// Time that passes on a stream and keeps no SM busy but one: until all streams that are to begin
+// together have been given their work.
 
 // Puts a delay of `ns` on a stream; a launcher of a kernel.
 typedef cudaError_t (*sp_i_cuda_delay)(int64_t ns, cudaStream_t stream);

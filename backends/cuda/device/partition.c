@@ -213,11 +213,10 @@ static sp_status whole_device(sp_i_cuda_partitions *p, sp_error *err)
     return status;
 }
 
-sp_status sp_i_cuda_partition_stream_new(const sp_i_cuda_partitions *p, int partition,
-                                         cudaStream_t *stream, sp_error *err)
+static sp_status make_stream(const sp_i_cuda_partitions *p, int partition, cudaStream_t *stream,
+                             sp_error *err)
 {
     const sp_i_cuda_device *device = &p->device;
-    SP_ASSERT(partition >= 0 && partition < p->count);
     return p->of[partition].context != NULL
                ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->of[partition].context,
                          CU_STREAM_NON_BLOCKING, 0)
@@ -229,7 +228,7 @@ static sp_status make_streams(sp_i_cuda_partitions *p, sp_error *err)
     sp_status status = SP_OK;
     for (int i = 0; i < p->count; i++) {
         for (int s = 0; status == SP_OK && s < p->streams; s++) {
-            status = sp_i_cuda_partition_stream_new(p, i, &p->of[i].streams[s], err);
+            status = make_stream(p, i, &p->of[i].streams[s], err);
         }
     }
     return status;

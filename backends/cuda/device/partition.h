@@ -47,10 +47,6 @@ int sp_i_cuda_partition_sms(const sp_i_cuda_partitions *partitions, int partitio
 cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *partitions, int partition,
                                         int stream);
 
-// Another stream on the SMs of a partition, the caller's, who destroys it before the partitions.
-sp_status sp_i_cuda_partition_stream_new(const sp_i_cuda_partitions *partitions, int partition,
-                                         cudaStream_t *stream, sp_error *err);
-
 // The device's SMs as a resource to split. SP_ERR_USAGE with the reason where the driver has none.
 sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *resource,
                         sp_error *err);

@@ -7,13 +7,6 @@
 
 typedef struct sp_i_cuda_stream_context sp_i_cuda_stream_context;
 
-// What looks after ranks on other GPUs while this one's thread waits for work that may wait for
-// theirs. After a failure the work ends by itself.
-typedef struct sp_i_cuda_lookout {
-    sp_status (*look)(void *context, int64_t waited_ms); // NULL: there are none
-    void *context;
-} sp_i_cuda_lookout;
-
 // The first thing that went wrong in the rank's work stays; nothing is put down after it.
 typedef struct sp_i_cuda_rank {
     sp_i_cuda_device device;
@@ -21,7 +14,7 @@ typedef struct sp_i_cuda_rank {
     cudaStream_t stream;
     sp_i_cuda_stream_context *context; // the stream's, and of all ranks on it
     sp_i_cuda_attention *attention;    // likewise; one thread at a time. NULL: no cuDNN
-    sp_i_cuda_lookout lookout;
+    int limit_ms; // of a wait for work that may wait for other GPUs'; 0: there are none
     sp_status status;
     sp_error error;
 } sp_i_cuda_rank;
@@ -36,7 +29,7 @@ void sp_i_cuda_note(sp_i_cuda_rank *rank, int code, const char *call, const char
 // Keeps an error of another kind; `err` may be the rank's own.
 void sp_i_cuda_fail(sp_i_cuda_rank *rank, sp_status status, const sp_error *err);
 
-// Waits for the rank's stream, or, unless it is NULL, for an event on it (rank_wait.c).
+// Waits for the rank's stream, or, unless it is NULL, for an event on it.
 #define SP_I_CUDA_WAIT(rank, event) sp_i_cuda_rank_wait((rank), (event), __FILE__, __LINE__)
 void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *file, int line);
 
@@ -69,11 +62,9 @@ void sp_i_cuda_release(sp_i_cuda_rank *rank);
 void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes);
 // While held: from memory of the caller, which may change it when the call returns.
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes);
-// While held: numbers of the caller, or the order of tokens by them (sp_cuda_embedding_order). The
-// caller may change them when the call returns; a captured step (runtime.h) reads them again, from
-// where they are now, whenever it is repeated.
-void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
-                             bool ordered);
+// While held: the order of tokens by these numbers (sp_cuda_embedding_order), which the caller may
+// change when the call returns.
+void sp_i_cuda_stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count);
 // While held: a product on the rank's stream. With a bias (NULL: none) it returns whether the
 // product adds it (sp_i_cuda_gemm_run_biased).
 bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,

@@ -23,7 +23,6 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     }
     m->base.ops = &machine_ops;
     m->device = *device;
-    m->delay = options->delay;
     m->ranks = options->ranks;
     m->contexts = options->partitioned ? options->ranks : 1;
     m->rank = sp_calloc((size_t)m->ranks, sizeof *m->rank);
@@ -56,7 +55,6 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
     }
     sp_i_cuda_runtime *m = sp_i_cuda_runtime_of(runtime);
     const sp_i_cuda_api *api = m->device.api;
-    sp_i_cuda_runtime_drop_graph(m);
     for (int i = 0; m->context != NULL && i < m->contexts; i++) {
         sp_i_cuda_stream_context_fini(&m->context[i], &m->device);
     }
@@ -99,7 +97,7 @@ static sp_status take_memory(sp_i_cuda_runtime *m, int64_t bytes, int64_t spare_
     return status;
 }
 
-// Without cuDNN attention is our own kernels' work.
+// Without cuDNN attention is the reference kernels' work.
 static void find_cudnn(sp_i_cuda_runtime *m, sp_i_cuda_stream_context *context)
 {
     sp_error why;
@@ -173,14 +171,12 @@ static void enter(sp_runtime *runtime, int rank)
 
 static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
+    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    // What was put down before something went wrong runs to its end all the same. What a capture
-    // keeps does not run yet.
-    if (!sp_i_cuda_runtime_of(runtime)->capturing) {
-        cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
-        if (rank->status == SP_OK) {
-            sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
-        }
+    // What was put down before something went wrong runs to its end all the same.
+    cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
+    if (rank->status == SP_OK) {
+        sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
     }
     return rank->status == SP_OK ? SP_OK
                                  : sp_error_set(err, rank->status, "%s", rank->error.message[0]);
@@ -211,7 +207,6 @@ static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_runtime_allocat
                                            .reduce = sp_i_cuda_runtime_reduce,
                                            .sum_of_squares = sp_i_cuda_runtime_sum_of_squares,
                                            .mark = sp_i_cuda_runtime_mark,
-                                           .mark_later = sp_i_cuda_runtime_mark_later,
                                            .wait = sp_i_cuda_runtime_wait,
                                            .now_ns = sp_i_cuda_runtime_now_ns,
                                            .stamp = sp_i_cuda_runtime_stamp,
@@ -219,10 +214,6 @@ static const sp_runtime_ops machine_ops = {.allocate = sp_i_cuda_runtime_allocat
                                            .synchronize = synchronize,
                                            .begin = begin,
                                            .end = end,
-                                           .rehearse = sp_i_cuda_runtime_rehearse,
-                                           .capture_begin = sp_i_cuda_runtime_capture_begin,
-                                           .capture_end = sp_i_cuda_runtime_capture_end,
-                                           .replay = sp_i_cuda_runtime_replay,
                                            .plain_memory = false};
 
 #if defined(__has_include)

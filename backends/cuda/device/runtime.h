@@ -10,15 +10,14 @@
 
 typedef struct sp_i_cuda_runtime_options {
     int ranks;
-    bool partitioned;      // a stream for each rank; else one for all
-    bool cudnn;            // attention by cuDNN, where it is there
-    int64_t memory_bytes;  // of the device; 0: what is free, less SP_I_CUDA_RESERVE
-    int64_t spare_bytes;   // and less this
-    sp_i_cuda_delay delay; // what points that come later wait for; NULL: there are none
+    bool partitioned;     // a stream for each rank; else one for all
+    bool cudnn;           // attention by cuDNN, where it is there
+    int64_t memory_bytes; // of the device; 0: what is free, less SP_I_CUDA_RESERVE
+    int64_t spare_bytes;  // and less this
 } sp_i_cuda_runtime_options;
 
-// Left to what CUDA, cuBLASLt and cuDNN load while they run (kernels, local memory of all SMs,
-// graphs); a guess that no GPU has tried.
+// Left to what CUDA, cuBLASLt and cuDNN load while they run (kernels, local memory of all SMs);
+// a guess that no GPU has tried.
 #define SP_I_CUDA_RESERVE (INT64_C(2) << 30)
 
 // SP_ERR_NO_MEMORY where the device or the host has not enough.

@@ -37,7 +37,6 @@ typedef struct sp_i_cuda_stamp {
 typedef struct sp_i_cuda_stamps {
     sp_i_cuda_stamp *of;
     size_t used, made, capacity; // `made` have an event
-    size_t noted;                // since the rehearsal's begin
     bool asked;
 } sp_i_cuda_stamps;
 
@@ -49,7 +48,6 @@ typedef struct sp_i_cuda_runtime {
     sp_i_cuda_stream_context *context;
     cudaStream_t stream;              // of all ranks, or
     sp_i_cuda_partitions *partitions; // of each
-    sp_i_cuda_delay delay;            // or NULL
     pthread_mutex_t lock;             // of the arena and of the reference
     bool locks;
     char no_cudnn[SP_I_CUDA_TEXT]; // why not
@@ -58,11 +56,6 @@ typedef struct sp_i_cuda_runtime {
     sp_i_cuda_stamps *stamps; // of each rank
     cudaEvent_t reference;    // whose time is reference_ns
     int64_t reference_ns;
-    // A step that is captured, and repeated.
-    bool capturing;
-    cudaGraphExec_t graph;      // NULL: none
-    sp_i_cuda_events joints;    // of each stream context: where its part begins and ends
-    sp_i_cuda_stamps *captured; // stamps in it, of each rank
 } sp_i_cuda_runtime;
 
 static inline sp_i_cuda_runtime *sp_i_cuda_runtime_of(sp_runtime *runtime)
@@ -89,24 +82,12 @@ void sp_i_cuda_runtime_sum_of_squares(sp_runtime *runtime, sp_element element, i
 
 // Order between ranks, and times.
 sp_fence sp_i_cuda_runtime_mark(sp_runtime *runtime);
-sp_fence sp_i_cuda_runtime_mark_later(sp_runtime *runtime, int64_t ns);
 void sp_i_cuda_runtime_wait(sp_runtime *runtime, sp_fence fence);
 int64_t sp_i_cuda_runtime_now_ns(sp_runtime *runtime);
 uint64_t sp_i_cuda_runtime_stamp(sp_runtime *runtime);
 int64_t sp_i_cuda_runtime_stamp_ns(sp_runtime *runtime, uint64_t stamp);
 sp_status sp_i_cuda_runtime_start_clock(sp_i_cuda_runtime *runtime, sp_error *err);
 void sp_i_cuda_runtime_stop_clock(sp_i_cuda_runtime *runtime);
-
-// A step as a graph (runtime_graph.c).
-void sp_i_cuda_runtime_rehearse(sp_runtime *runtime);
-sp_status sp_i_cuda_runtime_capture_begin(sp_runtime *runtime, sp_error *err);
-sp_status sp_i_cuda_runtime_capture_end(sp_runtime *runtime, bool keep, sp_error *err);
-sp_status sp_i_cuda_runtime_replay(sp_runtime *runtime, sp_error *err);
-void sp_i_cuda_runtime_drop_graph(sp_i_cuda_runtime *runtime);
-// Events for as many stamps in it as were noted since the rehearsal's begin; another repetition,
-// whose stamps have other times (runtime_time.c).
-sp_status sp_i_cuda_runtime_capture_clock(sp_i_cuda_runtime *runtime, sp_error *err);
-void sp_i_cuda_runtime_repeat_clock(sp_i_cuda_runtime *runtime);
 
 // Ranges on the host's timeline for profilers (NVTX, Nsight Systems), named after the plan's
 // actions. Without a profiler, and in builds without NVTX's header, they cost next to nothing and

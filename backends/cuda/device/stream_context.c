@@ -46,15 +46,9 @@ void sp_i_cuda_stream_context_fini(sp_i_cuda_stream_context *context,
     if (context->stream != NULL) {
         (void)device->api->StreamSynchronize(context->stream);
     }
-    if (context->side != NULL) {
-        (void)device->api->StreamSynchronize(context->side);
-        (void)device->api->StreamDestroy(context->side);
-    }
-    sp_i_cuda_events_fini(&context->late);
     sp_i_cuda_events_fini(&context->clock);
     sp_i_cuda_events_fini(&context->points);
     sp_i_cuda_events_fini(&context->chunks);
-    sp_i_cuda_kept_fini(&context->kept, device);
     if (context->pinned != NULL) {
         (void)device->api->FreeHost(context->pinned);
     }
@@ -86,13 +80,6 @@ void *sp_i_cuda_scratch(sp_i_cuda_rank *rank, int64_t bytes)
     sp_i_cuda_stream_context *context = rank->context;
     if (rank->status != SP_OK || bytes <= context->scratch_bytes) {
         return rank->status == SP_OK ? context->scratch : NULL;
-    }
-    if (context->kept.fixed) {
-        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
-                                        "GPU %d: scratch memory of a captured step would move",
-                                        rank->device.index);
-        sp_i_cuda_fail(rank, status, &rank->error);
-        return NULL;
     }
     // Work that uses the old one may still run, and another rank may be given its memory.
     SP_I_CUDA_WAIT(rank, NULL);
@@ -130,39 +117,9 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// What a captured step uploads; `room` is NULL where the step before did not need as much.
-static void put_kept(sp_i_cuda_rank *rank, void *to, const void *room, int64_t bytes)
-{
-    if (room == NULL && rank->status == SP_OK) {
-        sp_status status = sp_error_set(&rank->error, SP_ERR_INTERNAL,
-                                        "GPU %d: a captured step uploads more than its rehearsal",
-                                        rank->device.index);
-        sp_i_cuda_fail(rank, status, &rank->error);
-    }
-    SP_I_CUDA_CALL(rank, MemcpyAsync, to, room, (size_t)bytes, cudaMemcpyHostToDevice,
-                   rank->stream);
-}
-
-static void stage_kept(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
-{
-    void *room = sp_i_cuda_kept_take(&rank->context->kept, bytes);
-    if (room != NULL) {
-        memcpy(room, from, (size_t)bytes);
-    }
-    put_kept(rank, to, room, bytes);
-}
-
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
     sp_i_cuda_stream_context *context = rank->context;
-    if (bytes == 0) {
-        return;
-    }
-    if (context->kept.capturing) {
-        stage_kept(rank, to, from, bytes);
-        return;
-    }
-    context->kept.counted += sp_i_cuda_kept_size(bytes);
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
         size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         int chunk = next_chunk(rank);
@@ -176,7 +133,7 @@ void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t b
     }
 }
 
-static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count)
+void sp_i_cuda_stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count)
 {
     const int64_t bytes = count * (int64_t)sizeof *numbers;
     int64_t *order = sp_malloc((size_t)(2 * bytes));
@@ -187,25 +144,7 @@ static void stage_order(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, 
     }
     sp_cuda_embedding_order(count, numbers, order, order + count);
     sp_i_cuda_stage(rank, to, order, bytes);
-    rank->context->kept.counted += sp_i_cuda_kept_size(bytes); // it keeps the room for its making
     sp_free(order);
-}
-
-void sp_i_cuda_stage_numbers(sp_i_cuda_rank *rank, void *to, const int64_t *numbers, int64_t count,
-                             bool ordered)
-{
-    sp_i_cuda_kept *kept = &rank->context->kept;
-    const int64_t bytes = count * (int64_t)sizeof *numbers;
-    if (count == 0) {
-        return;
-    }
-    if (kept->capturing) {
-        put_kept(rank, to, sp_i_cuda_kept_add(kept, numbers, count, ordered), bytes);
-    } else if (ordered) {
-        stage_order(rank, to, numbers, count);
-    } else {
-        sp_i_cuda_stage(rank, to, numbers, bytes);
-    }
 }
 
 void sp_i_cuda_stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
@@ -236,84 +175,4 @@ bool sp_i_cuda_multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product,
         sp_i_cuda_fail(rank, status, &rank->error);
     }
     return added;
-}
-
-enum { ALIGNMENT = 256 };
-
-int64_t sp_i_cuda_kept_size(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-sp_status sp_i_cuda_kept_begin(sp_i_cuda_kept *kept, const sp_i_cuda_device *device, sp_error *err)
-{
-    void *room = NULL;
-    sp_status status = SP_OK;
-    if (kept->counted > 0) {
-        status =
-            SP_I_CUDA(device, err, HostAlloc, &room, (size_t)kept->counted, cudaHostAllocDefault);
-    }
-    if (status == SP_OK) {
-        kept->room = room;
-        kept->bytes = kept->counted;
-        kept->capturing = kept->fixed = true;
-    }
-    return status;
-}
-
-void sp_i_cuda_kept_end(sp_i_cuda_kept *kept)
-{
-    kept->capturing = false;
-}
-
-void sp_i_cuda_kept_fini(sp_i_cuda_kept *kept, const sp_i_cuda_device *device)
-{
-    if (kept->room != NULL) {
-        (void)device->api->FreeHost(kept->room);
-    }
-    sp_free(kept->numbers);
-    *kept = (sp_i_cuda_kept){0};
-}
-
-void *sp_i_cuda_kept_take(sp_i_cuda_kept *kept, int64_t bytes)
-{
-    int64_t size = sp_i_cuda_kept_size(bytes);
-    if (size > kept->bytes - kept->used) {
-        return NULL;
-    }
-    void *taken = kept->room + kept->used;
-    kept->used += size;
-    return taken;
-}
-
-static void fill(const sp_i_cuda_kept_numbers *n)
-{
-    if (n->ordered) {
-        sp_cuda_embedding_order(n->count, n->from, n->to, n->to + n->count);
-    } else {
-        memcpy(n->to, n->from, (size_t)n->count * sizeof *n->to);
-    }
-}
-
-void *sp_i_cuda_kept_add(sp_i_cuda_kept *kept, const int64_t *numbers, int64_t count, bool ordered)
-{
-    const int64_t bytes = count * (int64_t)sizeof *numbers;
-    if (!sp_reserve((void **)&kept->numbers, &kept->capacity, kept->count + 1,
-                    sizeof *kept->numbers)) {
-        return NULL;
-    }
-    void *to = sp_i_cuda_kept_take(kept, ordered ? 2 * bytes : bytes);
-    if (to != NULL) {
-        const sp_i_cuda_kept_numbers added = {numbers, to, count, ordered};
-        kept->numbers[kept->count++] = added;
-        fill(&added);
-    }
-    return to;
-}
-
-void sp_i_cuda_kept_refill(const sp_i_cuda_kept *kept)
-{
-    for (size_t i = 0; i < kept->count; i++) {
-        fill(&kept->numbers[i]);
-    }
 }

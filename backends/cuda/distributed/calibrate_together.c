@@ -8,30 +8,23 @@
 #include "backends/cuda/distributed/multi_process.h"
 #include "sim/base/alloc.h"
 
-enum {
-    NCCL_TIMEOUT_MS = 60000,
-    LEAST_BYTES = 1024,
-    GROWTH = 4,
-    MOST_BYTES = 256 << 20,
-    CARD = 300
-};
+enum { LEAST_BYTES = 1024, GROWTH = 4, MOST_BYTES = 256 << 20, CARD = 300 };
 
 typedef struct member {
     const sp_i_cuda_team *team;
     sp_i_cuda_device device;
     sp_i_cuda_info info;
-    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
     cudaStream_t stream;
 } member;
 
 // ---- who we are ----
 
-// What the ranks of a table have in common, but for a model of GPU.
-static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *err)
+// What the ranks of a table have in common.
+static sp_status card_of(const member *m, char card[CARD], sp_error *err)
 {
     char machine[128] = "";
-    json_t *model = sp_model_to_json(team->model);
+    json_t *model = sp_model_to_json(m->team->model);
     char *text = model != NULL ? json_dumps(model, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(model);
     if (text == NULL) {
@@ -42,45 +35,43 @@ static sp_status card_of(const sp_i_cuda_team *team, char card[CARD], sp_error *
     if (gethostname(machine, sizeof machine - 1) != 0) {
         return sp_error_set(err, SP_ERR_IO, "this machine has no name");
     }
-    snprintf(card, CARD, "machine %s, model %08x", machine, (unsigned)hash);
+    snprintf(card, CARD, "machine %s, GPU %s, model %08x", machine, m->info.name, (unsigned)hash);
     return SP_OK;
 }
 
 static sp_status find_gpu(member *m, sp_error *err)
 {
     const sp_i_cuda_team *team = m->team;
+    char reason[SP_I_CUDA_TEXT];
     m->device = (sp_i_cuda_device){team->api, team->device};
+    if (team->nccl == NULL && sp_i_nccl_version(reason) == 0) {
+        return sp_error_set(err, SP_ERR_USAGE, "no NCCL: %s", reason);
+    }
     sp_status status =
         sp_i_cuda_process_device(team->api, team->place, team->device, &m->device.index, err);
     return status == SP_OK ? sp_i_cuda_device_info(&m->device, &m->info, err) : status;
 }
 
-// From here on the others learn of a failure.
-static sp_status join(member *m, sp_error *err)
-{
-    char card[CARD];
-    sp_status status = card_of(m->team, card, err);
-    status = status == SP_OK
-                 ? sp_i_rendezvous_join(m->team->place, card, m->team->wait_ms, &m->rendezvous, err)
-                 : status;
-    return status == SP_OK ? find_gpu(m, err) : status;
-}
-
 static sp_status connect_ranks(member *m, sp_error *err)
 {
     const sp_i_cuda_team *team = m->team;
+    char card[CARD];
+    sp_status status = card_of(m, card, err);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
+                           cudaStreamNonBlocking, 0);
+    }
     const sp_i_nccl_options options = {.device = m->device,
-                                       .rendezvous = m->rendezvous,
-                                       .timeout_ms = NCCL_TIMEOUT_MS,
+                                       .place = team->place,
+                                       .card = card,
+                                       .timeout_ms = team->wait_ms,
                                        .api = team->nccl};
-    sp_status status =
-        SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream, cudaStreamNonBlocking, 0);
     return status == SP_OK ? sp_i_nccl_new(&options, &m->n, err) : status;
 }
 
 // ---- collectives ----
 
-// Sizes 2, 4, ... of a world of SP_I_PLACE_RANKS.
+// Sizes 2, 4, ... of a world of SP_LAUNCHER_RANKS.
 enum { GROUPS = 17 };
 
 typedef struct groups {
@@ -149,21 +140,12 @@ sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_be
 {
     groups g = {.n = n};
     sp_i_cuda_collective_bench b = *bench;
-    sp_error found = {0};
     b.put = put;
     b.synchronize = synchronize_group;
     b.context = &g;
     *tables = NULL;
-    sp_status status = make_groups(&g, b.ranks, &found);
-    if (status == SP_OK) {
-        status = sp_i_cuda_time_collectives(&b, tables, &found);
-    }
-    if (status != SP_OK) {
-        // Most are the world's own already, and the first stands.
-        (void)sp_i_nccl_abort(n, status, "%s", found.message[0]);
-        return sp_i_nccl_check(n, err);
-    }
-    return SP_OK;
+    sp_status status = make_groups(&g, b.ranks, err);
+    return status == SP_OK ? sp_i_cuda_time_collectives(&b, tables, err) : status;
 }
 
 static sp_status time_collectives(member *m, json_t *document, sp_error *err)
@@ -215,24 +197,7 @@ static void release(const member *m, sp_transport_part *parts)
     sp_free(parts);
 }
 
-static sp_status compare_gpus(const member *m, sp_error *err)
-{
-    sp_transport_part *parts;
-    const size_t own = strlen(m->info.name);
-    sp_status status = exchange(m, m->info.name, &parts, err);
-    for (int i = 1; status == SP_OK && m->team->place->rank == 0 && i < m->team->place->ranks;
-         i++) {
-        if (parts[i].bytes != own || memcmp(parts[i].data, m->info.name, own) != 0) {
-            status =
-                sp_error_set(err, SP_ERR_USAGE, "the GPUs differ: %s at rank 0, %.*s at rank %d",
-                             m->info.name, (int)parts[i].bytes, (const char *)parts[i].data, i);
-        }
-    }
-    release(m, parts);
-    return status;
-}
-
-// Nobody ends while another rank may still fail: all give something, and all get rank 0's.
+// All give something, and all get rank 0's.
 static sp_status share_document(const member *m, json_t **document, sp_error *err)
 {
     sp_transport_part *parts = NULL;
@@ -251,53 +216,34 @@ static sp_status share_document(const member *m, json_t **document, sp_error *er
 
 // ---- all of it ----
 
+// The others wait for rank 0's measurements where they meet, with nothing on their GPUs.
 static sp_status work(member *m, sp_i_cuda_measure measure, void *context, json_t **document,
                       sp_error *err)
 {
-    char go = 0;
-    sp_status status = join(m, err);
-    status = status == SP_OK ? connect_ranks(m, err) : status;
-    status = status == SP_OK ? compare_gpus(m, err) : status;
+    sp_i_meeting_clear(m->team->place);
+    sp_status status = find_gpu(m, err);
     if (status == SP_OK && m->team->place->rank == 0) {
         status = measure(context, &m->device, document, err);
     }
-    // The others wait here for rank 0's measurements, with nothing on their GPUs.
-    status = status == SP_OK ? sp_i_rendezvous_broadcast(m->rendezvous, &go, 1, err) : status;
+    status = status == SP_OK ? connect_ranks(m, err) : status;
     status = status == SP_OK ? time_collectives(m, *document, err) : status;
     return status == SP_OK ? share_document(m, document, err) : status;
-}
-
-// Everybody's failure, which this rank's may be.
-static sp_status fail(const member *m, sp_status status, const char *text, sp_error *err)
-{
-    if (m->n != NULL) {
-        (void)sp_i_nccl_abort(m->n, status, "%s", text);
-    }
-    if (m->rendezvous == NULL) {
-        return sp_error_set(err, status, "%s", text);
-    }
-    (void)sp_i_rendezvous_abort(m->rendezvous, status, "%s", text);
-    return sp_i_rendezvous_check(m->rendezvous, err);
 }
 
 sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_measure measure,
                                        void *context, json_t **document, sp_error *err)
 {
     member m = {.team = team};
-    sp_error found = {0};
     *document = NULL;
-    sp_status status = work(&m, measure, context, document, &found);
+    sp_status status = work(&m, measure, context, document, err);
     if (status != SP_OK) {
-        status = fail(&m, status, found.message[0], err);
         json_decref(*document);
         *document = NULL;
+        return status;
     }
     sp_i_nccl_free(m.n);
-    if (m.stream != NULL) {
-        (void)team->api->StreamDestroy(m.stream);
-    }
-    sp_i_rendezvous_free(m.rendezvous);
-    return status;
+    (void)team->api->StreamDestroy(m.stream);
+    return SP_OK;
 }
 
 int64_t sp_i_cuda_most_exchanged_bytes(const sp_model *model)

@@ -1,7 +1,7 @@
 // A calibration by several processes of one machine with a GPU each: rank 0 measures its GPU while
 // the others wait, then all time NCCL's collectives between them, as the profile's
-// "collective_times". They come together by rendezvous.h. The first failure of any ends all, with
-// its reason.
+// "collective_times". A rank that fails returns its reason, frees nothing and ends its process; the
+// launcher ends the others.
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATE_TOGETHER_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATE_TOGETHER_H
 
@@ -17,7 +17,7 @@ typedef struct sp_i_cuda_team {
     int device;            // that the caller named, see sp_i_cuda_process_device
     const sp_model *model; // equal at all ranks
     uint64_t seed;
-    int wait_ms;                      // for others to come, and for rank 0's measurements
+    int wait_ms;                      // for rank 0 to come, and for its measurements
     const struct sp_i_nccl_api *nccl; // NULL: that of libnccl
 } sp_i_cuda_team;
 
@@ -32,7 +32,7 @@ sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_mea
 
 // As sp_i_cuda_time_collectives, in groups of the world's first ranks, with what puts a collective
 // and waits for it filled in. The groups stay until the world is freed. A rank that is in few of
-// them returns long before the others. A failure is the world's.
+// them returns long before the others.
 sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_bench *bench,
                                      json_t **tables, sp_error *err);
 

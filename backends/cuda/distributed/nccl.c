@@ -1,11 +1,28 @@
-// Worlds of NCCL and their groups.
 #include "backends/cuda/distributed/nccl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cuda/distributed/nccl_world.h"
+#include "backends/cuda/distributed/nccl_api.h"
 #include "sim/base/alloc.h"
+
+typedef struct sp_i_nccl_group {
+    char name[SP_I_NCCL_NAME];
+    int size, member; // member -1: this rank is in none
+    ncclComm_t comm;
+} sp_i_nccl_group;
+
+struct sp_i_nccl {
+    sp_i_nccl_options options;
+    int rank, ranks;
+    sp_i_nccl_api own; // the library's, where options.api was NULL
+    const sp_i_nccl_api *api;
+    sp_i_nccl_group all; // the ranks of the world: splitting it makes the others
+    sp_i_nccl_group *groups;
+    size_t count, capacity;
+};
+
+// ---- the library ----
 
 #define ENTRY(call)                                 \
     {                                               \
@@ -16,25 +33,10 @@ bool sp_i_nccl_api_init(sp_i_nccl_api *api, char *reason, size_t reason_bytes)
 {
     static const char *const names[] = {"libnccl.so.2", NULL};
     static const sp_i_library_symbol symbols[] = {
-        ENTRY(GetVersion),
-        ENTRY(GetUniqueId),
-        ENTRY(GetErrorString),
-        ENTRY(GetLastError),
-        ENTRY(CommInitRankConfig),
-        ENTRY(CommSplit),
-        ENTRY(CommGetAsyncError),
-        ENTRY(CommFinalize),
-        ENTRY(CommDestroy),
-        ENTRY(CommAbort),
-        ENTRY(AllReduce),
-        ENTRY(Reduce),
-        ENTRY(Broadcast),
-        ENTRY(AllGather),
-        ENTRY(ReduceScatter),
-        ENTRY(Send),
-        ENTRY(Recv),
-        ENTRY(GroupStart),
-        ENTRY(GroupEnd),
+        ENTRY(GetVersion),   ENTRY(GetUniqueId), ENTRY(GetErrorString), ENTRY(GetLastError),
+        ENTRY(CommInitRank), ENTRY(CommSplit),   ENTRY(CommDestroy),    ENTRY(AllReduce),
+        ENTRY(Reduce),       ENTRY(Broadcast),   ENTRY(AllGather),      ENTRY(ReduceScatter),
+        ENTRY(Send),         ENTRY(Recv),        ENTRY(GroupStart),     ENTRY(GroupEnd),
     };
     if (!sp_i_library_open(names, symbols, sizeof symbols / sizeof *symbols, api, reason,
                            reason_bytes)) {
@@ -56,46 +58,57 @@ int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])
     return sp_i_nccl_api_init(&api, reason, SP_I_CUDA_TEXT) ? api.version : 0;
 }
 
-static sp_status broadcast(sp_i_nccl *n, void *data, size_t bytes, sp_error *err)
+// ---- codes ----
+
+static const char *code_name(ncclResult_t code)
 {
-    sp_error found = {0};
-    sp_status status = sp_i_rendezvous_broadcast(n->options.rendezvous, data, bytes, &found);
-    return status == SP_OK ? SP_OK : sp_i_nccl_follow(n, err, &found);
+    switch (code) {
+    case ncclUnhandledCudaError:
+        return "ncclUnhandledCudaError";
+    case ncclSystemError:
+        return "ncclSystemError";
+    case ncclInternalError:
+        return "ncclInternalError";
+    case ncclInvalidArgument:
+        return "ncclInvalidArgument";
+    case ncclInvalidUsage:
+        return "ncclInvalidUsage";
+    case ncclRemoteError:
+        return "ncclRemoteError";
+    default:
+        return "an unknown code";
+    }
 }
 
-// The communicator of all ranks, which have rank 0's id.
-static sp_status init_world(sp_i_nccl *n, sp_error *err)
+// What users can put right is wrong usage: two ranks on one GPU, above all.
+static sp_status status_of(ncclResult_t code)
 {
-    sp_i_nccl_group *group = &n->all;
-    ncclUniqueId id;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    memset(&id, 0, sizeof id);
-    sp_status status = SP_OK;
-    if (group->member == 0) {
-        status = sp_i_nccl_finish(n, group, "GetUniqueId", n->api->GetUniqueId(&id), err);
-    }
-    status = status == SP_OK ? broadcast(n, &id, sizeof id, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
-    ncclResult_t code = n->api->CommInitRankConfig((ncclComm_t *)&group->comm, group->size, id,
-                                                   group->member, &config);
-    return sp_i_nccl_finish(n, group, "CommInitRankConfig", code, err);
+    return code == ncclInvalidUsage                             ? SP_ERR_USAGE
+           : code == ncclSystemError || code == ncclRemoteError ? SP_ERR_IO
+                                                                : SP_ERR_INTERNAL;
 }
 
-static sp_status compare_versions(sp_i_nccl *n, sp_error *err)
+// What `call` (without "nccl") of the group's communicator returned.
+static sp_status check(const sp_i_nccl *n, const sp_i_nccl_group *group, const char *call,
+                       ncclResult_t code, sp_error *err)
 {
-    int first = n->api->version;
-    sp_status status = broadcast(n, &first, sizeof first, err);
-    if (status != SP_OK) {
-        return status;
+    if (code == ncclSuccess) {
+        return SP_OK;
     }
-    return first == n->api->version
-               ? SP_OK
-               : sp_i_nccl_fail(n, err, SP_ERR_USAGE, "NCCL is %d here and %d at rank 0",
-                                n->api->version, first);
+    const char *last = n->api->GetLastError(group->comm);
+    return sp_error_set(err, status_of(code),
+                        "GPU %d: group '%s' of %d: nccl%s failed with %s: %s%s%.200s",
+                        n->options.device.index, group->name, group->size, call, code_name(code),
+                        n->api->GetErrorString(code), last != NULL && last[0] != '\0' ? ": " : "",
+                        last != NULL ? last : "");
 }
+
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err)
+{
+    return sp_i_cuda_wait_within(&n->options.device, stream, NULL, n->options.timeout_ms, err);
+}
+
+// ---- worlds ----
 
 static sp_status load(sp_i_nccl *n, sp_error *err)
 {
@@ -104,53 +117,58 @@ static sp_status load(sp_i_nccl *n, sp_error *err)
     if (n->api == NULL) {
         n->api = &n->own;
         if (!sp_i_nccl_api_init(&n->own, reason, sizeof reason)) {
-            return sp_i_nccl_fail(n, err, SP_ERR_USAGE, "no NCCL: %s", reason);
+            return sp_error_set(err, SP_ERR_USAGE, "no NCCL: %s", reason);
         }
     }
     return SP_OK;
 }
 
-static sp_status make_world(sp_i_nccl *n, sp_error *err)
+// The communicator of all ranks, which have rank 0's id. All have it when it is made.
+static sp_status init_world(sp_i_nccl *n, sp_error *err)
 {
-    sp_error found = {0};
-    sp_status status = load(n, err);
+    const sp_i_nccl_options *options = &n->options;
+    const int version = n->api->version;
+    char card[SP_I_MEETING_CARD];
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    snprintf(card, sizeof card, "NCCL %d.%d.%d, %s", version / 10000, version / 100 % 100,
+             version % 100, options->card);
+    sp_status status =
+        n->rank == 0 ? check(n, &n->all, "GetUniqueId", n->api->GetUniqueId(&id), err) : SP_OK;
     if (status == SP_OK) {
-        status = sp_i_cuda_use(&n->options.device, &found);
-        status = status == SP_OK ? SP_OK : sp_i_nccl_fail(n, err, status, "%s", found.message[0]);
+        status =
+            sp_i_meeting_give_id(options->place, card, &id, sizeof id, options->timeout_ms, err);
     }
     if (status == SP_OK) {
-        status = compare_versions(n, err);
-    }
-    return status == SP_OK ? init_world(n, err) : status;
-}
-
-sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err)
-{
-    sp_i_nccl *n = sp_calloc(1, sizeof *n);
-    *made = n;
-    if (n == NULL) {
-        return sp_error_no_memory(err, "a world of NCCL");
-    }
-    n->options = *options;
-    n->rank = sp_i_rendezvous_rank(options->rendezvous);
-    n->ranks = sp_i_rendezvous_ranks(options->rendezvous);
-    n->all = (sp_i_nccl_group){.name = "all", .size = n->ranks, .member = n->rank};
-    sp_status status = make_world(n, err);
-    if (status != SP_OK) {
-        sp_i_nccl_free(n);
-        *made = NULL;
+        status = check(n, &n->all, "CommInitRank",
+                       n->api->CommInitRank(&n->all.comm, n->ranks, id, n->rank), err);
+        sp_i_meeting_clear(options->place);
     }
     return status;
 }
 
-// A call that fails has aborted all communicators: there is nothing left to end then.
-static void end_comm(sp_i_nccl *n, sp_i_nccl_group *group)
+sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err)
 {
-    if (group->comm != NULL && sp_i_nccl_finish(n, group, "CommFinalize",
-                                                n->api->CommFinalize(group->comm), NULL) == SP_OK) {
-        (void)n->api->CommDestroy(group->comm);
+    *made = NULL;
+    sp_i_nccl *n = sp_calloc(1, sizeof *n);
+    if (n == NULL) {
+        return sp_error_no_memory(err, "a world of NCCL");
     }
-    group->comm = NULL;
+    n->options = *options;
+    n->rank = options->place->rank;
+    n->ranks = options->place->ranks;
+    n->all = (sp_i_nccl_group){.name = "all", .size = n->ranks, .member = n->rank};
+    sp_status status = load(n, err);
+    status = status == SP_OK ? sp_i_cuda_use(&n->options.device, err) : status;
+    status = status == SP_OK ? init_world(n, err) : status;
+    n->options.place = NULL;
+    n->options.card = NULL;
+    if (status != SP_OK) {
+        sp_free(n);
+        return status;
+    }
+    *made = n;
+    return SP_OK;
 }
 
 void sp_i_nccl_free(sp_i_nccl *n)
@@ -159,12 +177,11 @@ void sp_i_nccl_free(sp_i_nccl *n)
         return;
     }
     for (size_t i = n->count; i > 0; i--) {
-        end_comm(n, n->groups[i - 1]);
+        if (n->groups[i - 1].comm != NULL) {
+            (void)n->api->CommDestroy(n->groups[i - 1].comm);
+        }
     }
-    end_comm(n, &n->all);
-    for (size_t i = 0; i < n->count; i++) {
-        sp_free(n->groups[i]);
-    }
+    (void)n->api->CommDestroy(n->all.comm);
     sp_free(n->groups);
     sp_free(n);
 }
@@ -176,56 +193,315 @@ int sp_i_nccl_world_version(const sp_i_nccl *n)
 
 // ---- groups ----
 
-// All ranks of the world call it; those that are no members get none. The child is there when the
-// parent is done with splitting, and can be used when its own state says so (NVIDIA/nccl#1472).
-static sp_status split(sp_i_nccl *n, sp_i_nccl_group *group, sp_error *err)
-{
-    char what[SP_I_CUDA_TEXT];
-    const bool inside = group->member >= 0;
-    sp_i_nccl_patience patience = sp_i_nccl_patience_start(n);
-    ncclResult_t code =
-        n->api->CommSplit(n->all.comm, inside ? 0 : NCCL_SPLIT_NOCOLOR, inside ? group->member : 0,
-                          (ncclComm_t *)&group->comm, NULL);
-    sp_status status = sp_i_nccl_finish(n, &n->all, "CommSplit", code, err);
-    snprintf(what, sizeof what, "group '%s' of %d: ncclCommSplit", group->name, group->size);
-    while (status == SP_OK && inside && group->comm == NULL) {
-        status = sp_i_nccl_patience_wait(n, &patience, what, err);
-        if (status == SP_OK) {
-            status = sp_i_nccl_finish(n, &n->all, "CommSplit", ncclInProgress, err);
-        }
-    }
-    return status == SP_OK && inside ? sp_i_nccl_finish(n, group, "CommSplit", ncclInProgress, err)
-                                     : status;
-}
-
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err)
 {
-    SP_ASSERT(n->batch == 0);
-    sp_status status = sp_i_nccl_failure(n, err);
-    if (status != SP_OK) {
-        return status;
+    if (!sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups)) {
+        return sp_error_no_memory(err, "a group");
     }
-    sp_i_nccl_group *made = sp_calloc(1, sizeof *made);
-    if (made == NULL ||
-        !sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups)) {
-        sp_free(made);
-        return sp_i_nccl_fail(n, err, SP_ERR_NO_MEMORY, "out of memory for a group");
-    }
+    sp_i_nccl_group *made = &n->groups[n->count];
+    *made = (sp_i_nccl_group){.size = size, .member = -1};
     snprintf(made->name, sizeof made->name, "%s", name);
-    made->size = size;
-    made->member = -1;
     for (int i = 0; i < size; i++) {
         SP_ASSERT(ranks[i] >= 0 && ranks[i] < n->ranks);
         made->member = ranks[i] == n->rank ? i : made->member;
     }
-    *group = (int)n->count;
-    n->groups[n->count++] = made;
-    return split(n, made, err);
+    *group = (int)n->count++;
+    const bool inside = made->member >= 0;
+    return check(n, made, "CommSplit",
+                 n->api->CommSplit(n->all.comm, inside ? 0 : NCCL_SPLIT_NOCOLOR,
+                                   inside ? made->member : 0, &made->comm, NULL),
+                 err);
 }
 
 int sp_i_nccl_member(const sp_i_nccl *n, int group)
 {
     SP_ASSERT(group >= 0 && (size_t)group < n->count);
-    return n->groups[group]->member;
+    return n->groups[group].member;
+}
+
+static const sp_i_nccl_group *member_group(const sp_i_nccl *n, int group)
+{
+    SP_ASSERT(sp_i_nccl_member(n, group) >= 0);
+    return &n->groups[group];
+}
+
+// ---- calls of a group, one for one or put together of NCCL's ----
+
+typedef struct element_type {
+    ncclDataType_t type;
+    size_t bytes;
+} element_type;
+
+static element_type type_of(sp_element element)
+{
+    static const element_type types[] = {
+        [SP_ELEMENT_F32] = {ncclFloat32, 4},
+        [SP_ELEMENT_F64] = {ncclFloat64, 8},
+        [SP_ELEMENT_BF16] = {ncclBfloat16, 2},
+        [SP_ELEMENT_BYTE] = {ncclUint8, 1},
+    };
+    return types[element];
+}
+
+static ncclRedOp_t operation_of(sp_element element, bool maximum)
+{
+    SP_ASSERT(element != SP_ELEMENT_BYTE);
+    return maximum ? ncclMax : ncclSum;
+}
+
+sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err)
+{
+    return check(n, &n->all, "GroupStart", n->api->GroupStart(), err);
+}
+
+sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
+{
+    return check(n, &n->all, "GroupEnd", n->api->GroupEnd(), err);
+}
+
+// All of a function that is one call of NCCL: returns, from parameters that every one of them has.
+#define CALL(name, ...)                                                                          \
+    do {                                                                                         \
+        const sp_i_nccl_group *g = member_group(n, group);                                       \
+        return count == 0 ? SP_OK                                                                \
+                          : check(n, g, #name, n->api->name(__VA_ARGS__, g->comm, stream), err); \
+    } while (0)
+#define COUNTED (size_t) count, type_of(element).type
+
+sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                               const void *in, void *out, int64_t count, cudaStream_t stream,
+                               sp_error *err)
+{
+    CALL(AllReduce, in, out, COUNTED, operation_of(element, maximum));
+}
+
+sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
+                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
+{
+    CALL(AllGather, in, out, COUNTED);
+}
+
+sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                                   const void *in, void *out, int64_t count, cudaStream_t stream,
+                                   sp_error *err)
+{
+    CALL(ReduceScatter, in, out, COUNTED, operation_of(element, maximum));
+}
+
+sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
+                              void *out, int64_t count, int root, cudaStream_t stream,
+                              sp_error *err)
+{
+    CALL(Broadcast, in, out, COUNTED, root);
+}
+
+static sp_status reduce(sp_i_nccl *n, int group, sp_element element, bool maximum, const void *in,
+                        void *out, int64_t count, int root, cudaStream_t stream, sp_error *err)
+{
+    CALL(Reduce, in, out, COUNTED, operation_of(element, maximum), root);
+}
+
+sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
+                         int64_t count, int member, cudaStream_t stream, sp_error *err)
+{
+    CALL(Send, from, COUNTED, member);
+}
+
+sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
+                            int member, cudaStream_t stream, sp_error *err)
+{
+    CALL(Recv, to, COUNTED, member);
+}
+
+// ---- put together ----
+
+static bool all_equal(const int64_t *rows, int members)
+{
+    for (int j = 1; j < members; j++) {
+        if (rows[j] != rows[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// An open batch belongs to the thread: a failure inside is returned behind its end.
+static sp_status end_batch(sp_i_nccl *n, sp_status status, sp_error *err)
+{
+    sp_status ended = sp_i_nccl_batch_end(n, status == SP_OK ? err : NULL);
+    return status == SP_OK ? ended : status;
+}
+
+sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
+                                    void *out, const int64_t *rows, int64_t width,
+                                    cudaStream_t stream, sp_error *err)
+{
+    const sp_i_nccl_group *g = member_group(n, group);
+    if (all_equal(rows, g->size)) {
+        return sp_i_nccl_all_gather(n, group, element, in, out, rows[0] * width, stream, err);
+    }
+    // One broadcast from each member.
+    sp_status status = sp_i_nccl_batch_begin(n, err);
+    char *part = out;
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int j = 0; j < g->size && status == SP_OK; j++) {
+        status = sp_i_nccl_broadcast(n, group, element, j == g->member ? in : part, part,
+                                     rows[j] * width, j, stream, err);
+        part += (size_t)(rows[j] * width) * type_of(element).bytes;
+    }
+    return end_batch(n, status, err);
+}
+
+sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
+                                        const void *in, void *out, const int64_t *rows,
+                                        int64_t width, cudaStream_t stream, sp_error *err)
+{
+    const sp_i_nccl_group *g = member_group(n, group);
+    if (all_equal(rows, g->size)) {
+        return sp_i_nccl_reduce_scatter(n, group, element, maximum, in, out, rows[0] * width,
+                                        stream, err);
+    }
+    // One reduction to each member. Only there is the result written.
+    sp_status status = sp_i_nccl_batch_begin(n, err);
+    const char *part = in;
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int j = 0; j < g->size && status == SP_OK; j++) {
+        status = reduce(n, group, element, maximum, part, out, rows[j] * width, j, stream, err);
+        part += (size_t)(rows[j] * width) * type_of(element).bytes;
+    }
+    return end_batch(n, status, err);
+}
+
+sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
+                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
+{
+    const size_t part = (size_t)count * type_of(element).bytes;
+    const sp_i_nccl_group *g = member_group(n, group);
+    SP_ASSERT(in != out || count == 0);
+    sp_status status = sp_i_nccl_batch_begin(n, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (int j = 0; j < g->size && status == SP_OK; j++) {
+        status = sp_i_nccl_send(n, group, element, (const char *)in + (size_t)j * part, count, j,
+                                stream, err);
+        if (status == SP_OK) {
+            status = sp_i_nccl_receive(n, group, element, (char *)out + (size_t)j * part, count, j,
+                                       stream, err);
+        }
+    }
+    return end_batch(n, status, err);
+}
+
+// ---- plain memory of all ranks at all of them ----
+
+// Of each rank at a time: enough for what a step reports, little beside many ranks' together.
+enum { MOST_BYTES = 1 << 18, MOST_OF_ALL = 1 << 25, LEAST_BYTES = 64 };
+
+typedef struct gathering {
+    sp_i_nccl *n;
+    cudaStream_t stream;
+    char *device; // of each rank a part; then this rank's own
+    char *host;   // [ranks] parts
+    size_t part_bytes;
+} gathering;
+
+// Of every rank `bytes` of the device, beside each other.
+static sp_status all_gather(const gathering *g, size_t bytes, sp_error *err)
+{
+    sp_i_nccl *n = g->n;
+    const char *own = g->device + (size_t)n->ranks * g->part_bytes;
+    return check(n, &n->all, "AllGather",
+                 n->api->AllGather(own, g->device, bytes, ncclUint8, n->all.comm, g->stream), err);
+}
+
+// Of every rank `bytes`, at most a part, from plain memory into g->host.
+static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_error *err)
+{
+    const size_t ranks = (size_t)g->n->ranks;
+    const sp_i_cuda_device *device = &g->n->options.device;
+    sp_status status = SP_I_CUDA(device, err, MemcpyAsync, g->device + ranks * g->part_bytes, mine,
+                                 bytes, cudaMemcpyHostToDevice, g->stream);
+    status = status == SP_OK ? all_gather(g, bytes, err) : status;
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, MemcpyAsync, g->host, g->device, ranks * bytes,
+                           cudaMemcpyDeviceToHost, g->stream);
+    }
+    return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
+}
+
+static sp_status gather_sizes(const gathering *g, size_t bytes, sp_transport_part *parts,
+                              size_t *most, sp_error *err)
+{
+    const uint64_t own = bytes;
+    sp_status status = gather(g, &own, sizeof own, err);
+    *most = 0;
+    for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
+        uint64_t theirs;
+        memcpy(&theirs, g->host + (size_t)i * sizeof theirs, sizeof theirs);
+        parts[i].bytes = (size_t)theirs;
+        parts[i].data = sp_malloc(theirs > 0 ? (size_t)theirs : 1);
+        *most = parts[i].bytes > *most ? parts[i].bytes : *most;
+        if (parts[i].data == NULL) {
+            status = sp_error_no_memory(err, "an exchange");
+        }
+    }
+    return status;
+}
+
+static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
+                            sp_transport_part *parts, sp_error *err)
+{
+    size_t most;
+    sp_status status = gather_sizes(g, bytes, parts, &most, err);
+    for (size_t done = 0; status == SP_OK && done < most; done += g->part_bytes) {
+        // Ranks that gave less send zeros.
+        const size_t now = most - done < g->part_bytes ? most - done : g->part_bytes;
+        const size_t left = bytes > done ? bytes - done : 0;
+        memset(g->host, 0, now);
+        if (left > 0) {
+            memcpy(g->host, (const char *)mine + done, left < now ? left : now);
+        }
+        status = gather(g, g->host, now, err);
+        for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
+            const size_t theirs = parts[i].bytes > done ? parts[i].bytes - done : 0;
+            memcpy((char *)parts[i].data + (theirs > 0 ? done : 0), g->host + (size_t)i * now,
+                   theirs < now ? theirs : now);
+        }
+    }
+    return status;
+}
+
+sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
+                                   sp_transport_part *parts, cudaStream_t stream, sp_error *err)
+{
+    const size_t ranks = (size_t)n->ranks;
+    const sp_i_cuda_device *device = &n->options.device;
+    gathering g = {.n = n, .stream = stream, .part_bytes = MOST_OF_ALL / (ranks + 1)};
+    void *memory = NULL;
+    memset(parts, 0, ranks * sizeof *parts);
+    g.part_bytes = g.part_bytes > MOST_BYTES    ? MOST_BYTES
+                   : g.part_bytes < LEAST_BYTES ? LEAST_BYTES
+                                                : g.part_bytes;
+    g.host = sp_malloc(ranks * g.part_bytes);
+    sp_status status = g.host == NULL
+                           ? sp_error_no_memory(err, "an exchange")
+                           : SP_I_CUDA(device, err, Malloc, &memory, (ranks + 1) * g.part_bytes);
+    g.device = memory;
+    status = status == SP_OK ? gather_all(&g, mine, bytes, parts, err) : status;
+    // Giving memory of the GPU back may wait for its work, and so for ranks that are gone.
+    if (status == SP_OK && memory != NULL) {
+        (void)device->api->Free(memory);
+    }
+    sp_free(g.host);
+    for (size_t i = 0; status != SP_OK && i < ranks; i++) {
+        sp_free(parts[i].data);
+        parts[i] = (sp_transport_part){0};
+    }
+    return status;
 }

@@ -1,12 +1,12 @@
 // Collectives and messages between GPUs by NCCL, one rank for each process or thread with a GPU of
 // its own. Groups, their ids and the shapes of calls are those of backends/comm/collective.h, so
 // that a world can hand its collectives over with the group's id; buffers are the GPU's, and a call
-// returns when it is put down on its stream.
+// returns when it is put down on its stream. Calls of a world come from one thread at a time, whose
+// device is the world's.
 //
-// A world fails once: every error lets all communicators be aborted, what is on the GPU with them,
-// tells the other ranks, and is what each later call returns. Calls of a world come from one thread
-// at a time, whose device is the world's. What is between ranks without NCCL (ids, failures) goes
-// by rendezvous.h.
+// Communicators block. After an error nothing of a world can be used or freed: the other ranks, and
+// work of this GPU, may wait for what is no longer put down, and end with their processes
+// (multi_process.h).
 //
 // Sums and maxima are formed in NCCL's order, by its algorithm for the size: equal for the same
 // ranks, size and NCCL, not those of the members' order. bf16 is added up in bf16. A maximum with a
@@ -19,7 +19,7 @@
 
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/device.h"
-#include "backends/cuda/distributed/rendezvous.h"
+#include "backends/cuda/distributed/multi_process.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 
@@ -27,8 +27,9 @@ struct sp_i_nccl_api;
 
 typedef struct sp_i_nccl_options {
     sp_i_cuda_device device;
-    sp_i_rendezvous *rendezvous;     // of the world's ranks; borrowed
-    int timeout_ms;                  // of a call, and of work that is waited for
+    const sp_i_place *place;         // of this rank; for the call of sp_i_nccl_new alone
+    const char *card;                // what all ranks have alike (sp_i_meeting_give_id); likewise
+    int timeout_ms;                  // for rank 0 to come, and of work that is waited for
     const struct sp_i_nccl_api *api; // NULL: that of libnccl, loaded when the first world is made
 } sp_i_nccl_options;
 
@@ -37,8 +38,9 @@ typedef struct sp_i_nccl sp_i_nccl;
 // The version of NCCL (10000 * major + 100 * minor + patch), or 0 and why there is none to use.
 int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT]);
 
-// Returns when all ranks have called it. SP_ERR_USAGE: no NCCL, versions that differ, two ranks on
-// one GPU; SP_ERR_LIMIT: time is over; SP_ERR_IO: the network; SP_ERR_INTERNAL.
+// Returns when all ranks have called it. SP_ERR_USAGE: no NCCL, versions or cards that differ, two
+// ranks on one GPU; SP_ERR_LIMIT: rank 0 did not come in time; SP_ERR_IO: the network;
+// SP_ERR_INTERNAL.
 sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err);
 // All ranks' calls are over, and what they put on streams. Other ranks free theirs too.
 void sp_i_nccl_free(sp_i_nccl *n);
@@ -104,14 +106,7 @@ sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
                                    sp_transport_part *parts, cudaStream_t stream, sp_error *err);
 
-// ---- failure ----
-
-// Does not wait: SP_OK, or what went wrong with what was put down, here or at another rank.
-sp_status sp_i_nccl_check(sp_i_nccl *n, sp_error *err);
-// Waits until all work of the stream is over. Where that is not so when the time is, or another
-// rank fails, it is aborted.
+// Waits until all work of the stream is over. SP_ERR_LIMIT where that is not so when the time is.
 sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err);
-// Lets all ranks fail. Returns the status of the failure that was first.
-sp_status sp_i_nccl_abort(sp_i_nccl *n, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
 
 #endif

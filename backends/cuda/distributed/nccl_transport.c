@@ -1,50 +1,52 @@
 #include "backends/cuda/distributed/nccl_transport.h"
 
-#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backends/cuda/device/rank.h"
-#include "backends/cuda/distributed/nccl_messages.h"
 #include "sim/base/alloc.h"
 
-// Calls come from one thread at a time, but for `abort`: where another thread is in a call, that
-// one finds what is asked for (sp_i_rendezvous_ask) while it waits and when it ends.
+enum {
+    FIRST =
+        -100, // of streams: lower numbers go first, and CUDA takes the nearest one that there is
+    TOKEN_BYTES = 256
+};
+
+typedef struct p2p_channel {
+    int group;
+    int peer;            // its member that is the other end
+    bool sends;          // this rank, else it receives
+    cudaStream_t stream; // NULL: this rank is neither end
+} p2p_channel;
+
+// A message that no work of the rank waits for yet.
+typedef struct p2p_message {
+    uint64_t number;
+    cudaEvent_t over;
+} p2p_message;
+
 typedef struct nccl_transport {
     sp_transport base; // first
+    sp_i_cuda_device device;
     sp_runtime *runtime;
-    sp_i_rendezvous *rendezvous;
     sp_i_nccl *n;
+    const sp_i_cuda_rank *own;
     cudaStream_t stream; // the rank's
-    int timeout_ms;
-    int *groups; // of n, those that are no channels
+    void *token;         // of the GPU: what a barrier adds up and a channel's first message carries
+    int *groups;         // of n, those that are no channels
     size_t group_count, group_capacity;
-    sp_i_nccl_messages messages;
-    pthread_mutex_t calls; // of everything above
-    bool locks;
+    p2p_channel *channels;
+    size_t channel_count, channel_capacity;
+    p2p_message *open;
+    size_t open_count, open_capacity;
+    cudaEvent_t *spare; // events of messages that are waited for
+    size_t spare_count, spare_capacity;
+    uint64_t put; // messages so far
 } nccl_transport;
 
 static nccl_transport *of(sp_transport *transport)
 {
     return (nccl_transport *)(void *)transport;
-}
-
-// ---- calls ----
-
-static sp_status enter(nccl_transport *t, sp_error *err)
-{
-    (void)pthread_mutex_lock(&t->calls);
-    return sp_i_rendezvous_is_asked(t->rendezvous) ? sp_i_nccl_check(t->n, err) : SP_OK;
-}
-
-static sp_status leave(nccl_transport *t, sp_status status)
-{
-    (void)pthread_mutex_unlock(&t->calls);
-    if (status == SP_OK && sp_i_rendezvous_is_asked(t->rendezvous) &&
-        pthread_mutex_trylock(&t->calls) == 0) {
-        (void)sp_i_nccl_check(t->n, NULL);
-        (void)pthread_mutex_unlock(&t->calls);
-    }
-    return status;
 }
 
 // ---- groups ----
@@ -59,34 +61,25 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
                            sp_error *err)
 {
     nccl_transport *t = of(transport);
-    int group = -1;
-    sp_status status = enter(t, err);
-    if (status == SP_OK && !sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1,
-                                       sizeof *t->groups)) {
-        sp_error found = {0};
-        status = sp_i_nccl_give_up(t->n, sp_error_no_memory(&found, "groups"), &found, err);
+    if (!sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1,
+                    sizeof *t->groups)) {
+        return sp_error_no_memory(err, "groups");
     }
-    status = status == SP_OK ? sp_i_nccl_group_new(t->n, name, ranks, size, &group, err) : status;
-    if (status == SP_OK) {
-        t->groups[t->group_count++] = group;
-    }
-    return leave(t, status);
+    return sp_i_nccl_group_new(t->n, name, ranks, size, &t->groups[t->group_count++], err);
 }
 
 static sp_status all_reduce(sp_transport *transport, int group, sp_element element, bool maximum,
                             const void *in, void *out, int64_t count, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_all_reduce(t->n, group_at(t, group), element,
-                                                           maximum, in, out, count, t->stream, err)
-                                    : status);
+    return sp_i_nccl_all_reduce(t->n, group_at(t, group), element, maximum, in, out, count,
+                                t->stream, err);
 }
 
 // A sum that nobody needs: its end is after every member's begin.
 static sp_status barrier(sp_transport *transport, int group, sp_error *err)
 {
-    void *token = of(transport)->messages.token;
+    void *token = of(transport)->token;
     return all_reduce(transport, group, SP_ELEMENT_F32, false, token, token, 1, err);
 }
 
@@ -94,11 +87,8 @@ static sp_status all_gather(sp_transport *transport, int group, sp_element eleme
                             void *out, const int64_t *rows, int64_t width, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK
-                        ? sp_i_nccl_all_gather_rows(t->n, group_at(t, group), element, in, out,
-                                                    rows, width, t->stream, err)
-                        : status);
+    return sp_i_nccl_all_gather_rows(t->n, group_at(t, group), element, in, out, rows, width,
+                                     t->stream, err);
 }
 
 static sp_status reduce_scatter(sp_transport *transport, int group, sp_element element,
@@ -106,41 +96,109 @@ static sp_status reduce_scatter(sp_transport *transport, int group, sp_element e
                                 int64_t width, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK
-                        ? sp_i_nccl_reduce_scatter_rows(t->n, group_at(t, group), element, maximum,
-                                                        in, out, rows, width, t->stream, err)
-                        : status);
+    return sp_i_nccl_reduce_scatter_rows(t->n, group_at(t, group), element, maximum, in, out, rows,
+                                         width, t->stream, err);
 }
 
 static sp_status broadcast(sp_transport *transport, int group, sp_element element, const void *in,
                            void *out, int64_t count, int root, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_broadcast(t->n, group_at(t, group), element, in,
-                                                          out, count, root, t->stream, err)
-                                    : status);
+    return sp_i_nccl_broadcast(t->n, group_at(t, group), element, in, out, count, root, t->stream,
+                               err);
 }
 
 // ---- messages ----
 
+// One byte, which both ends wait for.
+static sp_status connect_ends(nccl_transport *t, const p2p_channel *c, sp_error *err)
+{
+    sp_status status = c->sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
+                                                 c->peer, c->stream, err)
+                                : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
+                                                    c->peer, c->stream, err);
+    return status == SP_OK ? sp_i_nccl_synchronize(t->n, c->stream, err) : status;
+}
+
 static sp_status channel_new(sp_transport *transport, int from, int to, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_messages_channel(&t->messages, from, to, err)
-                                    : status);
+    char name[SP_I_NCCL_NAME];
+    const int ends[2] = {from, to};
+    SP_ASSERT(from != to);
+    if (!sp_reserve((void **)&t->channels, &t->channel_capacity, t->channel_count + 1,
+                    sizeof *t->channels)) {
+        return sp_error_no_memory(err, "messages");
+    }
+    p2p_channel *c = &t->channels[t->channel_count];
+    *c = (p2p_channel){.sends = t->base.rank == from, .peer = t->base.rank == from ? 1 : 0};
+    snprintf(name, sizeof name, "%d to %d", from, to);
+    sp_status status = sp_i_nccl_group_new(t->n, name, ends, 2, &c->group, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    t->channel_count++;
+    if (t->base.rank != from && t->base.rank != to) {
+        return SP_OK;
+    }
+    status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream, cudaStreamNonBlocking,
+                       FIRST);
+    return status == SP_OK ? connect_ends(t, c, err) : status;
 }
 
-static sp_status put(sp_transport *transport, int channel, bool sends, void *data, int64_t bytes,
-                     uint64_t *message, sp_error *err)
+static sp_status take_event(nccl_transport *t, cudaEvent_t *event, sp_error *err)
+{
+    if (t->spare_count > 0) {
+        *event = t->spare[--t->spare_count];
+        return SP_OK;
+    }
+    return SP_I_CUDA(&t->device, err, EventCreateWithFlags, event, cudaEventDisableTiming);
+}
+
+// Room for all events is there when a message is put.
+static void close_message(nccl_transport *t, size_t i)
+{
+    t->spare[t->spare_count++] = t->open[i].over;
+    t->open[i] = t->open[--t->open_count];
+}
+
+static sp_status follow(nccl_transport *t, cudaStream_t after, cudaEvent_t event,
+                        cudaStream_t before, sp_error *err)
+{
+    sp_status status = SP_I_CUDA(&t->device, err, EventRecord, event, before);
+    return status == SP_OK ? SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0) : status;
+}
+
+// The wait of the rank's stream is for the record that stands now: the event can be recorded again
+// behind it.
+static sp_status put(sp_transport *transport, int number, bool sends, void *data, int64_t bytes,
+                     uint64_t *given, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_messages_put(&t->messages, channel, sends, data,
-                                                             bytes, message, err)
-                                    : status);
+    SP_ASSERT(number >= 0 && (size_t)number < t->channel_count);
+    const p2p_channel *c = &t->channels[number];
+    SP_ASSERT(c->stream != NULL && c->sends == sends);
+    size_t events = t->open_count + t->spare_count + 1;
+    if (!sp_reserve((void **)&t->open, &t->open_capacity, events, sizeof *t->open) ||
+        !sp_reserve((void **)&t->spare, &t->spare_capacity, events, sizeof *t->spare)) {
+        return sp_error_no_memory(err, "messages");
+    }
+    p2p_message *made = &t->open[t->open_count];
+    sp_status status = take_event(t, &made->over, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    made->number = *given = ++t->put;
+    t->open_count++;
+    status = follow(t, c->stream, made->over, t->stream, err);
+    if (status == SP_OK) {
+        status = sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
+                                        c->stream, err)
+                       : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
+                                           c->stream, err);
+    }
+    return status == SP_OK ? SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream)
+                           : status;
 }
 
 static sp_status send_message(sp_transport *transport, int channel, const void *data, int64_t bytes,
@@ -155,65 +213,53 @@ static sp_status receive_message(sp_transport *transport, int channel, void *dat
     return put(transport, channel, false, data, bytes, message, err);
 }
 
-static sp_status wait_message(sp_transport *transport, uint64_t message, sp_error *err)
+// A message that is not open is waited for already.
+static sp_status wait_message(sp_transport *transport, uint64_t number, sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? sp_i_nccl_messages_wait(&t->messages, message, err) : status);
+    SP_ASSERT(number > 0 && number <= t->put);
+    for (size_t i = 0; i < t->open_count; i++) {
+        if (t->open[i].number == number) {
+            sp_status status =
+                SP_I_CUDA(&t->device, err, StreamWaitEvent, t->stream, t->open[i].over, 0);
+            close_message(t, i);
+            return status;
+        }
+    }
+    return SP_OK;
 }
 
 // ---- beside the device runtime ----
 
-// Memory for it is taken when nothing of this GPU waits for another.
-static sp_status exchange_parts(nccl_transport *t, const void *mine, size_t bytes,
-                                sp_transport_part *parts, sp_error *err)
+// What went wrong in the rank's own work ends the wait: others may wait for what it would have
+// done.
+static sp_status synchronize(sp_transport *transport, sp_error *err)
 {
+    nccl_transport *t = of(transport);
+    if (t->own->status != SP_OK) {
+        return sp_error_set(err, t->own->status, "%s", t->own->error.message[0]);
+    }
     sp_status status = sp_i_nccl_synchronize(t->n, t->stream, err);
-    status = status == SP_OK ? sp_i_nccl_messages_synchronize(&t->messages, err) : status;
-    return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
-                           : status;
+    for (size_t i = 0; status == SP_OK && i < t->channel_count; i++) {
+        if (t->channels[i].stream != NULL) {
+            status = sp_i_nccl_synchronize(t->n, t->channels[i].stream, err);
+        }
+    }
+    while (status == SP_OK && t->open_count > 0) {
+        close_message(t, t->open_count - 1);
+    }
+    return status;
 }
 
+// Memory for it is taken when nothing of this GPU waits for another.
 static sp_status exchange(sp_transport *transport, const void *mine, size_t bytes,
                           sp_transport_part *parts, sp_error *err)
 {
     nccl_transport *t = of(transport);
     memset(parts, 0, (size_t)t->base.ranks * sizeof *parts);
-    sp_status status = enter(t, err);
-    return leave(t, status == SP_OK ? exchange_parts(t, mine, bytes, parts, err) : status);
-}
-
-// What went wrong in the rank's own work is found last, for its caller to name and to pass on.
-static sp_status synchronize(sp_transport *transport, sp_error *err)
-{
-    nccl_transport *t = of(transport);
-    sp_status status = enter(t, err);
-    status = status == SP_OK ? sp_i_nccl_synchronize(t->n, t->stream, err) : status;
-    status = status == SP_OK ? sp_i_nccl_messages_synchronize(&t->messages, err) : status;
-    if (status != SP_OK) {
-        sp_i_nccl_messages_end(&t->messages);
-    }
-    status = leave(t, status);
-    return status == SP_OK ? t->runtime->ops->synchronize(t->runtime, err) : status;
-}
-
-static sp_status check(sp_transport *transport, sp_error *err)
-{
-    nccl_transport *t = of(transport);
-    (void)pthread_mutex_lock(&t->calls);
-    return leave(t, sp_i_nccl_check(t->n, err));
-}
-
-static sp_status give_up(sp_transport *transport, sp_status status, const char *text)
-{
-    nccl_transport *t = of(transport);
-    SP_ASSERT(status != SP_OK);
-    status = sp_i_rendezvous_ask(t->rendezvous, status, text);
-    if (pthread_mutex_trylock(&t->calls) == 0) {
-        status = sp_i_nccl_check(t->n, NULL);
-        (void)pthread_mutex_unlock(&t->calls);
-    }
-    return status;
+    sp_status status = synchronize(transport, err);
+    return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
+                           : status;
 }
 
 static const sp_transport_ops transport_ops = {.group_new = group_new,
@@ -227,79 +273,50 @@ static const sp_transport_ops transport_ops = {.group_new = group_new,
                                                .receive = receive_message,
                                                .wait = wait_message,
                                                .exchange = exchange,
-                                               .synchronize = synchronize,
-                                               .check = check,
-                                               .abort = give_up};
+                                               .synchronize = synchronize};
 
 // ---- begin and end ----
-
-// While the rank's thread waits for its stream outside of these calls.
-static sp_status look(void *context, int64_t waited_ms)
-{
-    nccl_transport *t = context;
-    (void)pthread_mutex_lock(&t->calls);
-    sp_status status = sp_i_nccl_check(t->n, NULL);
-    if (status == SP_OK && waited_ms > t->timeout_ms) {
-        status = sp_i_nccl_abort(t->n, SP_ERR_LIMIT, "the work of a stream was not over in %d ms",
-                                 t->timeout_ms);
-    }
-    return leave(t, status);
-}
 
 static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *options, sp_error *err)
 {
     sp_runtime *runtime = t->runtime;
     runtime->ops->enter(runtime, t->base.rank);
-    t->stream = sp_i_cuda_rank_now()->stream;
-    void *token = runtime->ops->allocate(runtime, SP_I_NCCL_TOKEN);
-    if (token == NULL) {
+    sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
+    rank->limit_ms = options->timeout_ms;
+    t->own = rank;
+    t->stream = rank->stream;
+    t->token = runtime->ops->allocate(runtime, TOKEN_BYTES);
+    if (t->token == NULL) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: no %d bytes for messages",
-                            options->device.index, SP_I_NCCL_TOKEN);
+                            t->device.index, TOKEN_BYTES);
     }
-    t->messages.token = token;
-    runtime->ops->zero(runtime, token, SP_I_NCCL_TOKEN);
+    runtime->ops->zero(runtime, t->token, TOKEN_BYTES);
     const sp_i_nccl_options world = {
         .device = options->device,
-        .rendezvous = options->rendezvous,
+        .place = options->place,
+        .card = options->card,
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
     sp_status status = runtime->ops->synchronize(runtime, err);
-    status = status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
-    t->timeout_ms = options->timeout_ms;
-    if (status == SP_OK) {
-        sp_i_cuda_rank_now()->lookout = (sp_i_cuda_lookout){look, t};
-    }
-    t->messages.n = t->n;
-    t->messages.device = options->device;
-    t->messages.rank = t->base.rank;
-    t->messages.work = t->stream;
-    return status;
+    return status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
 }
 
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,
                                   sp_error *err)
 {
-    nccl_transport *t = sp_calloc(1, sizeof *t);
-    sp_error found = {0};
-    sp_status status = SP_ERR_NO_MEMORY;
     *made = NULL;
-    if (t != NULL) {
-        t->base = (sp_transport){&transport_ops, sp_i_rendezvous_rank(options->rendezvous),
-                                 sp_i_rendezvous_ranks(options->rendezvous)};
-        t->runtime = options->runtime;
-        t->rendezvous = options->rendezvous;
-        t->locks = pthread_mutex_init(&t->calls, NULL) == 0;
+    nccl_transport *t = sp_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return sp_error_no_memory(err, "a transport");
     }
-    status = t != NULL && t->locks ? make(t, options, &found)
-                                   : sp_error_no_memory(&found, "a transport");
+    t->base = (sp_transport){&transport_ops, options->place->rank, options->place->ranks};
+    t->device = options->device;
+    t->runtime = options->runtime;
+    sp_status status = make(t, options, err);
     if (status != SP_OK) {
-        // Others wait for this rank; what failed with them is known to them.
-        (void)sp_i_rendezvous_abort(options->rendezvous, status, "%s", found.message[0]);
-        if (t != NULL) {
-            sp_i_nccl_transport_free(&t->base);
-        }
-        return sp_i_rendezvous_check(options->rendezvous, err);
+        sp_free(t);
+        return status;
     }
     *made = &t->base;
     return SP_OK;
@@ -311,19 +328,22 @@ void sp_i_nccl_transport_free(sp_transport *transport)
         return;
     }
     nccl_transport *t = of(transport);
-    if (t->n != NULL) {
-        t->runtime->ops->enter(t->runtime, t->base.rank);
-        (void)synchronize(transport, NULL);
-        sp_i_cuda_rank_now()->lookout = (sp_i_cuda_lookout){0};
-        sp_i_nccl_free(t->n);
+    const sp_i_cuda_api *api = t->device.api;
+    t->runtime->ops->enter(t->runtime, t->base.rank);
+    (void)synchronize(transport, NULL);
+    sp_i_nccl_free(t->n);
+    for (size_t i = 0; i < t->spare_count; i++) {
+        (void)api->EventDestroy(t->spare[i]);
     }
-    sp_i_nccl_messages_fini(&t->messages);
-    if (t->messages.token != NULL) {
-        t->runtime->ops->release(t->runtime, t->messages.token);
+    for (size_t i = 0; i < t->channel_count; i++) {
+        if (t->channels[i].stream != NULL) {
+            (void)api->StreamDestroy(t->channels[i].stream);
+        }
     }
-    if (t->locks) {
-        (void)pthread_mutex_destroy(&t->calls);
-    }
+    t->runtime->ops->release(t->runtime, t->token);
+    sp_free(t->spare);
+    sp_free(t->open);
+    sp_free(t->channels);
     sp_free(t->groups);
     sp_free(t);
 }

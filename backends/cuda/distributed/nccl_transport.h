@@ -11,19 +11,20 @@
 #include "backends/comm/transport.h"
 #include "backends/cuda/distributed/nccl.h"
 
-// All are borrowed for as long as the transport lives.
+// Device, runtime and api are borrowed for as long as the transport lives.
 typedef struct sp_i_nccl_transport_options {
     sp_i_cuda_device device;
-    sp_runtime *runtime; // of that device (runtime.h), of which this rank is one
-    sp_i_rendezvous *rendezvous;
-    const struct sp_i_nccl_api *api; // NULL: that of libnccl
-    int timeout_ms;                  // as in nccl.h
+    sp_runtime *runtime;     // of that device (runtime.h), of which this rank is one
+    const sp_i_place *place; // this and all below as in nccl.h
+    const char *card;
+    const struct sp_i_nccl_api *api;
+    int timeout_ms;
 } sp_i_nccl_transport_options;
 
 // Returns when all ranks have called it. Fails as sp_i_nccl_new, for all.
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,
                                   sp_error *err);
-// Waits for all work, where nothing has failed. Other ranks free theirs too.
+// Waits for all work. Other ranks free theirs too; none does after an error (nccl.h).
 void sp_i_nccl_transport_free(sp_transport *transport);
 
 #endif

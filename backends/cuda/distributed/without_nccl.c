@@ -16,9 +16,9 @@ int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,
                                   sp_error *err)
 {
+    (void)options;
     *made = NULL;
-    (void)sp_i_rendezvous_abort(options->rendezvous, SP_ERR_USAGE, "%s", text);
-    return sp_i_rendezvous_check(options->rendezvous, err);
+    return sp_error_set(err, SP_ERR_USAGE, "%s", text);
 }
 
 void sp_i_nccl_transport_free(sp_transport *transport)

@@ -15,7 +15,7 @@ static int64_t *on_device(sp_i_cuda_rank *rank, int64_t count, const int64_t *nu
         *behind = NULL;
         return NULL;
     }
-    sp_i_cuda_stage_numbers(rank, room, numbers, count, false);
+    sp_i_cuda_stage(rank, room, numbers, count * (int64_t)sizeof *numbers);
     *behind = room + bytes;
     return (int64_t *)(void *)room;
 }
@@ -38,7 +38,7 @@ void SP_OP(embedding_backward_weight)(int64_t tokens, int64_t features, const in
     void *order;
     const int64_t *at = on_device(rank, tokens, index, tokens * (int64_t)sizeof *index, &order);
     if (order != NULL) {
-        sp_i_cuda_stage_numbers(rank, order, index, tokens, true);
+        sp_i_cuda_stage_order(rank, order, index, tokens);
     }
     SP_I_CUDA_PUT(rank, embedding_backward_weight, tokens, features, at, order, first, rows, dy,
                   features, dtable);

@@ -80,8 +80,7 @@ void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                  const exact *cosine, const exact *sine, bool backward, real *x, int64_t x_stride);
 
 // ---- embedding and LM head (kernels/typed.h); index and target are in the caller's
-// memory, which may change when the call returns; a captured step (device_runtime.h) reads them
-// again ----
+// memory, which may change when the call returns ----
 
 void SP_OP(embedding)(int64_t tokens, int64_t features, const int64_t *index, int64_t first,
                       int64_t rows, const real *table, bool accumulate, real *y);

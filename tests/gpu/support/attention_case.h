@@ -16,10 +16,9 @@ typedef struct case_result {
 typedef struct attention_case {
     // ---- set by the test, before slices are added ----
     int64_t heads, kv_heads, head_dim;
-    int cp, dp, parts;   // 0: 1; a case with dp has merged packs alone
-    bool ring;           // keys go round
-    int64_t limit_bytes; // of the ranks' arenas; 0: none
-    long failing;        // allocations before all fail while rank 0 attends, less 1; 0: none do
+    int cp, dp, parts;          // 0: 1; a case with dp has merged packs alone
+    bool ring;                  // keys go round
+    int64_t limit_bytes;        // of the ranks' arenas; 0: none
     sp_i_cuda_attention *plans; // cuDNN's
     // ---- kept by the case ----
     sp_kernel_attention_shape shape;
@@ -51,17 +50,15 @@ sp_status case_run(attention_case *c, sp_error *err);
 double case_error(const attention_case *c, double *lse_error);
 void case_fini(attention_case *c);
 
-// ---- cuDNN's attention by fp64 kernels of the CPU (fake_attention.c) ----
-
-enum { FAKE_PLANS = 256 };
+// ---- in place of cuDNN's attention (fake_attention.c) ----
 
 struct sp_i_cuda_attention {
     int forward, backward; // calls that compute
     int segments;          // of all of them
     bool large;            // plans are larger than what is asked for
     sp_status fails;       // what the next calls return
-    // What was asked for, forward and backward.
-    sp_i_cuda_attention_shape plan[2][FAKE_PLANS];
+    // Forward and backward: the plan that was made last, and how many were.
+    sp_i_cuda_attention_shape plan[2];
     int plans[2];
 };
 

@@ -168,9 +168,7 @@ static bool run_pack(rank *r, const sp_i_exec_pack *pack)
     int64_t blocks = sp_i_exec_blocks(arena);
     int64_t held = sp_bytes_total(high);
     int64_t before = sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL));
-    sp_i_alloc_fail_after(r->c->failing - 1);
     bool ok = attend(r, pack, &t);
-    sp_i_alloc_fail_after(-1);
     if (ok) {
         r->c->leaked += sp_i_exec_blocks(arena) - blocks;
         r->c->table_bytes += sp_bytes_total(high) - held;

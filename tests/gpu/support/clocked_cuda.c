@@ -90,18 +90,16 @@ static int launch(sp_i_cuda_element element, const sp_i_cuda_element_shape *shap
     return cudaSuccess;
 }
 
-// ---- attention: the pairs that queries see, at one rate; the tables say how many tiles there are
-// ----
+// ---- attention: the pairs that queries see, at one rate ----
 
-static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attention_tables *tables,
+static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attention_pack *pack,
                   bool backward, cudaStream_t stream)
 {
-    const double segments = (double)tables->slice_count;
-    const double queries = SP_CUDA_ATTENTION_TILE * (double)tables->query_tile_count / segments;
-    const double keys = SP_CUDA_ATTENTION_TILE * (double)tables->key_tile_count / segments;
+    const double segments = (double)pack->count;
+    const double queries = (double)pack->rows / segments;
+    const double keys = (double)pack->gradient_rows / segments;
     const double pairs = segments * (queries * (keys - queries) + 0.5 * queries * queries);
     const double flops = (backward ? 10.0 : 4.0) * (double)(shape->heads * shape->head_dim) * pairs;
-    assert_true(tables->key_count == tables->slice_count);
     go_on(flops / (backward ? ATTEND_BACKWARD_FLOPS_PER_NS : ATTEND_FLOPS_PER_NS), stream);
     return cudaSuccess;
 }

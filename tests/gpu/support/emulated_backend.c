@@ -52,15 +52,6 @@ const sp_backend_ops emulated_backend_ops = {.abi = SP_BACKEND_ABI,
                                              .tensor_read = sp_i_cuda_tensor_read,
                                              .stack = "cuda"};
 
-bool emulated_kernels_skip(cudaStream_t stream, void (*run)(void *), void *launch,
-                           void (*drop)(void *))
-{
-    (void)stream;
-    (void)run;
-    drop(launch);
-    return true;
-}
-
 void emulated_backend_memory(size_t bytes)
 {
     fake.free_bytes = (size_t)SP_I_CUDA_RESERVE + bytes;
@@ -89,7 +80,7 @@ void emulated_nothing_lives(void)
 void emulated_backend_free(sp_backend *backend)
 {
     sp_backend_free(backend);
-    sp_emulated_takes = NULL;
+    sp_emulated_skips = false;
     emulated_nothing_lives();
 }
 

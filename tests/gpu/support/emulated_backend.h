@@ -27,12 +27,8 @@ void emulated_runtime_free(sp_runtime *runtime);
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;
-// Asked with every launch, where it is not NULL, whether it takes it over (likewise).
-typedef bool emulated_taker(cudaStream_t stream, void (*run)(void *), void *launch,
-                            void (*drop)(void *));
-extern emulated_taker *sp_emulated_takes;
-// One that drops every kernel without running it: for what does not depend on values, such as bytes
-// held and calls that fail. Emulated kernels are most of the time that a run takes.
-emulated_taker emulated_kernels_skip;
+// Kernels are dropped without being run (likewise): emulated kernels are most of the time that a
+// run takes.
+extern bool sp_emulated_skips;
 
 #endif

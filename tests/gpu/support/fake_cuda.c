@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/support/fake_graph.h"
-
 fake_cuda fake;
 
 // Ranks on the wall clock are threads.
@@ -23,8 +21,7 @@ static bool log_and_fail(const char *call)
 {
     size_t used = strlen(fake.log);
     snprintf(fake.log + used, sizeof fake.log - used, "%s ", call);
-    return fake.fail != NULL && strcmp(fake.fail, call) == 0 &&
-           (!fake.fail_captured || fake_graph_capturing()) && fake.calls++ == fake.fail_at;
+    return fake.fail != NULL && strcmp(fake.fail, call) == 0 && fake.calls++ == fake.fail_at;
 }
 
 static bool fails(const char *call)
@@ -49,71 +46,7 @@ typedef struct recorded {
     int64_t clock_ns;
     cudaStream_t stream;
     int record; // how manyth of all records, from 1
-    fake_graph_point point;
 } recorded;
-
-// ---- what captures keep ----
-
-typedef struct kept_copy {
-    void *to;
-    const void *from; // NULL: `value` in all bytes
-    int value;
-    size_t bytes;
-} kept_copy;
-
-static void do_copy(void *context)
-{
-    const kept_copy *c = context;
-    if (c->from != NULL) {
-        memcpy(c->to, c->from, c->bytes);
-    } else {
-        memset(c->to, c->value, c->bytes);
-    }
-}
-
-static void put_copy(cudaStream_t stream, const kept_copy *c)
-{
-    if (fake_graph_holds(stream)) {
-        kept_copy *kept = malloc(sizeof *kept);
-        *kept = *c;
-        fake_graph_add(stream, do_copy, kept, free);
-    } else {
-        do_copy((void *)c);
-    }
-}
-
-// An event that a graph records.
-typedef struct kept_record {
-    cudaEvent_t event;
-    cudaStream_t stream;
-} kept_record;
-
-static void record_now(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)pthread_mutex_lock(&lock);
-    fake.clock_ns += fake.tick_ns;
-    const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
-    memcpy(event, &now, sizeof now);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-static void do_record(void *context)
-{
-    const kept_record *r = context;
-    record_now(r->event, r->stream);
-}
-
-static bool is_captured(cudaEvent_t event)
-{
-    recorded last;
-    memcpy(&last, event, sizeof last);
-    return last.point.capture != 0;
-}
-
-#define NOT_IN_A_CAPTURE                                             \
-    if (fake_graph_capturing()) {                                    \
-        return fake_graph_refuse(cudaErrorStreamCaptureUnsupported); \
-    }
 
 // ---- runtime ----
 
@@ -182,7 +115,6 @@ static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
 static cudaError_t take(void **data, size_t bytes)
 {
     RUNTIME("Malloc")
-    NOT_IN_A_CAPTURE
     *data = aligned_alloc(256, (bytes + 255) / 256 * 256);
     count(&fake.live_blocks, 1);
     return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -190,7 +122,6 @@ static cudaError_t take(void **data, size_t bytes)
 
 static cudaError_t give(void *data)
 {
-    NOT_IN_A_CAPTURE
     count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
     return cudaSuccess;
@@ -207,18 +138,16 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
 {
     (void)kind;
     RUNTIME("MemcpyAsync")
-    const kept_copy c = {to, from, 0, bytes};
-    count(&fake.copies, 1);
-    put_copy(stream, &c);
+    (void)stream;
+    memcpy(to, from, bytes);
     return cudaSuccess;
 }
 
 static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     RUNTIME("MemsetAsync")
-    const kept_copy c = {to, NULL, value, bytes};
-    count(&fake.sets, 1);
-    put_copy(stream, &c);
+    (void)stream;
+    memset(to, value, bytes);
     return cudaSuccess;
 }
 
@@ -242,8 +171,8 @@ static cudaError_t stream_free(cudaStream_t stream)
 static cudaError_t stream_end(cudaStream_t stream)
 {
     RUNTIME("StreamSynchronize")
-    return fake_graph_holds(stream) ? fake_graph_refuse(cudaErrorStreamCaptureUnsupported)
-                                    : cudaSuccess;
+    (void)stream;
+    return cudaSuccess;
 }
 
 static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned flags)
@@ -255,8 +184,7 @@ static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned 
     memcpy(&last, event, sizeof last);
     fake.waited = (fake_wait){stream, last.stream, last.record};
     (void)pthread_mutex_unlock(&lock);
-    return last.point.capture != 0 || fake_graph_holds(stream) ? fake_graph_wait(stream, last.point)
-                                                               : cudaSuccess;
+    return cudaSuccess;
 }
 
 static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
@@ -278,31 +206,19 @@ static cudaError_t event_free(cudaEvent_t event)
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 {
     RUNTIME("EventRecord")
-    if (fake_graph_holds(stream)) {
-        const recorded now = {.stream = stream, .point = fake_graph_record(stream)};
-        memcpy(event, &now, sizeof now);
-    } else {
-        record_now(event, stream);
-    }
-    return cudaSuccess;
-}
-
-static cudaError_t event_record_in_graph(cudaEvent_t event, cudaStream_t stream, unsigned flags)
-{
-    RUNTIME("EventRecordWithFlags")
-    if (flags != cudaEventRecordExternal || !fake_graph_holds(stream)) {
-        return cudaErrorInvalidValue;
-    }
-    kept_record *kept = malloc(sizeof *kept);
-    *kept = (kept_record){event, stream};
-    fake_graph_add(stream, do_record, kept, free);
+    (void)pthread_mutex_lock(&lock);
+    fake.clock_ns += fake.tick_ns;
+    const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
+    memcpy(event, &now, sizeof now);
+    (void)pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
 static cudaError_t event_end(cudaEvent_t event)
 {
     RUNTIME("EventSynchronize")
-    return is_captured(event) ? fake_graph_refuse(cudaErrorCapturedEvent) : cudaSuccess;
+    (void)event;
+    return cudaSuccess;
 }
 
 static cudaError_t event_query(cudaEvent_t event)
@@ -314,47 +230,11 @@ static cudaError_t event_query(cudaEvent_t event)
 static cudaError_t event_between(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     RUNTIME("EventElapsedTime")
-    if (is_captured(start) || is_captured(end)) {
-        return fake_graph_refuse(cudaErrorCapturedEvent);
-    }
     recorded from, to;
     memcpy(&from, start, sizeof from);
     memcpy(&to, end, sizeof to);
     *ms = (float)((double)(to.clock_ns - from.clock_ns) / 1e6);
     return cudaSuccess;
-}
-
-// ---- graphs ----
-
-static cudaError_t capture_begin(cudaStream_t stream, enum cudaStreamCaptureMode mode)
-{
-    RUNTIME("StreamBeginCapture")
-    return fake_graph_begin(stream, mode);
-}
-
-static cudaError_t capture_end(cudaStream_t stream, cudaGraph_t *graph)
-{
-    bool failed = fails("StreamEndCapture");
-    cudaError_t code = fake_graph_end(stream, graph);
-    if (failed && code == cudaSuccess) {
-        (void)fake_graph_free(*graph);
-        *graph = NULL;
-    }
-    return failed ? fake.fail_code : code;
-}
-
-static cudaError_t graph_make(cudaGraphExec_t *made, cudaGraph_t graph, unsigned long long flags)
-{
-    (void)flags;
-    RUNTIME("GraphInstantiate")
-    return fake_graph_instantiate(made, graph);
-}
-
-static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream)
-{
-    (void)stream;
-    RUNTIME("GraphLaunch")
-    return fake_graph_launch(graph);
 }
 
 // ---- driver ----
@@ -445,7 +325,6 @@ void fake_cuda_reset(sp_i_cuda_api *api)
                        .sms = 132,
                        .smallest = 8,
                        .alignment = 8};
-    fake_graph_reset();
     *api = (sp_i_cuda_api){
         .DriverGetVersion = version,
         .RuntimeGetVersion = version,
@@ -473,13 +352,6 @@ void fake_cuda_reset(sp_i_cuda_api *api)
         .EventQuery = event_query,
         .EventSynchronize = event_end,
         .EventElapsedTime = event_between,
-        .EventRecordWithFlags = event_record_in_graph,
-        .StreamBeginCapture = capture_begin,
-        .StreamEndCapture = capture_end,
-        .GraphInstantiate = graph_make,
-        .GraphLaunch = graph_launch,
-        .GraphExecDestroy = fake_graph_exec_free,
-        .GraphDestroy = fake_graph_free,
         .DrvGetErrorName = result_name,
         .DeviceGetDevResource = resource,
         .DevSmResourceSplitByCount = split,

@@ -1,7 +1,6 @@
 // A table of CUDA entry points without a GPU behind it: counts what is alive, fails where it is
 // told to, and keeps a log of calls. Memory is the host's. Several threads may call; one sets it
-// up. Captures of streams are those of fake_graph.h, and refuse what waits for work or takes
-// memory.
+// up.
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 
@@ -21,7 +20,6 @@ typedef struct fake_cuda {
     cudaError_t count_code; // of GetDeviceCount
     const char *fail;       // call that fails, such as "Malloc"; NULL: none
     int fail_at;            // which of its calls, from 0
-    bool fail_captured;     // of those in a capture
     cudaError_t fail_code;
     CUresult fail_result; // of driver calls
     size_t free_bytes, total_bytes;
@@ -33,7 +31,6 @@ typedef struct fake_cuda {
     int calls; // of `fail`
     bool cleared;
     int records;      // of events
-    int copies, sets; // that were put down, in captures too
     fake_wait waited; // the last
     int64_t clock_ns; // recorded by events; a delay adds to it
     char log[FAKE_LOG];

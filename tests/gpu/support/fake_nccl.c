@@ -6,12 +6,291 @@
 #include <string.h>
 
 #include "sim/base/status.h"
-#include "tests/gpu/support/fake_nccl_calls.h"
 
-enum { LOOKS = 3, CALLS = 64 };
+enum { CALLS = 64 };
 
 fake_nccl nccl;
 int fake_nccl_stream;
+// ---- messages ----
+
+// Messages between the members of a communicator, each kept until it is received.
+
+typedef enum mail_kind { MAIL_PAIRS, MAIL_COLLECTIVES, MAIL_KINDS } mail_kind;
+
+typedef struct message {
+    struct message *next;
+    size_t bytes;
+    unsigned char data[];
+} message;
+
+typedef struct fake_clique {
+    char key[FAKE_NCCL_KEY];
+    int size, joined, left;
+    message *first[MAIL_KINDS][FAKE_NCCL_RANKS][FAKE_NCCL_RANKS];
+    struct fake_clique *next;
+} clique;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static clique *cliques;
+
+// The clique of this key, made by the first member that comes; returns when all have.
+static clique *clique_join(const char *key, int size)
+{
+    pthread_mutex_lock(&lock);
+    clique *c = cliques;
+    while (c != NULL && strcmp(c->key, key) != 0) {
+        c = c->next;
+    }
+    if (c == NULL) {
+        c = calloc(1, sizeof *c);
+        SP_ASSERT(c != NULL && size <= FAKE_NCCL_RANKS);
+        snprintf(c->key, sizeof c->key, "%s", key);
+        c->size = size;
+        c->next = cliques;
+        cliques = c;
+    }
+    SP_ASSERT(c->size == size && c->joined < size);
+    c->joined++;
+    pthread_cond_broadcast(&changed);
+    while (c->joined < c->size) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return c;
+}
+
+static void free_messages(message *m)
+{
+    while (m != NULL) {
+        message *next = m->next;
+        free(m);
+        m = next;
+    }
+}
+
+static void free_clique(clique *c)
+{
+    for (int kind = 0; kind < MAIL_KINDS; kind++) {
+        for (int i = 0; i < FAKE_NCCL_RANKS * FAKE_NCCL_RANKS; i++) {
+            free_messages(c->first[kind][i / FAKE_NCCL_RANKS][i % FAKE_NCCL_RANKS]);
+        }
+    }
+    free(c);
+}
+
+static void clique_leave(clique *c)
+{
+    pthread_mutex_lock(&lock);
+    if (++c->left == c->size) {
+        clique **at = &cliques;
+        while (*at != c) {
+            at = &(*at)->next;
+        }
+        *at = c->next;
+        free_clique(c);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+// Frees those that some members never left.
+static void cliques_free(void)
+{
+    while (cliques != NULL) {
+        clique *next = cliques->next;
+        free_clique(cliques);
+        cliques = next;
+    }
+}
+
+static void mail_send(clique *c, mail_kind kind, int from, int to, const void *data, size_t bytes)
+{
+    message *m = malloc(sizeof *m + bytes);
+    SP_ASSERT(m != NULL);
+    m->next = NULL;
+    m->bytes = bytes;
+    memcpy(m->data, data, bytes);
+    pthread_mutex_lock(&lock);
+    message **at = &c->first[kind][from][to];
+    while (*at != NULL) {
+        at = &(*at)->next;
+    }
+    *at = m;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+// Waits for it. False for a message of another size.
+static bool mail_receive(clique *c, mail_kind kind, int from, int to, void *data, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    message **first = &c->first[kind][from][to];
+    while (*first == NULL) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    message *m = *first;
+    *first = m->next;
+    pthread_mutex_unlock(&lock);
+    bool fits = m->bytes == bytes;
+    if (fits) {
+        memcpy(data, m->data, bytes);
+    }
+    free(m);
+    return fits;
+}
+
+// ---- arithmetic ----
+
+static size_t bytes_of(ncclDataType_t type)
+{
+    return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 8;
+}
+
+static double load(const void *from, ncclDataType_t type, size_t i)
+{
+    const char *at = (const char *)from + i * bytes_of(type);
+    uint16_t half;
+    uint32_t bits;
+    float f;
+    double d;
+    switch (type) {
+    case ncclFloat64:
+        memcpy(&d, at, sizeof d);
+        return d;
+    case ncclFloat32:
+        memcpy(&f, at, sizeof f);
+        return (double)f;
+    default:
+        memcpy(&half, at, sizeof half);
+        bits = (uint32_t)half << 16;
+        memcpy(&f, &bits, sizeof f);
+        return (double)f;
+    }
+}
+
+// The test's numbers are small and whole: bf16 holds them.
+static void store(void *to, ncclDataType_t type, size_t i, double value)
+{
+    char *at = (char *)to + i * bytes_of(type);
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16);
+    switch (type) {
+    case ncclFloat64:
+        memcpy(at, &value, sizeof value);
+        break;
+    case ncclFloat32:
+        memcpy(at, &f, sizeof f);
+        break;
+    default:
+        memcpy(at, &half, sizeof half);
+    }
+}
+
+// ---- what calls do ----
+
+typedef struct fake_call {
+    enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECV } kind;
+    const void *in;
+    void *out;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t operation;
+    int peer; // or root
+    ncclComm_t of;
+} fake_call;
+
+// Adds up what all members send this one.
+static ncclResult_t receive_sum(const fake_call *c)
+{
+    const size_t bytes = c->count * bytes_of(c->type);
+    unsigned char *part = malloc(bytes);
+    SP_ASSERT(part != NULL && c->type != ncclUint8);
+    ncclResult_t code = ncclSuccess;
+    for (int i = 0; i < c->of->size && code == ncclSuccess; i++) {
+        if (!mail_receive(c->of->members, MAIL_COLLECTIVES, i, c->of->rank, part, bytes)) {
+            code = ncclInvalidArgument;
+        }
+        for (size_t j = 0; code == ncclSuccess && j < c->count; j++) {
+            double a = load(c->out, c->type, j);
+            double b = load(part, c->type, j);
+            double both = c->operation == ncclSum ? a + b : a > b ? a : b;
+            store(c->out, c->type, j, i == 0 ? b : both);
+        }
+    }
+    free(part);
+    return code;
+}
+
+static void send_to(const fake_call *c, int to, size_t offset_parts)
+{
+    const size_t bytes = c->count * bytes_of(c->type);
+    mail_send(c->of->members, MAIL_COLLECTIVES, c->of->rank, to,
+              (const char *)c->in + offset_parts * bytes, bytes);
+}
+
+static bool receive_into(const fake_call *c, int from, size_t offset_parts)
+{
+    const size_t bytes = c->count * bytes_of(c->type);
+    return mail_receive(c->of->members, MAIL_COLLECTIVES, from, c->of->rank,
+                        (char *)c->out + offset_parts * bytes, bytes);
+}
+
+static ncclResult_t collect(const fake_call *c)
+{
+    const int size = c->of->size;
+    const bool root = c->of->rank == c->peer;
+    bool fits = true;
+    switch (c->kind) {
+    case ALL_REDUCE:
+    case REDUCE_SCATTER:
+        for (int i = 0; i < size; i++) {
+            send_to(c, i, c->kind == REDUCE_SCATTER ? (size_t)i : 0);
+        }
+        return receive_sum(c);
+    case REDUCE:
+        send_to(c, c->peer, 0);
+        return root ? receive_sum(c) : ncclSuccess;
+    case BROADCAST:
+        for (int i = 0; i < size && root; i++) {
+            send_to(c, i, 0);
+        }
+        fits = receive_into(c, c->peer, 0);
+        break;
+    case ALL_GATHER:
+        for (int i = 0; i < size; i++) {
+            send_to(c, i, 0);
+        }
+        for (int i = 0; i < size; i++) {
+            fits = receive_into(c, i, (size_t)i) && fits;
+        }
+        break;
+    default:
+        break;
+    }
+    return fits ? ncclSuccess : ncclInvalidArgument;
+}
+
+// Messages are sent in the first pass and received in the last one, so that no order of calls in a
+// group lets its members wait for each other. False for calls that do not fit together.
+enum { FAKE_PASSES = 3 };
+static bool fake_call_done(const fake_call *c, int pass)
+{
+    static const bool in_pass[FAKE_PASSES][2] = {{true, false}, {false, false}, {false, true}};
+    const size_t bytes = c->count * bytes_of(c->type);
+    if (c->kind == SEND && in_pass[pass][0]) {
+        mail_send(c->of->members, MAIL_PAIRS, c->of->rank, c->peer, c->in, bytes);
+    } else if (c->kind == RECV && in_pass[pass][1]) {
+        return mail_receive(c->of->members, MAIL_PAIRS, c->peer, c->of->rank, c->out, bytes);
+    } else if (c->kind != SEND && c->kind != RECV && pass == 1) {
+        return collect(c) == ncclSuccess;
+    }
+    return true;
+}
+
+// ---- the library ----
+
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Thread_local struct {
@@ -36,19 +315,6 @@ static void note(int rank, const char *what, ncclDataType_t type, size_t count)
 static bool fails(const char *what, int rank)
 {
     return nccl.fail != NULL && strcmp(nccl.fail, what) == 0 && rank == nccl.fail_rank;
-}
-
-// What a call of the communicator returns, and its state from then on.
-static ncclResult_t start(ncclComm_t of, const char *what)
-{
-    of->looks = LOOKS;
-    if (of->after == ncclSuccess && fails(what, of->rank)) {
-        if (nccl.fail_way == FAKE_NCCL_AT_ONCE) {
-            return nccl.fail_code;
-        }
-        of->after = nccl.fail_way == FAKE_NCCL_NEVER ? ncclInProgress : nccl.fail_code;
-    }
-    return ncclInProgress;
 }
 
 // ---- communicators ----
@@ -80,12 +346,13 @@ static ncclComm_t new_comm(const char *key, int rank, int size)
     return made;
 }
 
-static ncclResult_t init_rank(ncclComm_t *made, int ranks, ncclUniqueId id, int rank,
-                              ncclConfig_t *config)
+static ncclResult_t init_rank(ncclComm_t *made, int ranks, ncclUniqueId id, int rank)
 {
-    SP_ASSERT(config->blocking == 0);
+    if (fails("CommInitRank", rank)) {
+        return nccl.fail_code;
+    }
     *made = new_comm(id.internal, rank, ranks);
-    return start(*made, "CommInitRankConfig");
+    return ncclSuccess;
 }
 
 static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, ncclConfig_t *config)
@@ -93,6 +360,9 @@ static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, n
     SP_ASSERT(config == NULL && (color == 0 || color == NCCL_SPLIT_NOCOLOR));
     int own[2] = {color, key};
     int rank = 0, size = 0;
+    if (fails("CommSplit", of->rank)) {
+        return nccl.fail_code;
+    }
     of->splits++;
     atomic_fetch_add(&nccl.splits, of->rank == 0);
     for (int i = 0; i < of->size; i++) {
@@ -100,65 +370,25 @@ static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, n
     }
     for (int i = 0; i < of->size; i++) {
         int other[2];
-        if (!mail_receive(of->members, MAIL_COLLECTIVES, i, of->rank, other, sizeof other)) {
-            return ncclRemoteError;
-        }
+        SP_ASSERT(mail_receive(of->members, MAIL_COLLECTIVES, i, of->rank, other, sizeof other));
         size += other[0] == 0;
         rank += other[0] == 0 && other[1] < key;
     }
     *made = NULL;
     if (color == 0) {
-        char name[160];
+        char name[FAKE_NCCL_KEY];
         snprintf(name, sizeof name, "%.140s/%d", of->key, of->splits);
-        of->child = new_comm(name, rank, size);
-        of->child_to = made;
-        of->child_looks = 0;
-        (void)start(of->child, "the child");
-    }
-    return start(of, "CommSplit");
-}
-
-static ncclResult_t get_state(ncclComm_t of, ncclResult_t *state)
-{
-    *state = ncclInProgress;
-    if (fails("CommGetAsyncError", of->rank)) {
-        *state = nccl.fail_code;
-        return ncclSuccess;
-    }
-    if (of->looks > 0 || !clique_is_full(of->members)) {
-        of->looks--;
-        return ncclSuccess;
-    }
-    *state = of->after;
-    if (of->child != NULL && *state == ncclSuccess && ++of->child_looks > LOOKS) {
-        *of->child_to = of->child;
-        of->child = NULL;
+        *made = new_comm(name, rank, size);
     }
     return ncclSuccess;
-}
-
-static ncclResult_t finalize(ncclComm_t of)
-{
-    return start(of, "CommFinalize");
 }
 
 static ncclResult_t destroy(ncclComm_t of)
 {
-    if (of->child != NULL) {
-        (void)destroy(of->child);
-    }
     clique_leave(of->members);
     free(of);
     atomic_fetch_sub(&nccl.live, 1);
     return ncclSuccess;
-}
-
-static ncclResult_t abort_comm(ncclComm_t of)
-{
-    atomic_fetch_add(&nccl.aborted, 1);
-    atomic_fetch_add(&nccl.aborted_alone, group.depth == 0);
-    clique_break(of->members);
-    return destroy(of);
 }
 
 // ---- calls ----
@@ -171,9 +401,8 @@ static ncclResult_t run_group(void)
             fits = fake_call_done(&group.calls[i], pass) && fits;
         }
     }
-    bool alone = group.count > 0 && clique_is_broken(group.calls[0].of->members);
     group.count = 0;
-    return fits ? ncclInProgress : alone ? ncclRemoteError : ncclInvalidArgument;
+    return fits ? ncclSuccess : ncclInvalidArgument;
 }
 
 static ncclResult_t put(fake_call c, const char *what, cudaStream_t stream)
@@ -182,9 +411,8 @@ static ncclResult_t put(fake_call c, const char *what, cudaStream_t stream)
     if ((void *)stream != (void *)&fake_nccl_stream) {
         atomic_store(&nccl.stream_was_other, true);
     }
-    ncclResult_t code = start(c.of, what);
-    if (code != ncclInProgress || c.of->after != ncclSuccess) {
-        return code;
+    if (fails(what, c.of->rank)) {
+        return nccl.fail_code;
     }
     SP_ASSERT(group.count < CALLS);
     group.calls[group.count++] = c;
@@ -310,12 +538,9 @@ void fake_nccl_reset(sp_i_nccl_api *api, sp_i_cuda_api *cuda)
         .GetUniqueId = get_id,
         .GetErrorString = error_text,
         .GetLastError = last_error,
-        .CommInitRankConfig = init_rank,
+        .CommInitRank = init_rank,
         .CommSplit = split,
-        .CommGetAsyncError = get_state,
-        .CommFinalize = finalize,
         .CommDestroy = destroy,
-        .CommAbort = abort_comm,
         .AllReduce = all_reduce,
         .Reduce = reduce,
         .Broadcast = broadcast,

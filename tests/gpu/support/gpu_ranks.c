@@ -1,13 +1,14 @@
 #include "tests/gpu/support/gpu_ranks.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "backends/cuda/device/runtime.h"
 #include "backends/cuda/distributed/nccl_transport.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
-#include "tests/gpu/support/forked_ranks.h"
 #include "tests/gpu/support/streamed_nccl.h"
 #include "tests/support/test_main.h"
 
@@ -27,6 +28,29 @@ void gpu_ranks_reset(void)
     fake.tick_ns = 1000;
 }
 
+sp_i_place gpu_ranks_place(int ranks)
+{
+    static int count;
+    sp_i_place place = {.ranks = ranks, .local_rank = -1};
+    snprintf(place.file, sizeof place.file, "./meeting-%d-%d", (int)getpid(), count++);
+    return place;
+}
+
+bool gpu_ranks_left_nothing(const sp_i_place *place)
+{
+    return access(place->file, F_OK) != 0;
+}
+
+static void make(int ranks, int timeout_ms, gpu_rank_body body, void *context)
+{
+    const sp_i_place place = gpu_ranks_place(ranks);
+    for (int i = 0; i < ranks; i++) {
+        gpu_ranks[i] =
+            (gpu_rank){.place = place, .body = body, .context = context, .timeout_ms = timeout_ms};
+        gpu_ranks[i].place.rank = i;
+    }
+}
+
 static void *run_rank(void *context)
 {
     gpu_rank *me = context;
@@ -34,27 +58,28 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-void gpu_ranks_run(int ranks, int timeout_ms, gpu_rank_body body, void *context)
+static sp_status run_in_job(int rank, void *context, sp_error *err)
 {
-    forked_ranks f;
+    (void)context;
+    return gpu_ranks[rank].body(&gpu_ranks[rank], err);
+}
+
+static void run_well(int ranks)
+{
     pthread_t threads[MOST_GPU_RANKS];
-    forked_ranks_init(&f, ranks);
     for (int i = 0; i < ranks; i++) {
-        gpu_ranks[i] = (gpu_rank){
-            .place = f.place, .body = body, .context = context, .timeout_ms = timeout_ms};
-        gpu_ranks[i].place.rank = i;
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &gpu_ranks[i]), 0);
     }
     for (int i = 0; i < ranks; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
-    assert_true(forked_ranks_left_nothing(&f));
+    for (int i = 0; i < ranks; i++) {
+        assert_string_equal(gpu_ranks[i].err.message[0], "");
+        assert_int_equal(gpu_ranks[i].status, SP_OK);
+    }
+    assert_true(gpu_ranks_left_nothing(&gpu_ranks[0].place));
     assert_int_equal(atomic_load(&nccl.live), 0);
-    assert_int_equal(fake.live_blocks, 0);
-    assert_int_equal(fake.live_events, 0);
-    assert_int_equal(fake.live_streams, 0);
-    assert_int_equal(computing.live, 0);
-    assert_int_equal(streamed_nccl_unequal(), 0);
+    assert_int_equal(atomic_load(&nccl.open), 0);
 }
 
 // ---- with transports ----
@@ -70,40 +95,84 @@ static sp_status run_with_transport(gpu_rank *me, sp_error *err)
     const sp_i_cuda_device device = {&gpu_ranks_cuda, 0};
     const sp_i_cuda_runtime_options runtime = {.ranks = me->place.ranks,
                                                .memory_bytes = GPU_RANK_MEMORY};
-    sp_i_nccl_transport_options options = {
-        .device = device, .api = &gpu_ranks_nccl, .timeout_ms = me->timeout_ms};
     me->context = in->context;
-    sp_status status =
-        sp_i_rendezvous_join(&me->place, "plan 1", GPU_RANKS_LONG_MS, &me->rendezvous, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_runtime_new(&device, &gpu_ranks_cublas, &runtime, &me->runtime, err);
-    }
-    if (status == SP_OK) {
-        options.runtime = me->runtime;
-        options.rendezvous = me->rendezvous;
-        status = sp_i_nccl_transport_new(&options, &me->transport, err);
-    }
-    if (status == SP_OK) {
-        status = in->body(me, err);
-    }
+    RANK_TRY(sp_i_cuda_runtime_new(&device, &gpu_ranks_cublas, &runtime, &me->runtime, err));
+    const sp_i_nccl_transport_options options = {.device = device,
+                                                 .runtime = me->runtime,
+                                                 .place = &me->place,
+                                                 .card = "plan 1",
+                                                 .api = &gpu_ranks_nccl,
+                                                 .timeout_ms = me->timeout_ms};
+    RANK_TRY(sp_i_nccl_transport_new(&options, &me->transport, err));
+    RANK_TRY(in->body(me, err));
     sp_i_nccl_transport_free(me->transport);
     sp_i_cuda_runtime_free(me->runtime);
-    sp_i_rendezvous_free(me->rendezvous);
-    return status;
+    return SP_OK;
 }
 
-void gpu_ranks_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context)
+void gpu_ranks_with_transport(int ranks, gpu_rank_body body, void *context)
 {
     inner in = {body, context};
-    gpu_ranks_run(ranks, timeout_ms, run_with_transport, &in);
+    make(ranks, GPU_RANKS_LONG_MS, run_with_transport, &in);
+    run_well(ranks);
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_events, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(computing.live, 0);
+    assert_int_equal(streamed_nccl_unequal(), 0);
 }
 
-void gpu_ranks_must_be_well(int ranks)
+job_end gpu_ranks_fail_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context)
 {
-    for (int i = 0; i < ranks; i++) {
-        assert_string_equal(gpu_ranks[i].err.message[0], "");
-        assert_int_equal(gpu_ranks[i].status, SP_OK);
-    }
+    inner in = {body, context};
+    make(ranks, timeout_ms, run_with_transport, &in);
+    return job_run(ranks, run_in_job, NULL);
+}
+
+// ---- worlds ----
+
+sp_i_nccl_api gpu_ranks_other_nccl;
+
+cudaStream_t gpu_ranks_world_stream(void)
+{
+    return (cudaStream_t)(void *)&fake_nccl_stream;
+}
+
+void gpu_ranks_reset_worlds(void)
+{
+    fake_nccl_reset(&gpu_ranks_nccl, &gpu_ranks_cuda);
+    gpu_ranks_other_nccl = gpu_ranks_nccl;
+}
+
+static sp_status run_with_world(gpu_rank *me, sp_error *err)
+{
+    const inner *in = me->context;
+    const sp_i_nccl_options options = {.device = {&gpu_ranks_cuda, me->place.rank},
+                                       .place = &me->place,
+                                       .card = "plan 1",
+                                       .timeout_ms = me->timeout_ms,
+                                       .api = me->place.rank == 1 ? &gpu_ranks_other_nccl
+                                                                  : &gpu_ranks_nccl};
+    me->context = in->context;
+    RANK_TRY(sp_i_nccl_new(&options, &me->n, err));
+    RANK_TRY(in->body(me, err));
+    sp_i_nccl_free(me->n);
+    return SP_OK;
+}
+
+void gpu_ranks_with_world(int ranks, gpu_rank_body body, void *context)
+{
+    inner in = {body, context};
+    make(ranks, GPU_RANKS_LONG_MS, run_with_world, &in);
+    run_well(ranks);
+    assert_false(atomic_load(&nccl.stream_was_other));
+}
+
+job_end gpu_ranks_fail_with_world(int ranks, int timeout_ms, gpu_rank_body body, void *context)
+{
+    inner in = {body, context};
+    make(ranks, timeout_ms, run_with_world, &in);
+    return job_run(ranks, run_in_job, NULL);
 }
 
 // ---- for bodies ----

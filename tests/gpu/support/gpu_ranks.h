@@ -1,14 +1,16 @@
-// Ranks that meet by files and NCCL, each a thread of this process with an emulated GPU of
-// its own, over the fakes of CUDA, cuBLASLt and NCCL (streamed_nccl.h).
+// Ranks that meet by a file and NCCL, each a thread of this process, over the fakes of CUDA,
+// cuBLASLt and NCCL: with an emulated GPU of its own and messages in the order of streams
+// (streamed_nccl.h), or with the little of CUDA that NCCL's worlds alone need (fake_nccl.h).
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 
 #include "backends/api/device_runtime.h"
 #include "backends/comm/transport.h"
 #include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/nccl_world.h"
-#include "backends/cuda/distributed/rendezvous.h"
+#include "backends/cuda/distributed/nccl.h"
+#include "backends/cuda/distributed/nccl_api.h"
 #include "backends/cuda/products/gemm.h"
+#include "tests/support/job.h"
 
 enum { MOST_GPU_RANKS = 8, GPU_RANKS_LONG_MS = 60000, GPU_RANK_MEMORY = 256 << 20 };
 
@@ -21,10 +23,10 @@ struct gpu_rank {
     gpu_rank_body body;
     void *context;
     int timeout_ms;
-    sp_i_rendezvous *rendezvous; // of gpu_ranks_with_transport
-    sp_runtime *runtime;         // likewise
-    sp_transport *transport;     // likewise
-    sp_status status;            // what came of it
+    sp_runtime *runtime;     // of gpu_ranks_with_transport
+    sp_transport *transport; // likewise
+    sp_i_nccl *n;            // of gpu_ranks_with_world
+    sp_status status;        // what came of it
     sp_error err;
 };
 
@@ -35,13 +37,23 @@ extern sp_i_nccl_api gpu_ranks_nccl;
 
 // Fakes on which nothing fails. What is to fail is set after this.
 void gpu_ranks_reset(void);
-// Runs the body on that many ranks and waits for all. Fails the test case where anything of CUDA or
-// NCCL is still alive.
-void gpu_ranks_run(int ranks, int timeout_ms, gpu_rank_body body, void *context);
-// The same with a machine and a transport, for which the thread has entered the machine.
-void gpu_ranks_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context);
-// Every rank ended well.
-void gpu_ranks_must_be_well(int ranks);
+// A place for that many ranks, each of which has its rank to fill in, by a file that no others use.
+sp_i_place gpu_ranks_place(int ranks);
+bool gpu_ranks_left_nothing(const sp_i_place *place);
+
+// Runs the body on that many ranks, with a machine and a transport for which the thread has entered
+// the machine, and waits for all, which must end well and leave nothing alive of CUDA or NCCL.
+void gpu_ranks_with_transport(int ranks, gpu_rank_body body, void *context);
+// How they end where one fails. Waits for a GPU end after timeout_ms.
+job_end gpu_ranks_fail_with_transport(int ranks, int timeout_ms, gpu_rank_body body, void *context);
+
+// ---- worlds of NCCL alone; every call has this stream ----
+
+extern sp_i_nccl_api gpu_ranks_other_nccl; // of rank 1, where it has another
+void gpu_ranks_reset_worlds(void);
+cudaStream_t gpu_ranks_world_stream(void);
+void gpu_ranks_with_world(int ranks, gpu_rank_body body, void *context);
+job_end gpu_ranks_fail_with_world(int ranks, int timeout_ms, gpu_rank_body body, void *context);
 
 // ---- for bodies ----
 

@@ -6,7 +6,6 @@
 #include "backends/cuda/execute.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_nccl.h"
-#include "tests/gpu/support/forked_ranks.h"
 #include "tests/gpu/support/streamed_nccl.h"
 #include "tests/support/test_main.h"
 
@@ -28,7 +27,6 @@ typedef struct table {
 } table;
 
 gpu_rank_change multi_gpu_backend_change;
-int multi_gpu_backend_absent = -1;
 
 // ---- threads ----
 
@@ -56,7 +54,7 @@ static void on_all(table *t, gpu_rank_body body)
 static sp_status first_failure(const table *t, sp_error *err)
 {
     for (int r = 0; r < t->ranks; r++) {
-        if (gpu_ranks[r].status != SP_OK && r != multi_gpu_backend_absent) {
+        if (gpu_ranks[r].status != SP_OK) {
             return sp_error_set(err, gpu_ranks[r].status, "%s", gpu_ranks[r].err.message[0]);
         }
     }
@@ -69,10 +67,7 @@ static sp_status execute_rank(gpu_rank *me, sp_error *err)
 {
     static const sp_i_cuda_tables tables = {&gpu_ranks_cuda, &gpu_ranks_cublas, &gpu_ranks_nccl};
     seat *s = me->context;
-    return me->place.rank == multi_gpu_backend_absent
-               ? SP_OK
-               : sp_i_cuda_execute_at(&tables, &me->place, 0, &s->request, s->steps, &s->state,
-                                      err);
+    return sp_i_cuda_execute_at(&tables, &me->place, 0, &s->request, s->steps, &s->state, err);
 }
 
 static bool steps_are_equal(const sp_measured_step *a, const sp_measured_step *b)
@@ -102,9 +97,9 @@ static void end_steps(table *t, int steps)
     }
 }
 
-static void sit_down(table *t, const forked_ranks *f, const sp_run_request *request,
-                     sp_measured_step *steps)
+static void sit_down(table *t, const sp_run_request *request, sp_measured_step *steps)
 {
+    const sp_i_place place = gpu_ranks_place(t->ranks);
     SP_ASSERT(request->option_count + 2 <= OPTIONS);
     for (int r = 0; r < t->ranks; r++) {
         seat *s = &t->seats[r];
@@ -120,7 +115,7 @@ static void sit_down(table *t, const forked_ranks *f, const sp_run_request *requ
             s->steps = calloc((size_t)request->steps, sizeof *s->steps);
             SP_ASSERT(s->steps != NULL);
         }
-        gpu_ranks[r] = (gpu_rank){.place = f->place};
+        gpu_ranks[r] = (gpu_rank){.place = place};
         gpu_ranks[r].place.rank = r;
         if (multi_gpu_backend_change != NULL) {
             multi_gpu_backend_change(r, &gpu_ranks[r].place, &s->request);
@@ -128,17 +123,39 @@ static void sit_down(table *t, const forked_ranks *f, const sp_run_request *requ
     }
 }
 
-static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
-                         void **state, sp_error *err)
+static table *table_new(const sp_run_request *request, sp_measured_step *steps)
 {
-    forked_ranks f;
-    (void)device;
     table *t = calloc(1, sizeof *t);
     SP_ASSERT(t != NULL);
     t->ranks = (int)sp_layout_ranks(&request->plan->layout);
     SP_ASSERT(t->ranks <= MOST_GPU_RANKS);
-    forked_ranks_init(&f, t->ranks);
-    sit_down(t, &f, request, steps);
+    sit_down(t, request, steps);
+    return t;
+}
+
+static sp_status execute_in_job(int rank, void *context, sp_error *err)
+{
+    table *t = context;
+    gpu_ranks[rank].context = &t->seats[rank];
+    return execute_rank(&gpu_ranks[rank], err);
+}
+
+job_end multi_gpu_job(const sp_run_request *request)
+{
+    sp_measured_step *steps = calloc((size_t)request->steps, sizeof *steps);
+    table *t = table_new(request, steps);
+    job_end end = job_run(t->ranks, execute_in_job, t);
+    end_steps(t, request->steps);
+    free(steps);
+    free(t);
+    return end;
+}
+
+static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
+                         void **state, sp_error *err)
+{
+    (void)device;
+    table *t = table_new(request, steps);
     *state = t;
     on_all(t, execute_rank);
     sp_status status = first_failure(t, err);
@@ -223,7 +240,6 @@ sp_backend *multi_gpu_backend_new(void)
     ops.tensor_read = tensor_read;
     gpu_ranks_reset();
     multi_gpu_backend_change = NULL;
-    multi_gpu_backend_absent = -1;
     assert_int_equal(sp_i_backend_new(&ops, "test", &backend, NULL), SP_OK);
     return backend;
 }

@@ -7,7 +7,6 @@
 
 #include "sim/base/status.h"
 #include "tests/gpu/support/fake_nccl.h"
-#include "tests/gpu/support/fake_nccl_calls.h"
 
 enum { SEND_END, RECEIVE_END, ENDS };
 
@@ -19,12 +18,11 @@ typedef struct put_down {
 // From one member of a communicator to another.
 typedef struct link {
     struct link *next;
-    char key[160]; // of the communicator
+    char key[FAKE_NCCL_KEY]; // of the communicator
     int from, to;
     put_down *calls[ENDS];
     size_t count[ENDS], over;
     cudaStream_t stream[ENDS];
-    bool broken[ENDS]; // this end has aborted
 } link;
 
 // An event, recorded behind so many calls of an end.
@@ -113,14 +111,9 @@ static bool move(link *l, size_t wanted)
     return l->over >= wanted;
 }
 
-static bool is_broken(const link *l)
-{
-    return l->broken[SEND_END] || l->broken[RECEIVE_END];
-}
-
 static void await(link *l, size_t wanted)
 {
-    while (!move(l, wanted) && !is_broken(l)) {
+    while (!move(l, wanted)) {
         pthread_cond_wait(&changed, &lock);
     }
 }
@@ -145,7 +138,7 @@ static ncclResult_t put(ncclComm_t of, int end, int peer, void *data, size_t cou
     l->calls[end] = grown(l->calls[end], (l->count[end] + 1) * sizeof *l->calls[end]);
     l->calls[end][l->count[end]++] = (put_down){data, count};
     pthread_cond_broadcast(&changed);
-    while (!is_broken(l) && !clique_is_broken(of->members) && l->count[!end] == 0) {
+    while (l->count[!end] == 0) {
         pthread_cond_wait(&changed, &lock);
     }
     pthread_mutex_unlock(&lock);
@@ -177,21 +170,6 @@ static ncclResult_t group_end(void)
 {
     depth--;
     return plain_nccl.GroupEnd();
-}
-
-// A link that is made from here on finds the communicator broken.
-static ncclResult_t abort_comm(ncclComm_t of)
-{
-    clique_break(of->members);
-    pthread_mutex_lock(&lock);
-    for (link *l = links; l != NULL; l = l->next) {
-        if (strcmp(l->key, of->key) == 0) {
-            l->broken[of->rank == l->from ? SEND_END : RECEIVE_END] = true;
-        }
-    }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    return plain_nccl.CommAbort(of);
 }
 
 // ---- calls of CUDA ----
@@ -243,8 +221,7 @@ static cudaError_t query(cudaStream_t stream)
     int end;
     pthread_mutex_lock(&lock);
     link *l = link_on(stream, &end);
-    // What the other end has aborted goes on for ever here.
-    bool is_over = l == NULL || move(l, l->count[end]) || l->broken[end];
+    bool is_over = l == NULL || move(l, l->count[end]);
     pthread_mutex_unlock(&lock);
     return is_over ? cudaSuccess : cudaErrorNotReady;
 }
@@ -298,7 +275,6 @@ void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_i_cuda_api *cuda)
     nccl_table->Recv = receive_message;
     nccl_table->GroupStart = group_start;
     nccl_table->GroupEnd = group_end;
-    nccl_table->CommAbort = abort_comm;
     cuda->EventRecord = record;
     cuda->EventDestroy = destroy_event;
     cuda->StreamWaitEvent = wait_event;

@@ -1,5 +1,6 @@
+#include "tests/support/emulated_cuda/runtime.h"
+
 #include "tests/support/emulated_cuda/fiber.h"
-#include "tests/support/emulated_cuda/warp.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -9,30 +10,25 @@
 
 dim3 threadIdx(0, 0, 0), blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
-sp_emulated_taker *sp_emulated_takes;
+bool sp_emulated_skips;
 
 namespace
 {
 
-const unsigned WARP = SP_EMULATED_WARP;
+const unsigned WARP = 32;
+
+// What the lanes of a warp compute together, given what each brought.
+typedef void (*warp_operation)(void *const brought[WARP]);
+
 const size_t MOST_SHARED_BYTES = 227 * 1024; // of compute capability 9.0
-const size_t COPY_BYTES = 16;
 
 enum class at { start, running, barrier, collective, end };
-
-struct copy {
-    void *to;
-    const void *from;
-    bool valid;
-};
 
 struct cuda_thread {
     sp_emulated_fiber *fiber; // from the start to the end
     at where;
-    sp_emulated_warp_operation operation;
+    warp_operation operation;
     void *brings;
-    std::vector<copy> open;                // not yet in a group
-    std::vector<std::vector<copy>> groups; // not yet arrived
 };
 
 std::vector<cuda_thread> block; // as many as the largest so far
@@ -119,10 +115,6 @@ void fiber_main()
 {
     for (;;) {
         (*body)();
-        if (!current->open.empty()) {
-            fail("copies that no group holds");
-        }
-        current->groups.clear();
         idle.push_back(current->fiber);
         pause_as(at::end);
     }
@@ -231,20 +223,9 @@ void run_grid(const launch &l)
     }
 }
 
-void run_taken(void *taken)
-{
-    const std::lock_guard<std::mutex> held(device);
-    run_grid(*static_cast<const launch *>(taken));
-}
-
-void drop_taken(void *taken)
-{
-    delete static_cast<launch *>(taken);
-}
-
 } // namespace
 
-int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, sp_cuda_stream stream,
+int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
                          const std::function<void()> &thread)
 {
     const std::lock_guard<std::mutex> held(device);
@@ -257,15 +238,9 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, sp_c
         grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
         return 1;
     }
-    const launch made = {grid, threads, shared_bytes, thread};
-    if (sp_emulated_takes != nullptr) {
-        launch *taken = new launch(made);
-        if (sp_emulated_takes(stream, run_taken, taken, drop_taken)) {
-            return 0;
-        }
-        drop_taken(taken);
+    if (!sp_emulated_skips) {
+        run_grid({grid, threads, shared_bytes, thread});
     }
-    run_grid(made);
     return 0;
 }
 
@@ -274,57 +249,52 @@ unsigned char *sp_i_shared()
     return shared;
 }
 
-void sp_emulated_warp_collective(sp_emulated_warp_operation operation, void *brings)
+namespace
+{
+
+// The calling lane waits until all lanes of its warp brought something to the same operation, which
+// is then held once.
+void warp_collective(warp_operation operation, void *brings)
 {
     current->operation = operation;
     current->brings = brings;
     pause_as(at::collective);
 }
 
-void sp_emulated_check_shared(const void *pointer, size_t bytes)
+template <class T> struct exchanged {
+    T mine, other;
+    int mask;
+};
+
+template <class T> void resolve_exchange(void *const brought[WARP])
 {
-    const unsigned char *from = static_cast<const unsigned char *>(pointer);
-    if (from < shared || from + bytes > shared + shared_size) {
-        fail("an address outside of the block's shared memory");
+    for (unsigned context = 0; context < WARP; context++) {
+        exchanged<T> *e = static_cast<exchanged<T> *>(brought[context]);
+        e->other =
+            static_cast<exchanged<T> *>(brought[context ^ static_cast<unsigned>(e->mask)])->mine;
     }
-    if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) {
-        fail("a shared address that is not aligned");
-    }
+}
+
+template <class T> T exchange(T x, int mask)
+{
+    exchanged<T> e = {x, x, mask};
+    warp_collective(resolve_exchange<T>, &e);
+    return e.other;
+}
+
+} // namespace
+
+float sp_i_exchange(float x, int mask)
+{
+    return exchange(x, mask);
+}
+
+double sp_i_exchange(double x, int mask)
+{
+    return exchange(x, mask);
 }
 
 void __syncthreads()
 {
     pause_as(at::barrier);
-}
-
-// ---- Asynchronous copies ----
-
-void sp_i_copy_async(void *to, const void *from, bool valid)
-{
-    sp_emulated_check_shared(to, COPY_BYTES);
-    if (reinterpret_cast<uintptr_t>(from) % COPY_BYTES != 0) {
-        fail("a copy from an address that is not aligned");
-    }
-    memset(to, 0xff, COPY_BYTES);
-    current->open.push_back({to, from, valid});
-}
-
-void sp_i_copy_commit()
-{
-    current->groups.push_back(current->open);
-    current->open.clear();
-}
-
-void sp_i_emulated_copy_wait(int pending)
-{
-    while (current->groups.size() > static_cast<size_t>(pending)) {
-        for (const copy &c : current->groups.front()) {
-            if (c.valid) {
-                memcpy(c.to, c.from, COPY_BYTES);
-            } else {
-                memset(c.to, 0, COPY_BYTES);
-            }
-        }
-        current->groups.erase(current->groups.begin());
-    }
 }

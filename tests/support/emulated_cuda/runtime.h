@@ -1,10 +1,9 @@
 // The machine of kernels/instructions.cuh on the CPU, so that the very kernels can be tested
 // without a device. One block runs at a time and its threads take turns at the points where threads
 // of a block or a warp meet, in an order drawn anew at every turn: what a missing barrier leaves to
-// chance comes out differently here. Asynchronous copies arrive as late as they may, and until then
-// their room holds NaN. A wrong collective (threads at different barriers, lanes at different
-// instructions), an address that the instruction does not take or one outside shared memory ends
-// the program with a message.
+// chance comes out differently here. Shared
+// memory holds NaN at first. A wrong collective (threads at different barriers, lanes at different
+// instructions) ends the program with a message.
 #ifndef SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_MACHINE_H
 #define SLIMPACK_TESTS_SUPPORT_EMULATED_CUDA_MACHINE_H
 
@@ -35,20 +34,8 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 
 unsigned char *sp_i_shared();
-void sp_i_load_matrices(uint32_t m[4], const void *row);
-void sp_i_load_transposed(uint32_t m[4], const void *row);
-void sp_i_multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
 float sp_i_exchange(float x, int mask);
 double sp_i_exchange(double x, int mask);
-void sp_i_copy_async(void *to, const void *from, bool valid);
-void sp_i_copy_commit();
-void sp_i_emulated_copy_wait(int pending);
-
-template <int PENDING> void sp_i_copy_wait()
-{
-    sp_i_emulated_copy_wait(PENDING);
-}
-
 inline uint32_t sp_i_pack(float low, float high)
 {
     return sp_bf16_from_float(low) | static_cast<uint32_t>(sp_bf16_from_float(high)) << 16;
@@ -107,21 +94,19 @@ inline int sp_i_multiprocessors()
 // Launches until one fails; below 0: none does. C programs set it too.
 extern "C" long sp_emulated_launches;
 
-// NULL, or what is asked with every launch whether it takes it over, to run it whenever it wants
-// and then to drop it. C programs set it.
-typedef bool sp_emulated_taker(sp_cuda_stream stream, void (*run)(void *), void *launch,
-                               void (*drop)(void *));
-extern "C" sp_emulated_taker *sp_emulated_takes;
+// Kernels are dropped without being run: for what does not depend on values, such as bytes held and
+// calls that fail. C programs set it.
+extern "C" bool sp_emulated_skips;
 
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
-int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes, sp_cuda_stream stream,
+int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,
                          const std::function<void()> &thread);
 
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
-                sp_cuda_stream stream, Arguments... arguments)
+                sp_cuda_stream, Arguments... arguments)
 {
-    return sp_i_emulated_launch(grid, threads, shared_bytes, stream, [=] { kernel(arguments...); });
+    return sp_i_emulated_launch(grid, threads, shared_bytes, [=] { kernel(arguments...); });
 }
 
 #endif

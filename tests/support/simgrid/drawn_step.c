@@ -87,7 +87,7 @@ void drawn_step_make(sp_prng *prng, sp_layout layout, sp_schedule_kind kind, int
     layout.placement = sp_schedule_placement(kind, layout.chunks);
     require(uniform_packing(&s->packing, layout.dp, microbatches, &err), &err);
     require(plan_by_schedule(&s->plan, &layout, &s->packing, kind, &err), &err);
-    require(sp_i_step_costs_init(&s->costs, &s->plan.layout, &s->packing, 1, false, &err), &err);
+    sp_i_step_costs_init(&s->costs, &s->plan.layout, &s->packing, 1, false);
     draw_costs(prng, &s->plan.layout, &s->costs);
     require(sp_cluster_builtin("h100-8", &s->cluster, &err), &err);
     require(sp_cluster_fit(&s->cluster, sp_layout_ranks(&layout), "step", &err), &err);

@@ -125,7 +125,6 @@ static int64_t gpu_of(const sp_layout *layout, int tp, int cp, int dp, int pp)
 static void make_rings(const builder *b, int pp, int dp, int count, sp_route *route)
 {
     const sp_layout *l = b->layout;
-    sp_error err = {0};
     int members = count * l->cp;
     if (members == 1) {
         return;
@@ -138,14 +137,13 @@ static void make_rings(const builder *b, int pp, int dp, int count, sp_route *ro
     for (int tp = 0; tp < l->tp; tp++) {
         qsort(&gpus[tp * members], (size_t)members, sizeof *gpus, sp_ascending_int64s);
     }
-    require(sp_route_rings(b->g->topology, gpus, l->tp, members, route, &err), &err);
+    sp_route_rings(b->g->topology, gpus, l->tp, members, route);
     free(gpus);
 }
 
 static void make_send(const builder *b, int rank, bool backward, sp_route *route)
 {
     const sp_layout *l = b->layout;
-    sp_error err = {0};
     int pairs = l->tp * l->cp;
     int64_t *gpus = must_have(calloc((size_t)(2 * pairs), sizeof *gpus));
     int to = (rank % l->pp + (backward ? l->pp - 1 : 1)) % l->pp;
@@ -154,7 +152,7 @@ static void make_send(const builder *b, int rank, bool backward, sp_route *route
         gpus[i] = gpu_of(l, tp, i / l->tp, rank / l->pp, rank % l->pp);
         gpus[pairs + i] = gpu_of(l, tp, i / l->tp, rank / l->pp, to);
     }
-    require(sp_route_pairs(b->g->topology, gpus, gpus + pairs, pairs, route, &err), &err);
+    sp_route_pairs(b->g->topology, gpus, gpus + pairs, pairs, route);
     free(gpus);
 }
 

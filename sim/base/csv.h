@@ -1,0 +1,41 @@
+// Records of CSV and TSV files (RFC 4180) and their fields, one after the other: double quotes are
+// doubled inside a quoted field, which may hold delimiters and line ends; lines end in LF or CRLF.
+#ifndef SLIMPACK_SIM_BASE_CSV_H
+#define SLIMPACK_SIM_BASE_CSV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/status.h"
+
+// What is not read yet of a record, which lies in memory without its line end.
+typedef struct sp_csv_record {
+    const char *at; // NULL behind the last field
+    const char *end;
+    char delimiter;
+    const char *source;     // for messages
+    long line;              // that `at` lies in, from 1
+    const char *line_begin; // of that line
+} sp_csv_record;
+
+// The text lies in the record: without blanks around it, or between quotes with doubled quotes as
+// they are.
+typedef struct sp_csv_field {
+    const char *text;
+    size_t bytes;
+    bool quoted;
+    long line;
+    int column; // of its first byte or quote, from 1
+} sp_csv_field;
+
+// Bytes of the first record of a text with its line end; 0 where it does not end within the text.
+size_t sp_csv_record_bytes(const char *text, size_t bytes, char delimiter);
+
+// Takes the next field off a record, of which `at` is not NULL. SP_ERR_SYNTAX with line and column.
+sp_status sp_csv_next_field(sp_csv_record *record, sp_csv_field *field, sp_error *err);
+
+// Copies a field with doubled quotes made single, and a terminator; returns the byte behind that.
+// `out` may be where the field lies.
+char *sp_csv_copy_field(const sp_csv_field *field, char *out);
+
+#endif

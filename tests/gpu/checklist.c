@@ -1,0 +1,483 @@
+// gpu_check checklist [--list] [CHECK...]: runs all checks, or the named ones, on the first GPU.
+// Exit status: 0 ran, 1 a check failed, 2 wrong usage, 77 no GPU.
+#include "tests/gpu/checklist.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/products/gemm.h"
+#include "tests/gpu/gpu_check.h"
+#ifdef SP_GPU_NCCL
+#include "backends/cuda/distributed/nccl_api.h"
+#endif
+
+typedef struct check {
+    const char *name;
+    sp_status (*run)(checklist *c, sp_error *err);
+} check;
+
+static const check checks[] = {
+    {"versions", check_versions},
+    {"clocks", check_clocks},
+    {"events", check_events},
+    {"copies", check_copies},
+    {"splits", check_splits},
+    {"sm_target", check_sm_target},
+    {"neighbours", check_neighbours},
+    {"copy_place", check_copy_place},
+    {"attention", check_attention},
+#ifdef SP_GPU_NCCL
+    {"nccl", check_nccl},
+#endif
+
+};
+
+enum { CHECKS = sizeof checks / sizeof *checks };
+
+void checklist_found(const char *name, json_t *fields)
+{
+    json_t *line = json_pack("{s:s, s:s}", "check", name, "status", "ok");
+    if (fields != NULL && json_object_get(fields, "status") != NULL) {
+        json_object_del(line, "status");
+    }
+    json_object_update_new(line, fields);
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (text != NULL) {
+        puts(text);
+        fflush(stdout);
+    }
+    free(text);
+    json_decref(line);
+}
+
+static void without_result(const char *name, const char *status, const char *reason)
+{
+    checklist_found(name, json_pack("{s:s, s:s}", "status", status, "reason", reason));
+}
+
+void checklist_missing(const char *name, const char *reason)
+{
+    without_result(name, "missing", reason);
+}
+
+static bool start(checklist *c, char *reason, size_t reason_bytes)
+{
+    int count = 0;
+    char why[SP_I_CUDA_TEXT];
+    sp_error err = {0};
+    sp_i_cuda_api_init(&c->api);
+    c->device = (sp_i_cuda_device){&c->api, 0};
+    sp_status status = sp_i_cuda_device_count(&c->api, &count, why, &err);
+    if (status == SP_OK && count == 0) {
+        snprintf(reason, reason_bytes, "no GPU: %s", why);
+        return false;
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_use(&c->device, &err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_device_info(&c->device, &c->info, &err);
+    }
+    if (status != SP_OK) {
+        snprintf(reason, reason_bytes, "%s", err.message[0]);
+        return false;
+    }
+    c->has_cublas = sp_i_cublas_api_init(&c->cublas, c->no_cublas, sizeof c->no_cublas);
+    c->nvml = sp_i_nvml_open(c->info.pci, c->no_nvml, sizeof c->no_nvml);
+    return true;
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    bool found = argc < 2;
+    for (int i = 1; i < argc; i++) {
+        found = found || strcmp(argv[i], name) == 0;
+    }
+    return found;
+}
+
+static bool known(const char *name)
+{
+    for (int i = 0; i < CHECKS; i++) {
+        if (strcmp(checks[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int gpu_checklist(int argc, char **argv)
+{
+    checklist c = {0};
+    char reason[SP_ERROR_TEXT];
+    bool failed = false;
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (int i = 0; i < CHECKS; i++) {
+            puts(checks[i].name);
+        }
+        return 0;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (!known(argv[i])) {
+            fprintf(stderr, "checklist: no check '%s'\n", argv[i]);
+            return 2;
+        }
+    }
+    // Queues of the hardware: with fewer, work of different partitions may wait for each other.
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    if (!start(&c, reason, sizeof reason)) {
+        checklist_missing("device", reason);
+        return 77;
+    }
+    for (int i = 0; i < CHECKS; i++) {
+        sp_error err = {0};
+        if (wanted(checks[i].name, argc, argv) && checks[i].run(&c, &err) != SP_OK) {
+            without_result(checks[i].name, "failed", err.message[0]);
+            failed = true;
+        }
+    }
+    sp_i_nvml_close(c.nvml);
+    return failed ? 1 : 0;
+}
+
+// ---- what the machine has, and what its clocks, events and copies do ----
+
+// Version of a library by its own function; -1 where there is none.
+static long long library_version(const char *library, const char *symbol, bool by_pointer)
+{
+    long long version = -1;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    void *found = handle != NULL ? dlsym(handle, symbol) : NULL;
+    if (found != NULL && by_pointer) {
+        int (*get)(int *);
+        int value = 0;
+        memcpy(&get, &found, sizeof get);
+        version = get(&value) == 0 ? value : -1;
+    } else if (found != NULL) {
+        size_t (*get)(void);
+        memcpy(&get, &found, sizeof get);
+        version = (long long)get();
+    }
+    return version;
+}
+
+sp_status check_versions(checklist *c, sp_error *err)
+{
+    const sp_i_cuda_info *i = &c->info;
+    char driver[80] = "";
+    int64_t free_bytes, total_bytes;
+    sp_status status = sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    if (c->nvml != NULL) {
+        sp_i_nvml_driver(c->nvml, driver, sizeof driver);
+    } else {
+        checklist_missing("nvml", c->no_nvml);
+    }
+    checklist_found(
+        "versions",
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:s, s:I, s:I, s:I}", "gpu",
+                  i->name, "pci", i->pci, "major", i->major, "minor", i->minor, "sms", i->sm_count,
+                  "memory_bytes", (json_int_t)total_bytes, "free_bytes", (json_int_t)free_bytes,
+                  "l2_bytes", (json_int_t)i->l2_bytes, "cuda_driver", i->driver, "cuda_runtime",
+                  i->runtime, "driver", driver, "cublaslt",
+                  (json_int_t)(c->has_cublas ? (long long)c->cublas.GetVersion() : -1), "cudnn",
+                  (json_int_t)library_version("libcudnn.so.9", "cudnnGetVersion", false), "nccl",
+                  (json_int_t)library_version("libnccl.so.2", "ncclGetVersion", true)));
+    return SP_OK;
+}
+
+static json_t *state_json(const checklist *c)
+{
+    sp_i_nvml_state s = sp_i_nvml_read(c->nvml);
+    return json_pack("{s:i, s:i, s:f, s:f, s:i, s:I}", "sm_mhz", s.sm_mhz, "memory_mhz",
+                     s.memory_mhz, "power_w", s.power_w, "power_limit_w", s.power_limit_w,
+                     "temperature_c", s.temperature_c, "throttle", (json_int_t)s.throttle);
+}
+
+// Products for about a second, read while they run: what a calibration's numbers are at.
+sp_status check_clocks(checklist *c, sp_error *err)
+{
+    enum { PRODUCTS = 600 };
+    square_product p;
+    if (c->nvml == NULL) {
+        checklist_missing("clocks", c->no_nvml);
+        return SP_OK;
+    }
+    json_t *idle = state_json(c);
+    sp_status status = square_product_init(c, 8192, 0, &p, err);
+    for (int i = 0; status == SP_OK && i < PRODUCTS; i++) {
+        status = square_product_run(&p, NULL, err);
+    }
+    if (status == SP_OK) {
+        checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
+        idle = NULL;
+        status = SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL);
+    }
+    if (status == SP_OK) {
+        checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
+    }
+    json_decref(idle);
+    square_product_fini(&p);
+    return status;
+}
+
+// ---- events ----
+
+static sp_status nothing(void *context, cudaStream_t stream, sp_error *err)
+{
+    (void)context;
+    (void)stream;
+    (void)err;
+    return SP_OK;
+}
+
+typedef struct set {
+    const checklist *c;
+    void *data;
+} set;
+
+// The smallest thing that takes a kernel.
+static sp_status small_set(void *context, cudaStream_t stream, sp_error *err)
+{
+    const set *s = context;
+    return SP_I_CUDA(&s->c->device, err, MemsetAsync, s->data, 1, 256, stream);
+}
+
+static json_t *timing_json(const sp_i_cuda_timing *t)
+{
+    return json_pack("{s:f, s:f, s:f, s:i}", "median_us", 1e6 * t->median_s, "least_us",
+                     1e6 * t->least_s, "spread", t->spread, "repeats", t->repeats);
+}
+
+// Between the two events of a pair: with nothing, and with one small kernel.
+sp_status check_events(checklist *c, sp_error *err)
+{
+    sp_i_cuda_bench bench = {0};
+    sp_i_cuda_timing empty, small;
+    set s = {c, NULL};
+    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&c->device, err, Malloc, &s.data, 256);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err);
+    }
+    if (status == SP_OK) {
+        checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
+                                            "small_kernel", timing_json(&small)));
+    }
+    if (s.data != NULL) {
+        (void)c->api.Free(s.data);
+    }
+    sp_i_cuda_bench_fini(&bench);
+    return status;
+}
+
+// ---- copies ----
+
+typedef struct copy {
+    const checklist *c;
+    char *data;
+    int64_t bytes;
+} copy;
+
+static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
+{
+    const copy *m = context;
+    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + m->bytes, m->data, (size_t)m->bytes,
+                     cudaMemcpyDeviceToDevice, stream);
+}
+
+sp_status check_copies(checklist *c, sp_error *err)
+{
+    const int64_t most = INT64_C(1) << 30;
+    sp_i_cuda_bench bench = {0};
+    copy m = {.c = c};
+    void *data = NULL;
+    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(&c->device, err, Malloc, &data, (size_t)(2 * most));
+    }
+    if (status == SP_OK) {
+        m.data = data;
+        status = sp_i_cuda_fill_normal(&c->device, data, most, 1.0, 1, NULL, err);
+    }
+    for (m.bytes = 1 << 12; status == SP_OK && m.bytes <= most; m.bytes *= 8) {
+        sp_i_cuda_timing t;
+        status = sp_i_cuda_bench_time(&bench, run_copy, &m, 0.03, &t, err);
+        if (status == SP_OK) {
+            checklist_found("copies",
+                            json_pack("{s:I, s:o, s:f}", "bytes", (json_int_t)m.bytes, "time",
+                                      timing_json(&t), "read_and_written_gb_per_s",
+                                      2e-9 * (double)m.bytes / t.median_s));
+        }
+    }
+    if (data != NULL) {
+        (void)c->api.Free(data);
+    }
+    sp_i_cuda_bench_fini(&bench);
+    return status;
+}
+
+// ---- a product ----
+
+sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_product *p,
+                              sp_error *err)
+{
+    const int64_t bytes = 2 * edge * edge;
+    *p = (square_product){.device = c->device, .edge = edge};
+    if (!c->has_cublas) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s", c->no_cublas);
+    }
+    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &p->memory,
+                                 (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE));
+    if (status != SP_OK) {
+        return status;
+    }
+    p->x = p->memory;
+    p->w = p->x + bytes;
+    p->y = p->w + bytes;
+    const sp_i_cuda_gemm_place place = {p->y + bytes, SP_I_CUDA_GEMM_WORKSPACE, sms};
+    status = sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err);
+    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err)
+                           : status;
+}
+
+void square_product_fini(square_product *p)
+{
+    sp_i_cuda_gemm_free(p->gemm);
+    if (p->memory != NULL) {
+        (void)p->device.api->Free(p->memory);
+    }
+    *p = (square_product){0};
+}
+
+sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
+{
+    const square_product *p = context;
+    const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, p->edge, p->edge, p->edge, false, false};
+    const sp_i_cuda_operands operands = {p->x, p->w, p->y};
+    return sp_i_cuda_gemm_run(p->gemm, &product, &operands, stream, err);
+}
+
+#ifdef SP_GPU_NCCL
+// ---- NCCL ----
+
+// NCCL with one rank: does a communicator come up, do collectives and a send to itself work.
+
+enum { COUNT = 1 << 22 };
+
+typedef struct ring {
+    const checklist *c;
+    sp_i_nccl_api api;
+    ncclComm_t comm;
+    char *from, *to;
+    bool send;
+} ring;
+
+static sp_status check_call(const ring *r, ncclResult_t code, const char *call, sp_error *err)
+{
+    return code == ncclSuccess ? SP_OK
+                               : sp_error_set(err, SP_ERR_INTERNAL, "%s failed with %d: %s", call,
+                                              (int)code, r->api.GetErrorString(code));
+}
+
+static sp_status run_ring(void *context, cudaStream_t stream, sp_error *err)
+{
+    const ring *r = context;
+    if (!r->send) {
+        return check_call(
+            r, r->api.AllReduce(r->from, r->to, COUNT, ncclBfloat16, ncclSum, r->comm, stream),
+            "ncclAllReduce", err);
+    }
+    ncclResult_t code = r->api.GroupStart();
+    if (code == ncclSuccess) {
+        code = r->api.Send(r->from, COUNT, ncclBfloat16, 0, r->comm, stream);
+    }
+    if (code == ncclSuccess) {
+        code = r->api.Recv(r->to, COUNT, ncclBfloat16, 0, r->comm, stream);
+    }
+    if (code == ncclSuccess) {
+        code = r->api.GroupEnd();
+    }
+    return check_call(r, code, "a send to itself", err);
+}
+
+static sp_status report_ring(ring *r, cudaStream_t stream, const char *what, sp_error *err)
+{
+    sp_i_cuda_bench bench;
+    sp_i_cuda_timing t;
+    sp_status status = sp_i_cuda_bench_init(&r->c->device, stream, 0, &bench, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_i_cuda_bench_time(&bench, run_ring, r, 0.01, &t, err);
+    if (status == SP_OK) {
+        checklist_found("nccl", json_pack("{s:s, s:i, s:f, s:f}", "what", what, "bytes", 2 * COUNT,
+                                          "median_us", 1e6 * t.median_s, "spread", t.spread));
+    }
+    sp_i_cuda_bench_fini(&bench);
+    return status;
+}
+
+static sp_status run_all(ring *r, cudaStream_t stream, sp_error *err)
+{
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    sp_status status = check_call(r, r->api.GetUniqueId(&id), "ncclGetUniqueId", err);
+    if (status == SP_OK) {
+        status = check_call(r, r->api.CommInitRank(&r->comm, 1, id, 0), "ncclCommInitRank", err);
+    }
+    if (status == SP_OK) {
+        status = report_ring(r, stream, "all-reduce of one rank", err);
+    }
+    r->send = true;
+    if (status == SP_OK) {
+        status = report_ring(r, stream, "send to itself", err);
+    }
+    if (r->comm != NULL) {
+        (void)r->api.CommDestroy(r->comm);
+    }
+    return status;
+}
+
+sp_status check_nccl(checklist *c, sp_error *err)
+{
+    ring r = {.c = c};
+    char reason[SP_I_CUDA_TEXT];
+    cudaStream_t stream = NULL;
+    void *data = NULL;
+    if (!sp_i_nccl_api_init(&r.api, reason, sizeof reason)) {
+        checklist_missing("nccl", reason);
+        return SP_OK;
+    }
+    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT);
+    if (status == SP_OK) {
+        r.from = data;
+        r.to = r.from + 2 * (size_t)COUNT;
+        status =
+            SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err);
+    }
+    if (status == SP_OK) {
+        status = run_all(&r, stream, err);
+    }
+    if (stream != NULL) {
+        (void)c->api.StreamDestroy(stream);
+    }
+    if (data != NULL) {
+        (void)c->api.Free(data);
+    }
+    return status;
+}
+#endif

@@ -1,0 +1,212 @@
+#include "tests/gpu/gpu_check.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backends/cuda/device/device.h"
+#include "kernels/bf16.h"
+
+enum { USAGE = 2, NO_GPU = 77, CASE_S = 60 };
+
+// ---- commands ----
+
+typedef struct command {
+    const char *name, *arguments;
+    int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"checklist", " [--list] [CHECK...]", gpu_checklist},
+    {"device_test", "", gpu_device_test},
+    {"attention_test", "", gpu_attention_test},
+    {"gradients_test", "", gpu_gradients_test},
+#ifdef SP_GPU_NCCL
+    {"nccl_test", "", gpu_nccl_test},
+#endif
+    {"kernels_test", " [CASE]", gpu_kernels_test},
+    {"kernels_bench", "", gpu_kernels_bench},
+    {"products", " PLAN...", gpu_products},
+    {"gaps", " FOLDER", gpu_gaps},
+    {"calibrate", " FOLDER [PARTITIONS]", gpu_calibrate},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+// "--list" prints the names.
+int main(int argc, char **argv)
+{
+    bool lists = argc == 2 && strcmp(argv[1], "--list") == 0;
+    for (int i = 0; i < COMMANDS; i++) {
+        if (lists) {
+            puts(commands[i].name);
+        } else if (argc > 1 && strcmp(commands[i].name, argv[1]) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    for (int i = 0; i < COMMANDS && !lists; i++) {
+        fprintf(stderr, "%s gpu_check %s%s\n", i == 0 ? "usage:" : "      ", commands[i].name,
+                commands[i].arguments);
+    }
+    return lists ? 0 : USAGE;
+}
+
+// ---- tests by cases ----
+
+static bool start(gpu_test *t)
+{
+    int count = 0;
+    char reason[SP_I_CUDA_TEXT] = "";
+    sp_error err = {0};
+    sp_i_cuda_api_init(&t->api);
+    t->device = (sp_i_cuda_device){&t->api, 0};
+    sp_status status = sp_i_cuda_device_count(&t->api, &count, reason, &err);
+    if (status == SP_OK && count > 0) {
+        status = sp_i_cuda_use(&t->device, &err);
+    }
+    if (status == SP_OK && count > 0) {
+        status = sp_i_cuda_device_info(&t->device, &t->info, &err);
+    }
+    if (status != SP_OK || count == 0) {
+        printf("no GPU: %s\n", status != SP_OK ? err.message[0] : reason);
+        return false;
+    }
+    return true;
+}
+
+static void print_line(const char *name, const char *status, const char *finding)
+{
+    json_t *line = json_pack("{s:s, s:s, s:s}", "test", name, "status", status, "finding", finding);
+    char *text = json_dumps(line, JSON_COMPACT);
+    puts(text != NULL ? text : name);
+    fflush(stdout);
+    free(text);
+    json_decref(line);
+}
+
+// 0 passed, 1 failed.
+static int run_case(gpu_test *t, const gpu_case *c)
+{
+    sp_error err = {0};
+    t->failed = false;
+    t->finding[0] = '\0';
+    sp_status status = c->run(t, &err);
+    if (status == SP_ERR_USAGE) {
+        print_line(c->name, "missing", err.message[0]);
+    } else if (status != SP_OK) {
+        print_line(c->name, "failed", err.message[0]);
+    } else {
+        print_line(c->name, t->failed ? "failed" : "passed", t->finding);
+    }
+    return t->failed || (status != SP_OK && status != SP_ERR_USAGE) ? 1 : 0;
+}
+
+// A device that a case has broken, or memory that it has overwritten, is no other case's. Without a
+// case: whether there is a GPU, 0 or 77.
+static int run_apart(const gpu_case *c)
+{
+    int how = 0;
+    char text[64];
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        gpu_test t;
+        memset(&t, 0, sizeof t);
+        t.small = getenv("SP_GPU_SMALL") != NULL;
+        (void)alarm(CASE_S);
+        int status = start(&t) ? (c != NULL ? run_case(&t, c) : 0) : NO_GPU;
+        fflush(stdout);
+        _exit(status);
+    }
+    if (child < 0 || waitpid(child, &how, 0) != child) {
+        print_line(c != NULL ? c->name : "start", "failed", "no process");
+        return 1;
+    }
+    if (WIFSIGNALED(how)) {
+        snprintf(text, sizeof text, "ended by signal %d", WTERMSIG(how));
+        print_line(c != NULL ? c->name : "start", "failed", text);
+        return 1;
+    }
+    return WEXITSTATUS(how);
+}
+
+int gpu_run_cases(const gpu_case *cases, int count)
+{
+    bool failed = false;
+    gpu_test t;
+    memset(&t, 0, sizeof t);
+    t.small = getenv("SP_GPU_SMALL") != NULL;
+    const bool apart = count > 1 && getenv("SP_GPU_ONE_PROCESS") == NULL;
+    if (apart ? run_apart(NULL) == NO_GPU : !start(&t)) {
+        return NO_GPU;
+    }
+    for (int i = 0; i < count; i++) {
+        failed = (apart ? run_apart(&cases[i]) : run_case(&t, &cases[i])) != 0 || failed;
+    }
+    return failed ? 1 : 0;
+}
+
+void gpu_require(gpu_test *t, bool holds, const char *format, ...)
+{
+    if (t->failed) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(t->finding, sizeof t->finding, format, arguments);
+    va_end(arguments);
+    t->failed = !holds;
+}
+
+double gpu_relative_error(const double *got, const double *want, int64_t count)
+{
+    double difference = 0.0, size = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        // What is no number must not pass as one.
+        if (!isfinite(got[i])) {
+            return INFINITY;
+        }
+        difference += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    return sqrt(difference / size);
+}
+
+double *gpu_read_bf16(gpu_test *t, const void *data, int64_t count, sp_error *err)
+{
+    uint16_t *bits = malloc((size_t)count * sizeof *bits);
+    double *values = malloc((size_t)count * sizeof *values);
+    if (bits == NULL || values == NULL ||
+        sp_i_cuda_download(&t->device, bits, data, 2 * count, NULL, err) != SP_OK) {
+        free(bits);
+        free(values);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (double)sp_bf16_to_float(bits[i]);
+    }
+    free(bits);
+    return values;
+}
+
+double *gpu_read_fp32(gpu_test *t, const void *data, int64_t count, sp_error *err)
+{
+    float *singles = malloc((size_t)count * sizeof *singles);
+    double *values = malloc((size_t)count * sizeof *values);
+    if (singles == NULL || values == NULL ||
+        sp_i_cuda_download(&t->device, singles, data, 4 * count, NULL, err) != SP_OK) {
+        free(singles);
+        free(values);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (double)singles[i];
+    }
+    free(singles);
+    return values;
+}
