@@ -46,9 +46,9 @@ ends() { # SCENARIO SETTING...
 echo '{"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 2, "pp": 2, "dp": 2},
        "workload": {"lengths": [5000, 300, 7000, 20, 900, 4000, 8192, 1], "context": 8192}}' >"$work/usual"
 # So many batches and samples are a matter of minutes and of memory, not of sums.
-sed -n 's/^| `\([a-z0-9_.]*\)` | an\{0,1\} \(integer\|number\) from [-0-9.e+]* to \([0-9.e+]*\) .*/\1=\3/p; s/^| `\([a-z0-9_.]*\)` | an\{0,1\} \(integer\|number\) from [-0-9.e+]* to \([0-9]*\);.*/\1=\3/p' \
+sed -n 's/^| `\([a-z0-9_.]*\)` | an* \(integer\|number\) from [-0-9.e+]* to \([0-9.e+]*\)[ ;].*/\1=\3/p' \
     "$source/experiments/SCENARIO.md" |
-    grep -v '^prefill\.\|^decode\.\|^uniform_costs\.\|^workload.\(batches\|samples_per_batch\|tokens_per_batch\)=' >"$work/largest"
+    grep -v '^prefill\|^decode\|^uniform_costs\|^workload.batches\|^workload.[a-z]*_per_batch' >"$work/largest"
 [ "$(wc -l <"$work/largest")" -gt 60 ] || { echo "few numbers in SCENARIO.md"; failed=1; }
 while read -r setting; do
     ends "$work/usual" "$setting" || { echo "$setting: $(cat "$work/err")"; failed=1; }
@@ -67,7 +67,7 @@ done
 ends "$work/deep" strategy.kind=chunkflow cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9
 grep -q '^error: a pack of 4224 tokens takes longer, or holds more, than is simulated$' "$work/err" ||
     { echo "chunks of a deep model: $(cat "$work/err")"; failed=1; }
-ends "$work/deep" schedule.kind=gpipe model.hidden=16384 workload.lengths=[500000] workload.over_length=drop \
+ends "$work/deep" schedule.kind=gpipe model.hidden=16384 workload.lengths=[500000] workload.context=500000 \
     workload.samples_per_batch=20000 cluster.peak_tflops=1e9 cluster.hbm_gb_per_s=1e9 || true
 grep -q '^error: the packs of data-parallel rank 0 hold more bytes than are counted' "$work/err" ||
     { echo "many samples of a deep model: $(cat "$work/err")"; failed=1; }

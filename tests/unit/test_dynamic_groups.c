@@ -389,6 +389,28 @@ TEST(flexsp_at_most_static)
     }
 }
 
+// No two of these samples fit all ranks together. Work grows with samples, not with their square:
+// numbers of micro-batches that cannot do are not tried one by one.
+TEST(flexsp_begins_with_as_many_micro_batches_as_it_takes)
+{
+    enum { MANY = 50000 };
+    sp_i_flexsp_plan plan;
+    int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
+    sp_i_flexsp_problem p = {
+        .ranks = 2, .rank_tokens = 1000, .tokens = tokens, .count = MANY, .degrees = 2};
+    for (int k = 0; k < 2; k++) {
+        p.times[k] = (sp_i_flexsp_time){.degree = 1 + k, .per_token = 1.0, .per_pack = 1.0};
+    }
+    for (int i = 0; i < MANY; i++) {
+        tokens[i] = 1200;
+    }
+    assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
+    assert_int_equal(plan.microbatches, MANY);
+    assert_int_equal(plan.group_count, MANY);
+    sp_i_flexsp_plan_fini(&plan);
+    sp_free(tokens);
+}
+
 // The best time of samples i.. on groups with these times and rooms, by trying every group.
 static double every_assignment(const sp_i_flexsp_problem *p, size_t i, const int *degree,
                                int groups, double *time, int64_t *room)
