@@ -215,21 +215,20 @@ static void part_merged_pairs(sp_plan *plan)
 #define MOST_ACTIONS ((int64_t)1 << 25)
 
 // Every pack has a forward and a backward on every virtual stage of each of its ranks.
-static sp_status check_size(const sp_plan *plan, sp_error *err)
+sp_status sp_schedule_check_size(const sp_layout *layout, const sp_packing *packing, sp_error *err)
 {
     int64_t visits = 0;
-    for (size_t k = 0; k < plan->packing->forward.count; k++) {
-        visits += plan->packing->forward.packs[k].dp_count;
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        visits += packing->forward.packs[k].dp_count;
     }
-    int64_t most = MOST_ACTIONS / 2 / sp_layout_vstages(&plan->layout);
+    int64_t most = MOST_ACTIONS / 2 / sp_layout_vstages(layout);
     if (visits <= most) {
         return SP_OK;
     }
     return sp_error_set(err, SP_ERR_LIMIT,
                         "%lld packs on %d virtual stages make more than the %lld actions that a "
                         "plan can have; use fewer samples a batch, or longer packs",
-                        (long long)visits, sp_layout_vstages(&plan->layout),
-                        (long long)MOST_ACTIONS);
+                        (long long)visits, sp_layout_vstages(layout), (long long)MOST_ACTIONS);
 }
 
 sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
@@ -237,7 +236,7 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
 {
     SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
     SP_ASSERT(!families[spec->kind].traits.by_pack || costs->pack_f_ns != NULL);
-    sp_status status = check_size(plan, err);
+    sp_status status = sp_schedule_check_size(&plan->layout, plan->packing, err);
     if (status == SP_OK) {
         status = check_fit(spec, source, plan, err);
     }

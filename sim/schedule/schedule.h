@@ -128,6 +128,9 @@ typedef struct sp_schedule_costs {
     struct sp_packflow_step **orders;
 } sp_schedule_costs;
 
+// SP_ERR_LIMIT where plans of the packing, by any schedule, would have too many actions. O(packs).
+sp_status sp_schedule_check_size(const sp_layout *layout, const sp_packing *packing, sp_error *err);
+
 // Fills the plan (initialised, empty) from its packing and layout. `costs` may be NULL unless the
 // schedule is timed. A schedule that does not fit the layout (1F1B with several chunks, ...) is a
 // content error at `source`: schedule.kind.

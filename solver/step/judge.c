@@ -26,10 +26,15 @@ void sp_i_steps_fini(sp_i_steps *steps)
 sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_costs *costs,
                           sp_error *err)
 {
-    return steps->scenario->uniform
-               ? sp_step_costs_uniform(&steps->scenario->uniform_costs, &steps->scenario->layout,
-                                       packing, costs, err)
-               : sp_cost_model_build(&steps->cost, packing, costs, err);
+    const sp_scenario *scenario = steps->scenario;
+    *costs = (sp_step_costs){0};
+    sp_status status = sp_schedule_check_size(&scenario->layout, packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    return scenario->uniform ? sp_step_costs_uniform(&scenario->uniform_costs, &scenario->layout,
+                                                     packing, costs, err)
+                             : sp_cost_model_build(&steps->cost, packing, costs, err);
 }
 
 sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error *err)
