@@ -43,10 +43,6 @@ static sp_status reserve(layer_work *w, sp_error *err)
     w->workspace = sp_calloc(threads * (size_t)w->workspace_elements, sizeof *w->workspace);
     w->items = sp_calloc(heads * (size_t)w->tiles, sizeof *w->items);
     w->load = sp_calloc(threads, sizeof *w->load);
-    if (w->masks == NULL || w->indices == NULL || w->sampled_lse == NULL || w->mass == NULL ||
-        w->workspace == NULL || w->items == NULL || w->load == NULL) {
-        return sp_error_no_memory(err, "sampled attention");
-    }
     for (size_t h = 0; h < heads; h++) {
         w->masks[h].column = w->indices + h * each;
         w->masks[h].slash = w->masks[h].column + w->keys;

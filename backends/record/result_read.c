@@ -462,9 +462,6 @@ static sp_status read_batches(result_reader *reader, const json_t *array)
 {
     size_t count = json_array_size(array);
     reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
-    if (reader->file->batches == NULL) {
-        return sp_error_no_memory(reader->err, "a result");
-    }
     sp_status status = SP_OK;
     for (size_t b = 0; status == SP_OK && b < count; b++) {
         status = read_batch(reader, b, json_array_get(array, b));

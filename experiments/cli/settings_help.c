@@ -28,7 +28,7 @@ const char *cli_setting_value(const sp_setting *setting, int index)
     return NULL;
 }
 
-// ---- what is built in: arrays of {"name", "summary"}, NULL when memory ran out ----
+// ---- what is built in: arrays of {"name", "summary"} ----
 
 static void add_line(json_t *list, const char *name, const char *summary)
 {
@@ -179,9 +179,6 @@ static int print_list(int index, bool json)
     sp_error err;
     sp_error_clear(&err);
     json_t *list = json_array();
-    if (list == NULL) {
-        return cli_print_json(NULL);
-    }
     if (lists[index].fill(list, &err) != SP_OK) {
         json_decref(list);
         return cli_fail(&err);

@@ -31,9 +31,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
     *bytes = 0;
     while (*bytes <= SP_CSV_BYTES) {
         // One byte stays free for the terminator of the last cell.
-        if (!sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1)) {
-            return sp_error_no_memory(err, "a table of measurements");
-        }
+        sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1);
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
         if (got == 0) {
             return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
@@ -132,14 +130,11 @@ static sp_status plain_cell(csv_reader *reader, sp_csv_cell *cell, char **last)
     return SP_OK;
 }
 
-static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
+static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
-    if (!sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
-                    sizeof *cell)) {
-        return sp_error_no_memory(reader->err, "a table of measurements");
-    }
+    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
+                    sizeof *cell);
     reader->csv->cells[reader->count++] = *cell;
-    return SP_OK;
 }
 
 // One cell with the comma or the line end after it. Cells past the header's are read, not kept.
@@ -166,7 +161,10 @@ static sp_status read_cell(csv_reader *reader, int column, sp_csv_cell *cell, bo
         *last = '\0';
     }
     int kept = reader->csv->columns > 0 ? reader->csv->columns : SP_CSV_COLUMNS;
-    return column < kept ? keep_cell(reader, cell) : SP_OK;
+    if (column < kept) {
+        keep_cell(reader, cell);
+    }
+    return SP_OK;
 }
 
 static void wrong_count(const csv_reader *reader, int found, const sp_csv_cell *extra)
@@ -313,9 +311,6 @@ sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, s
         return too_large(source, err);
     }
     csv->text = sp_malloc(bytes + 1);
-    if (csv->text == NULL) {
-        return sp_error_no_memory(err, "a table of measurements");
-    }
     if (bytes > 0) {
         memcpy(csv->text, text, bytes);
     }

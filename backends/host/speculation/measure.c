@@ -136,9 +136,6 @@ sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tok
         return status;
     }
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);
-    if (m.samples == NULL) {
-        return sp_error_no_memory(err, "calls of small models");
-    }
     status = each_sequence(&m, sequences, fit_on, err);
     if (status == SP_OK) {
         status = sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins, err);

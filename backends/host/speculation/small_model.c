@@ -48,9 +48,6 @@ sp_status sp_small_model_new(const sp_small_shape *shape, uint64_t seed, sp_smal
     sp_prng_seed(&prng, seed);
     sp_small_model *m = sp_calloc(1, sizeof *m);
     *model = NULL;
-    if (m == NULL) {
-        return sp_error_no_memory(err, "a small model");
-    }
     m->shape = *shape;
     m->hidden = shape->heads * shape->head_dim;
     size_t table = (size_t)shape->vocab * (size_t)m->hidden;
