@@ -28,9 +28,7 @@ sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_req
     made->backend = backend;
     made->step_count = request->steps;
     made->steps = sp_calloc((size_t)request->steps, sizeof *made->steps);
-    status = made->steps == NULL
-                 ? sp_error_no_memory(err, "the steps of a run")
-                 : backend->ops.execute(device, request, made->steps, &made->state, err);
+    status = backend->ops.execute(device, request, made->steps, &made->state, err);
     if (status == SP_OK) {
         status = check_steps(made, request, err);
     }

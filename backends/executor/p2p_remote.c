@@ -27,7 +27,7 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
         return SP_OK;
     }
     sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
-                    sizeof *channels->items);
+               sizeof *channels->items);
     sp_i_exec_channel *made = &channels->items[channels->count++];
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};

@@ -215,6 +215,7 @@ typedef struct drawing {
 
 static sp_status draw_values(void *data, int thread, sp_error *err)
 {
+    (void)err;
     const drawing *d = data;
     start *s = sp_malloc(sizeof *s);
     for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {

@@ -30,7 +30,7 @@ static void release(layer_work *w)
     sp_free(w->load);
 }
 
-static sp_status reserve(layer_work *w, sp_error *err)
+static void reserve(layer_work *w)
 {
     const sp_kernel_attention_shape *shape = &w->layer->shape;
     size_t heads = (size_t)shape->heads;
@@ -47,7 +47,6 @@ static sp_status reserve(layer_work *w, sp_error *err)
         w->masks[h].column = w->indices + h * each;
         w->masks[h].slash = w->masks[h].column + w->keys;
     }
-    return SP_OK;
 }
 
 static sp_status sample_head(void *context, int worker, int head, sp_error *err)
@@ -130,11 +129,9 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                         sp_kernel_sample_bands(&layer->options, layer->len) * SP_KERNEL_SAMPLE_BAND,
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};
     int heads = (int)shape->heads;
-    sp_status status = reserve(&w, err);
+    reserve(&w);
     double started_s = layer->clock_s();
-    if (status == SP_OK) {
-        status = sp_parallel_for(threads, heads, sample_head, &w, err);
-    }
+    sp_status status = sp_parallel_for(threads, heads, sample_head, &w, err);
     double chosen_s = layer->clock_s();
     if (status == SP_OK) {
         sp_kernel_sample_items(heads, w.masks, layer->begin, layer->len, w.items);

@@ -38,7 +38,7 @@ void fit_outcome_fini(fit_outcome *outcome)
 }
 
 void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
-                        sp_prediction_errors *errors)
+                   sp_prediction_errors *errors)
 {
     double *of_rows = sp_calloc(end - first, sizeof *of_rows);
     for (size_t i = first; i < end; i++) {

@@ -154,8 +154,7 @@ static sp_status evaluate_best(const cli_compare_args *args, const cli_compariso
     if (status == SP_OK) {
         note_tight(&layouts, r);
         json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
-        status =
-            sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
+        status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
         json_decref(document);
         if (status == SP_OK) {
             status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);

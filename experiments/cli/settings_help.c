@@ -339,14 +339,14 @@ static int print_items(const char *topic, bool json)
     sp_error err;
     sp_error_clear(&err);
     json_t *found = json_array();
-    for (int i = 0; found != NULL && i < LISTS; i++) {
+    for (int i = 0; i < LISTS; i++) {
         size_t n = 0;
         json_t *item = NULL;
         json_t *list = json_array();
-        if (list == NULL || lists[i].fill(list, &err) != SP_OK) {
+        if (lists[i].fill(list, &err) != SP_OK) {
             json_decref(found);
             json_decref(list);
-            return list == NULL ? cli_print_json(NULL) : cli_fail(&err);
+            return cli_fail(&err);
         }
         json_array_foreach (list, n, item) {
             const char *name = json_string_value(json_object_get(item, "name"));

@@ -139,8 +139,8 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
 static sp_executed_step *begin_steps(sp_execution *execution, int count)
 {
     sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
-    sp_reserve((void **)&execution->batches, &execution->batch_capacity,
-               execution->batch_count + 1, sizeof *execution->batches);
+    sp_reserve((void **)&execution->batches, &execution->batch_capacity, execution->batch_count + 1,
+               sizeof *execution->batches);
     execution->batches[execution->batch_count++] =
         (sp_executed_batch){.steps = steps, .step_count = count};
     return steps;
@@ -166,8 +166,7 @@ static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *e
     return status;
 }
 
-static void compare_memory(executor *e, const sp_step_view *predicted,
-                           const sp_step_view *measured)
+static void compare_memory(executor *e, const sp_step_view *predicted, const sp_step_view *measured)
 {
     sp_execution *execution = e->execution;
     const sp_layout *layout = &predicted->plan->layout;

@@ -105,11 +105,13 @@ static json_t *new_record(const sp_plan_input *in, const sp_execution_options *o
                               failed != NULL ? failed->message[0] : NULL);
 }
 
+// `record` is NULL where a text in it is no UTF-8: nothing is written then.
 static sp_status write_record(const char *path, json_t *record, sp_error *err)
 {
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17); // each number comes back
     sp_output out = {0};
-    sp_status status = sp_output_open(&out, path, err);
+    sp_status status =
+        record != NULL ? sp_output_open(&out, path, err) : sp_error_no_memory(err, "a record");
     if (status == SP_OK) {
         errno = 0;
         json_dumpf(record, out.file, flags); // what could not be written shows in the stream
@@ -139,6 +141,9 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     }
     sp_error_clear(&failed);
     own.record = new_record(in, options, NULL);
+    if (own.record == NULL) {
+        return sp_error_no_memory(err, "a record");
+    }
     status = sp_execution_run(&in->scenario, &own, execution, &failed);
     execution->options = options;
     if (status == SP_OK) {

@@ -212,8 +212,7 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_object object;
     char path[PLACE];
     figure_spec *spec = r->spec;
-    sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1,
-                    sizeof *spec->points);
+    sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1, sizeof *spec->points);
     figure_point *point = &spec->points[spec->count++];
     *point = (figure_point){0};
     snprintf(path, sizeof path, "points.%zu", index);

@@ -132,8 +132,7 @@ static sp_status plain_cell(csv_reader *reader, sp_csv_cell *cell, char **last)
 
 static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
-    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
-                    sizeof *cell);
+    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1, sizeof *cell);
     reader->csv->cells[reader->count++] = *cell;
 }
 

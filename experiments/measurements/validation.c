@@ -220,8 +220,7 @@ void sp_ranking_fini(sp_ranking *ranking)
     *ranking = (sp_ranking){.cells = 0};
 }
 
-void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
-                        sp_ranking *ranking)
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking)
 {
     *ranking = (sp_ranking){.cells = 0};
     entry *entries = sp_malloc(measurements->count * sizeof *entries);

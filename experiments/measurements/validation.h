@@ -44,8 +44,7 @@ typedef struct sp_ranking {
 } sp_ranking;
 
 // rows: one for each case. O(rows * cells + rows * log rows).
-void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
-                   sp_ranking *ranking);
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking);
 void sp_ranking_fini(sp_ranking *ranking);
 
 // Errors are computed / measured - 1, of bubble rates computed - measured. What stays below a

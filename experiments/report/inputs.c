@@ -215,8 +215,7 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &at);
     if (row == NULL) {
         // A sweep that still runs, or was killed, may leave a part of its last line.
-        return line[bytes - 1] != '\n' ? SP_OK
-                                       : sp_json_load_error(err, input->path, number, &at);
+        return line[bytes - 1] != '\n' ? SP_OK : sp_json_load_error(err, input->path, number, &at);
     }
     if (!json_is_object(row) || !json_is_object(json_object_get(row, "point"))) {
         json_decref(row);

@@ -67,7 +67,7 @@ report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
         }
     }
     sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
-                    sizeof *timeline->ranks);
+               sizeof *timeline->ranks);
     timeline->last = timeline->rank_count++;
     timeline->ranks[timeline->last] = (report_rank){.process = process};
     return &timeline->ranks[timeline->last];
@@ -81,7 +81,7 @@ report_track *report_rank_track(report_rank *rank, json_int_t thread)
         }
     }
     sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
-                    sizeof *rank->tracks);
+               sizeof *rank->tracks);
     report_track *track = &rank->tracks[rank->track_count++];
     *track = (report_track){.thread = thread};
     return track;
@@ -104,12 +104,12 @@ void report_track_add(report_timeline *timeline, report_track *track, const repo
     sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
                sizeof *track->actions);
     bool told = entry->cause != NULL;
-    track->actions[track->count++] = (report_action){.start_ns = entry->start_ns,
-                              .duration_ns = entry->duration_ns,
-                              .name = number_of(&timeline->names, entry->name),
-                              .kind = number_of(&timeline->kinds, entry->kind),
-                              .cause = told ? number_of(&timeline->causes, entry->cause)
-                                            : REPORT_NO_CAUSE};
+    track->actions[track->count++] = (report_action){
+        .start_ns = entry->start_ns,
+        .duration_ns = entry->duration_ns,
+        .name = number_of(&timeline->names, entry->name),
+        .kind = number_of(&timeline->kinds, entry->kind),
+        .cause = told ? number_of(&timeline->causes, entry->cause) : REPORT_NO_CAUSE};
     timeline->action_count++;
     double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
@@ -130,9 +130,8 @@ int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
     size_t first = memory->kib_count;
     size_t keys = json_array_size(memory->keys);
     sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-                    sizeof *memory->points);
-    sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1,
-                    sizeof *memory->kib);
+               sizeof *memory->points);
+    sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1, sizeof *memory->kib);
     memory->points[memory->count++] = (report_memory_point){time_ns, first};
     memory->kib_count += keys;
     return memory->kib + first;
