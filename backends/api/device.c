@@ -166,9 +166,6 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
         return status;
     }
     sp_backend *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a backend");
-    }
     memcpy(&made->ops, table, table->size < sizeof made->ops ? table->size : sizeof made->ops);
     if (!is_complete(&made->ops)) {
         sp_free(made);

@@ -25,15 +25,10 @@ sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_req
         return status;
     }
     sp_run *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a run");
-    }
     made->backend = backend;
     made->step_count = request->steps;
     made->steps = sp_calloc((size_t)request->steps, sizeof *made->steps);
-    status = made->steps == NULL
-                 ? sp_error_no_memory(err, "the steps of a run")
-                 : backend->ops.execute(device, request, made->steps, &made->state, err);
+    status = backend->ops.execute(device, request, made->steps, &made->state, err);
     if (status == SP_OK) {
         status = check_steps(made, request, err);
     }
@@ -118,9 +113,6 @@ static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,
         return status;
     }
     char(*names)[SP_TENSOR_NAME] = sp_malloc(HINTS * sizeof *names);
-    if (names == NULL) {
-        return sp_error_no_memory(err, "names of tensors");
-    }
     bool found = false;
     for (size_t i = 0; status == SP_OK && !found && i < count; i++) {
         *info = (sp_tensor_info){0};

@@ -291,10 +291,8 @@ static void *free_buffer(sp_i_exec_rank *rank)
             return offload->buffers[b];
         }
     }
-    if (!sp_reserve((void **)&offload->buffers, &offload->buffer_capacity,
-                    offload->buffer_count + 1, sizeof *offload->buffers)) {
-        return NULL;
-    }
+    sp_reserve((void **)&offload->buffers, &offload->buffer_capacity, offload->buffer_count + 1,
+               sizeof *offload->buffers);
     void *made = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, 1, offload->largest);
     if (made != NULL) {
         offload->buffers[offload->buffer_count++] = made;

@@ -250,9 +250,6 @@ static sp_status check_ranks(const char *backend, const sp_packing *packing, sp_
     const sp_pack_list *packs = &packing->forward;
     size_t samples = packing->batch != NULL ? packing->batch->count : 0;
     const sp_pack **first = sp_calloc(samples, sizeof *first);
-    if (first == NULL) {
-        return sp_error_no_memory(err, "the samples of a plan");
-    }
     sp_status status = SP_OK;
     for (size_t p = 0; status == SP_OK && p < packs->count; p++) {
         const sp_pack *pack = &packs->packs[p];
@@ -284,9 +281,6 @@ static sp_status check_layers(const sp_run_request *request, sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
     sp_stage *parts = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *parts);
-    if (parts == NULL) {
-        return sp_error_no_memory(err, "the stages of a plan");
-    }
     const char *source = request->source != NULL ? request->source : "plan";
     sp_status status = sp_layout_stages(layout, request->model->layers, source, parts, err);
     sp_free(parts);

@@ -26,10 +26,8 @@ static sp_status keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, in
     if (!sends && run->transport->rank != receiver) {
         return SP_OK;
     }
-    if (!sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
-                    sizeof *channels->items)) {
-        return sp_error_no_memory(err, "channels between ranks");
-    }
+    sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
+               sizeof *channels->items);
     sp_i_exec_channel *made = &channels->items[channels->count++];
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};

@@ -15,9 +15,6 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     const sp_plan *plan = request->plan;
     *run = NULL;
     sp_i_exec_run *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a run");
-    }
     made->request = request;
     made->runtime = site->runtime;
     made->math = site->math;
@@ -80,11 +77,6 @@ static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
     run->runs_again = sp_calloc(vstages * forward, sizeof *run->runs_again);
     run->loss = sp_calloc(pipelines * forward, sizeof *run->loss);
     run->epilogues = sp_calloc(ranks, sizeof *run->epilogues);
-    if (run->parts == NULL || run->weights == NULL || run->jobs == NULL || run->ranks == NULL ||
-        run->stages == NULL || run->token_groups == NULL || run->runs_again == NULL ||
-        run->loss == NULL || run->epilogues == NULL) {
-        return sp_error_no_memory(err, "a run");
-    }
     return sp_i_exec_p2p_init(&run->p2p, run->runtime, vstages, forward,
                               sp_packing_backward(packing)->count,
                               run->transport != NULL ? 1 : pipelines, err);
@@ -183,9 +175,6 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
     rank->share_log = sp_calloc(shares + 1, sizeof *rank->share_log);
-    if (rank->log == NULL || rank->share_log == NULL) {
-        return sp_error_no_memory(err, "a rank");
-    }
     if (!sp_i_exec_is_here(run, rank)) {
         return SP_OK;
     }

@@ -215,11 +215,9 @@ typedef struct drawing {
 
 static sp_status draw_values(void *data, int thread, sp_error *err)
 {
+    (void)err;
     const drawing *d = data;
     start *s = sp_malloc(sizeof *s);
-    if (s == NULL) {
-        return sp_error_no_memory(err, "starting values");
-    }
     for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
         sp_i_exec_enter(d->run, &d->run->ranks[r]);
         start_values(d->run, &d->run->ranks[r], s);

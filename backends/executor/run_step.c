@@ -217,9 +217,7 @@ static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp
     size_t got = 1;
     while (got > 0) {
         void *bytes = text->bytes;
-        if (!sp_reserve(&bytes, &capacity, text->count + PIECE, 1)) {
-            return sp_error_no_memory(err, "a text");
-        }
+        sp_reserve(&bytes, &capacity, text->count + PIECE, 1);
         text->bytes = bytes;
         got = fread(text->bytes + text->count, 1, PIECE, file);
         text->count += got;

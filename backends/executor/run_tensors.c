@@ -172,9 +172,6 @@ static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     }
     size_t bytes = (size_t)weight->elements * sizeof(double);
     char *more = sp_realloc(r->mine.data, r->mine.bytes + bytes + 1);
-    if (more == NULL) {
-        return sp_error_no_memory(err, "a tensor");
-    }
     r->mine.data = more;
     double *part = (double *)(void *)(more + r->mine.bytes);
     r->mine.bytes += bytes;

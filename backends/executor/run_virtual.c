@@ -126,9 +126,6 @@ static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
 sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     driver d = {.run = run, .ranks = sp_calloc(sp_i_exec_rank_count(run), sizeof *d.ranks)};
-    if (d.ranks == NULL) {
-        return sp_error_no_memory(err, "the ranks of an action");
-    }
     const sp_walk_driver virtual = {
         .context = &d, .run = run_action, .transfer_ns = transfer_ns, .shares = &run->shares};
     sp_status status = sp_walk(run->request->plan, &virtual, timeline, NULL, err);

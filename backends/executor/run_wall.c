@@ -123,9 +123,6 @@ sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error
 {
     size_t count = sp_i_exec_rank_count(run);
     int *ranks = sp_calloc(count, sizeof *ranks);
-    if (ranks == NULL) {
-        return sp_error_no_memory(err, "the ranks of a step");
-    }
     for (size_t r = 0; r < count; r++) {
         ranks[r] = (int)r;
     }

@@ -16,9 +16,6 @@ static void *allocate(sp_runtime *runtime, int64_t bytes)
 {
     (void)runtime;
     char *memory = sp_malloc((size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header));
-    if (memory == NULL) {
-        return NULL;
-    }
     uintptr_t first = (uintptr_t)memory + sizeof(header);
     uintptr_t data =
         (first + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;

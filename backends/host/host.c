@@ -106,9 +106,13 @@ static sp_status reference(int device, int ranks, double *seconds, sp_error *err
 {
     (void)device;
     sp_status status = sp_i_host_start(err);
-    return status != SP_OK ? status
-           : ranks == 0    ? sp_i_host_reference_s(seconds, err)
-                           : sp_i_host_reference_wall_s(ranks, seconds, err);
+    if (status == SP_OK && ranks > 0) {
+        return sp_i_host_reference_wall_s(ranks, seconds, err);
+    }
+    if (status == SP_OK) {
+        *seconds = sp_i_host_reference_s();
+    }
+    return status;
 }
 
 const sp_backend_ops sp_host_backend = {

@@ -30,7 +30,7 @@ static void release(layer_work *w)
     sp_free(w->load);
 }
 
-static sp_status reserve(layer_work *w, sp_error *err)
+static void reserve(layer_work *w)
 {
     const sp_kernel_attention_shape *shape = &w->layer->shape;
     size_t heads = (size_t)shape->heads;
@@ -43,15 +43,10 @@ static sp_status reserve(layer_work *w, sp_error *err)
     w->workspace = sp_calloc(threads * (size_t)w->workspace_elements, sizeof *w->workspace);
     w->items = sp_calloc(heads * (size_t)w->tiles, sizeof *w->items);
     w->load = sp_calloc(threads, sizeof *w->load);
-    if (w->masks == NULL || w->indices == NULL || w->sampled_lse == NULL || w->mass == NULL ||
-        w->workspace == NULL || w->items == NULL || w->load == NULL) {
-        return sp_error_no_memory(err, "sampled attention");
-    }
     for (size_t h = 0; h < heads; h++) {
         w->masks[h].column = w->indices + h * each;
         w->masks[h].slash = w->masks[h].column + w->keys;
     }
-    return SP_OK;
 }
 
 static sp_status sample_head(void *context, int worker, int head, sp_error *err)
@@ -134,11 +129,9 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                         sp_kernel_sample_bands(&layer->options, layer->len) * SP_KERNEL_SAMPLE_BAND,
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};
     int heads = (int)shape->heads;
-    sp_status status = reserve(&w, err);
+    reserve(&w);
     double started_s = layer->clock_s();
-    if (status == SP_OK) {
-        status = sp_parallel_for(threads, heads, sample_head, &w, err);
-    }
+    sp_status status = sp_parallel_for(threads, heads, sample_head, &w, err);
     double chosen_s = layer->clock_s();
     if (status == SP_OK) {
         sp_kernel_sample_items(heads, w.masks, layer->begin, layer->len, w.items);

@@ -61,10 +61,7 @@ static sp_status reserve(tensors *t, sp_error *err)
     t->lse = floats(tokens * what->heads);
     t->dense_lse = floats(tokens * what->heads);
     t->workspace = floats(what->threads * t->workspace_elements);
-    bool all = t->q != NULL && t->k != NULL && t->v != NULL && t->out != NULL &&
-               t->dense_out != NULL && t->lse != NULL && t->dense_lse != NULL &&
-               t->workspace != NULL;
-    return all ? SP_OK : sp_error_no_memory(err, "attention");
+    return SP_OK;
 }
 
 static void draw(tensors *t)

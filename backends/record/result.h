@@ -40,7 +40,7 @@ json_t *sp_result_document(const char *backend, const sp_run_request *run, const
                            const sp_device_info *device, sp_status status, const char *reason);
 
 // Adds what a batch came to.
-sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err);
+void sp_result_document_add(json_t *document, const sp_run *run);
 
 typedef struct sp_executed_run {
     sp_executed_step *steps; // owned

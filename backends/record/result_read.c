@@ -216,15 +216,12 @@ static void read_peak(rank_reader *r, sp_object *object, sp_rank_memory *memory)
     }
 }
 
-static bool read_points(sp_object *object, sp_rank_memory *memory)
+static void read_points(sp_object *object, sp_rank_memory *memory)
 {
     sp_object_require(object, "points");
     const json_t *array = sp_object_get(object, "points");
     size_t count = json_array_size(array);
     memory->points = sp_calloc(count + 1, sizeof *memory->points);
-    if (memory->points == NULL) {
-        return false;
-    }
     memory->point_capacity = count + 1;
     if (array != NULL && !json_is_array(array)) {
         sp_object_error(object, "points", "expected an array");
@@ -246,31 +243,29 @@ static bool read_points(sp_object *object, sp_rank_memory *memory)
         point->time_ns = numbers[0];
         memcpy(point->bytes.of, &numbers[1], sizeof point->bytes.of);
     }
-    return true;
 }
 
-static bool read_memory(rank_reader *r, sp_rank_memory *memory)
+static void read_memory(rank_reader *r, sp_rank_memory *memory)
 {
     sp_object object;
     sp_object_require(&r->object, "memory");
     sp_object_member(&r->object, "memory", &object);
     if (object.json == NULL) {
-        return true;
+        return;
     }
     read_peak(r, &object, memory);
     sp_object_require(&object, "peak_ns");
     memory->peak_ns = sp_object_int(&object, "peak_ns", 0, 0, MOST);
     sp_object_require(&object, "units_peak");
     memory->units_peak = sp_object_real(&object, "units_peak", 0.0, 0.0, HUGE_VAL);
-    bool good = read_points(&object, memory);
+    read_points(&object, memory);
     sp_object_end(&object);
-    return good;
 }
 
 // Fills a rank of a timeline that sp_timeline_init made and its memory from `json`, the value at
 // `path`. `shares` are the `share_count` of this rank. What does not fit the plan is an error in
-// err, with the value; false when memory runs out.
-static bool read_rank(const json_t *json, const char *source, const char *path, const sp_plan *plan,
+// err, with the value.
+static void read_rank(const json_t *json, const char *source, const char *path, const sp_plan *plan,
                       const sp_share *shares, size_t share_count, sp_rank_timeline *rank,
                       sp_rank_memory *memory, sp_error *err)
 {
@@ -281,7 +276,7 @@ static bool read_rank(const json_t *json, const char *source, const char *path, 
     }
     sp_object_begin(&r.object, json, source, path, err);
     if (r.object.json == NULL) {
-        return true;
+        return;
     }
     sp_object_require(&r.object, "dp");
     sp_object_require(&r.object, "pp");
@@ -291,9 +286,8 @@ static bool read_rank(const json_t *json, const char *source, const char *path, 
     read_copies(&r, copies, rank);
     read_shares(&r, shares, share_count, rank);
     read_epilogue(&r, rank);
-    bool good = read_memory(&r, memory);
+    read_memory(&r, memory);
     sp_object_end(&r.object);
-    return good;
 }
 
 // ---- a result ----
@@ -346,17 +340,14 @@ static void read_settings(const result_reader *reader, sp_object *root)
 
 // ---- one batch ----
 
-static bool read_steps(result_reader *reader, sp_object *object, sp_executed_run *batch)
+static void read_steps(result_reader *reader, sp_object *object, sp_executed_run *batch)
 {
     int count = reader->file->run.steps;
     const json_t *array = array_of(object, "steps", (size_t)count);
     if (array == NULL) {
-        return true;
+        return;
     }
     batch->steps = sp_calloc((size_t)count, sizeof *batch->steps);
-    if (batch->steps == NULL) {
-        return false;
-    }
     batch->step_count = count;
     for (int i = 0; i < count; i++) {
         sp_object step;
@@ -375,7 +366,6 @@ static bool read_steps(result_reader *reader, sp_object *object, sp_executed_run
     sp_object_require(object, "shown");
     int shown = sp_execution_median_step(batch->steps, count);
     batch->shown = (int)sp_object_int(object, "shown", shown, shown, shown);
-    return true;
 }
 
 static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_plan *plan,
@@ -395,18 +385,17 @@ static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_p
         return status;
     }
     const json_t *array = array_of(object, "ranks", timeline->rank_count);
-    bool enough = true;
-    for (size_t r = 0; array != NULL && enough && r < timeline->rank_count; r++) {
+    for (size_t r = 0; array != NULL && r < timeline->rank_count; r++) {
         char path[SP_JSON_PATH];
         size_t count = 0;
         sp_rank_timeline *rank = &timeline->ranks[r];
         const sp_share *own = sp_shares_of(&shares, &plan->layout, rank->dp, rank->pp, &count);
         snprintf(path, sizeof path, "%.100s.ranks[%zu]", object->path, r);
-        enough = read_rank(json_array_get(array, r), reader->source, path, plan, own, count, rank,
-                           &memory->ranks[r], reader->err);
+        read_rank(json_array_get(array, r), reader->source, path, plan, own, count, rank,
+                  &memory->ranks[r], reader->err);
     }
     sp_shares_fini(&shares);
-    return enough ? reader->err->status : sp_error_no_memory(reader->err, "a result");
+    return reader->err->status;
 }
 
 // A timeline that no run of the plan can have, at the place of its batch.
@@ -415,9 +404,6 @@ static sp_status check_step(result_reader *reader, const char *path, const sp_pl
 {
     sp_error found = {0};
     sp_status status = sp_measured_step_check(plan, &batch->step, &found);
-    if (status == SP_ERR_NO_MEMORY) {
-        return sp_error_no_memory(reader->err, "a result");
-    }
     if (status != SP_OK) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, path, "%s",
                            found.message[0]);
@@ -442,9 +428,7 @@ static sp_status read_batch(result_reader *reader, size_t index, const json_t *j
     if (object.json == NULL) {
         return reader->err->status;
     }
-    if (!read_steps(reader, &object, batch)) {
-        return sp_error_no_memory(reader->err, "a result");
-    }
+    read_steps(reader, &object, batch);
     sp_status status = read_ranks(reader, &object, plan, batch);
     sp_object_end(&object);
     if (status != SP_OK || reader->err->status != SP_OK) {
@@ -462,9 +446,6 @@ static sp_status read_batches(result_reader *reader, const json_t *array)
 {
     size_t count = json_array_size(array);
     reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
-    if (reader->file->batches == NULL) {
-        return sp_error_no_memory(reader->err, "a result");
-    }
     sp_status status = SP_OK;
     for (size_t b = 0; status == SP_OK && b < count; b++) {
         status = read_batch(reader, b, json_array_get(array, b));

@@ -178,16 +178,11 @@ static json_t *ranks_json(const sp_measured_step *step)
     return ranks;
 }
 
-sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *err)
+void sp_result_document_add(json_t *document, const sp_run *run)
 {
     int count = sp_run_steps(run);
     sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
     json_t *array = json_array();
-    if (steps == NULL || array == NULL) {
-        sp_free(steps);
-        json_decref(array);
-        return sp_error_no_memory(err, "a result");
-    }
     for (int i = 0; i < count; i++) {
         steps[i] = sp_executed_step_of(sp_run_step(run, i));
         json_array_append_new(array, step_json(&steps[i]));
@@ -196,9 +191,7 @@ sp_status sp_result_document_add(json_t *document, const sp_run *run, sp_error *
     sp_free(steps);
     json_t *batch = json_pack("{s:o, s:i, s:o}", "steps", array, "shown", shown, "ranks",
                               ranks_json(sp_run_step(run, shown)));
-    return json_array_append_new(json_object_get(document, "batches"), batch) == 0
-               ? SP_OK
-               : sp_error_no_memory(err, "a result");
+    json_array_append_new(json_object_get(document, "batches"), batch);
 }
 
 // ---- the steps of a run ----

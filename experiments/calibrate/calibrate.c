@@ -37,20 +37,16 @@ void fit_outcome_fini(fit_outcome *outcome)
     *outcome = (fit_outcome){0};
 }
 
-sp_status fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
-                        sp_prediction_errors *errors, sp_error *err)
+void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
+                   sp_prediction_errors *errors)
 {
     double *of_rows = sp_calloc(end - first, sizeof *of_rows);
-    if (of_rows == NULL) {
-        return sp_error_no_memory(err, "errors");
-    }
     for (size_t i = first; i < end; i++) {
         of_rows[i - first] = predicted[i] / observed[i] - 1.0;
     }
     sp_prediction_errors_of(of_rows, end - first, errors);
     errors->worst_row += first;
     sp_free(of_rows);
-    return SP_OK;
 }
 
 // ---- set-up ----
@@ -102,9 +98,6 @@ static sp_status set_up(calibration *c, const fit_options *options)
     outcome->predicted = sp_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
     outcome->left_out = sp_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
     outcome->fold = sp_arena_take(&outcome->arena, count, sizeof *outcome->fold);
-    if (outcome->arena.failed) {
-        return sp_error_no_memory(c->err, "predictions");
-    }
     status = check_units(c);
     if (status == SP_OK) {
         status = fit_assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
@@ -184,17 +177,15 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
 }
 
 // Of tables with folds alone where `folds` is given.
-static sp_status table_errors(const fit_rows *rows, const double *predicted, const int *folds,
-                              sp_prediction_errors errors[FIT_TABLES], sp_error *err)
+static void table_errors(const fit_rows *rows, const double *predicted, const int *folds,
+                         sp_prediction_errors errors[FIT_TABLES])
 {
-    sp_status status = SP_OK;
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
+    for (int t = 0; t < rows->table_count; t++) {
         if (folds == NULL || folds[t] > 0) {
-            status = fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
-                                   &errors[t], err);
+            fit_errors_of(rows->observed, predicted, rows->first[t], rows->first[t + 1],
+                          &errors[t]);
         }
     }
-    return status;
 }
 
 // ---- what comes out ----
@@ -239,7 +230,7 @@ static sp_status round_values(calibration *c)
     sp_status status =
         fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors, c->err);
+        table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors);
     }
     return status;
 }
@@ -304,14 +295,13 @@ static sp_status cross_validate(calibration *c)
     sp_arena arena = {0};
     double *weight = sp_arena_take(&arena, count, sizeof *weight);
     uint8_t *held = sp_arena_take(&arena, count, sizeof *held);
-    sp_status status = arena.failed ? sp_error_no_memory(c->err, "folds") : SP_OK;
+    sp_status status = SP_OK;
     int most = most_folds(outcome);
     for (int k = 0; status == SP_OK && k < most; k++) {
         status = leave_out(c, k, weight, held);
     }
     if (status == SP_OK) {
-        status = table_errors(&outcome->rows, outcome->left_out, outcome->folds,
-                              outcome->fold_errors, c->err);
+        table_errors(&outcome->rows, outcome->left_out, outcome->folds, outcome->fold_errors);
     }
     sp_arena_free(&arena);
     return status;
@@ -337,7 +327,7 @@ static sp_status bootstrap(calibration *c)
     double mean[FIT_CONSTANTS] = {0.0};
     double squares[FIT_CONSTANTS] = {0.0}; // of deviations, by Welford's recurrence
     double *weight = sp_calloc(outcome->rows.count, sizeof *weight);
-    sp_status status = weight != NULL ? SP_OK : sp_error_no_memory(c->err, "a resample");
+    sp_status status = SP_OK;
     sp_prng prng;
     // Not the numbers that the folds were drawn with.
     sp_prng_seed(&prng, c->spec->seed ^ UINT64_C(0x9e3779b97f4a7c15));
@@ -389,7 +379,7 @@ static sp_status predict_kept(calibration *c, fit_model *model, double *predicte
     }
     sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
     if (status == SP_OK) {
-        status = table_errors(model->rows, predicted, NULL, result->kept, c->err);
+        table_errors(model->rows, predicted, NULL, result->kept);
     }
     return status;
 }
@@ -399,7 +389,7 @@ static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation
     fit_solution solution;
     sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
     if (status == SP_OK) {
-        status = table_errors(model->rows, solution.predicted, NULL, result->refitted, c->err);
+        table_errors(model->rows, solution.predicted, NULL, result->refitted);
         for (int i = 0; i < model->constant_count; i++) {
             result->constants[model->number[i]] = solution.constants[i];
         }
@@ -444,9 +434,6 @@ static sp_status ablate_all(calibration *c)
     outcome->ablations = sp_arena_take(&outcome->arena, (size_t)count, sizeof *outcome->ablations);
     double *predicted = sp_calloc(outcome->rows.count, sizeof *predicted);
     sp_status status = SP_OK;
-    if (outcome->ablations == NULL || predicted == NULL) {
-        status = sp_error_no_memory(outer, "ablations");
-    }
     for (int a = 0; status == SP_OK && a < count; a++) {
         sp_error inner = {0};
         c->err = &inner;

@@ -67,7 +67,7 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
 void fit_outcome_fini(fit_outcome *outcome);
 
 // Of predicted / observed - 1 in rows [first, end); unknown where there are none.
-sp_status fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
-                        sp_prediction_errors *errors, sp_error *err);
+void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
+                   sp_prediction_errors *errors);
 
 #endif

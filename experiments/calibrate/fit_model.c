@@ -42,11 +42,11 @@ static sp_status match_sources(const fit_spec *spec, const fit_source *sources, 
     return SP_OK;
 }
 
-// "key=..." with the value (taken over) as JSON, as a JSON text; NULL when memory ran out.
+// "key=..." with the value (taken over) as JSON, as a JSON text.
 static json_t *override_of(const char *key, json_t *value)
 {
     char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_t *text = dump != NULL ? json_sprintf("%s=%s", key, dump) : NULL;
+    json_t *text = json_sprintf("%s=%s", key, dump);
     json_decref(value);
     free(dump);
     return text;
@@ -91,9 +91,6 @@ static sp_status list_rows(const fit_spec *spec, fit_rows *rows, sp_error *err)
     rows->cases = sp_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
     rows->observed = sp_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
     rows->weight = sp_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
-    if (rows->arena.failed) {
-        return sp_error_no_memory(err, "the rows of a fit");
-    }
     for (int t = 0; t < rows->table_count; t++) {
         for (size_t i = 0; i < rows->tables[t].count; i++) {
             size_t row = rows->first[t] + i;
@@ -123,9 +120,6 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
     json_t *start = override_of("profile", json_string(spec->profile));
     json_t *stack = named != NULL ? stack_override(named) : NULL;
     sp_status status = match_sources(spec, sources, source_count, source_of, err);
-    if (status == SP_OK && (start == NULL || (named != NULL && stack == NULL))) {
-        status = sp_error_no_memory(err, "an override");
-    }
     overrides[count++] = json_string_value(start);
     if (stack != NULL) {
         overrides[count++] = json_string_value(stack);
@@ -223,14 +217,13 @@ sp_status fit_model_init(const fit_spec *spec, const fit_ablation *ablation, fit
     *model = (fit_model){.source = spec->source};
     sp_status status = fit_document_load(spec->profile, &model->document, err);
     if (status == SP_OK) {
-        status = fit_document_apply(model->document, spec->start, err);
+        fit_document_apply(model->document, spec->start);
     }
     // What the ablation takes away may be what a constant's start would have made.
     for (int c = 0; status == SP_OK && c < spec->constant_count; c++) {
         const fit_constant *constant = &spec->constants[c];
-        if (constant->start > 0.0 &&
-            !fit_document_set(model->document, constant->path, json_real(constant->start))) {
-            status = sp_error_no_memory(err, "a profile");
+        if (constant->start > 0.0) {
+            fit_document_set(model->document, constant->path, json_real(constant->start));
         }
         if (!is_set(ablation, constant->path)) {
             model->number[model->constant_count] = c;
@@ -238,7 +231,7 @@ sp_status fit_model_init(const fit_spec *spec, const fit_ablation *ablation, fit
         }
     }
     if (status == SP_OK && ablation != NULL) {
-        status = fit_document_apply(model->document, ablation->set, err);
+        fit_document_apply(model->document, ablation->set);
     }
     if (status != SP_OK) {
         fit_model_fini(model);
@@ -281,11 +274,8 @@ sp_status fit_model_parameters(const fit_model *model, fit_parameter *parameters
 json_t *fit_model_document(const fit_model *model, const double *constants)
 {
     json_t *document = json_deep_copy(model->document);
-    for (int c = 0; document != NULL && c < model->constant_count; c++) {
-        if (!fit_document_set(document, model->constants[c].path, json_real(constants[c]))) {
-            json_decref(document);
-            return NULL;
-        }
+    for (int c = 0; c < model->constant_count; c++) {
+        fit_document_set(document, model->constants[c].path, json_real(constants[c]));
     }
     return document;
 }
@@ -296,9 +286,6 @@ sp_status fit_model_predict(void *context, const double *constants, const uint8_
     const fit_model *model = context;
     sp_profile profile;
     json_t *document = fit_model_document(model, constants);
-    if (document == NULL) {
-        return sp_error_no_memory(err, "a profile");
-    }
     sp_status status = sp_profile_from_json(document, model->source, &profile, err);
     if (status == SP_OK) {
         status = predict_rows(model->rows, &profile, wanted, model->threads, predicted, err);

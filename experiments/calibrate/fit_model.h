@@ -54,7 +54,7 @@ void fit_model_fini(fit_model *model);
 // Where a fit begins.
 sp_status fit_model_parameters(const fit_model *model, fit_parameter *parameters, sp_error *err);
 
-// The document with the constants in it; the caller owns it. NULL when memory ran out.
+// The document with the constants in it; the caller owns it.
 json_t *fit_model_document(const fit_model *model, const double *constants);
 
 // A fit_predict; the context is a fit_model.

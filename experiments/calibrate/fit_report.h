@@ -13,7 +13,7 @@
 // before them, and the rows that are not explained behind.
 void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole);
 
-// The report as a document (slimpack/calibration/1); NULL when memory ran out.
+// The report as a document (slimpack/calibration/1).
 json_t *fit_report_json(const fit_spec *spec, const fit_outcome *outcome);
 
 // The start document with the fitted constants, the specification's name, level and source of every

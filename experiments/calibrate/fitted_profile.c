@@ -272,13 +272,13 @@ static void source_text(const recording *r, char text[SP_ERROR_SOURCE])
 }
 
 // `kind`: of all chosen rows in what the table's errors are told by; NULL: all rows of the table.
-static sp_status record(recording *r, size_t count, const sp_step_kind *kind)
+static void record(recording *r, size_t count, const sp_step_kind *kind)
 {
     char scope[SP_ERROR_SCOPE];
     char source[SP_ERROR_SOURCE];
     sp_prediction_errors errors;
     if (json_array_size(r->records) == SP_ERROR_RECORDS) {
-        return SP_OK;
+        return;
     }
     // A throughput that is predicted too high is a time that is predicted too short.
     bool rate = r->outcome->rows.tables[r->table].kind == SP_MEASURED_TOKENS_PER_S;
@@ -288,19 +288,14 @@ static sp_status record(recording *r, size_t count, const sp_step_kind *kind)
         r->observed[i] = rate ? 1.0 / observed : observed;
         r->predicted[i] = rate ? 1.0 / predicted : predicted;
     }
-    sp_status status = fit_errors_of(r->observed, r->predicted, 0, count, &errors, r->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    fit_errors_of(r->observed, r->predicted, 0, count, &errors);
     scope_text(r, kind, scope);
     source_text(r, source);
     json_t *object =
         json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:s}", "scope", scope, "when",
                   when_json(r, count), "steps", (json_int_t)count, "median", brief(errors.median),
                   "p90", brief(errors.p90), "bias", brief(errors.bias), "source", source);
-    return json_array_append_new(r->records, object) == 0
-               ? SP_OK
-               : sp_error_no_memory(r->err, "the errors of a fit");
+    json_array_append_new(r->records, object);
 }
 
 // ---- which rows ----
@@ -320,10 +315,9 @@ static bool same_kind(const recording *r, size_t a, size_t b)
     return true;
 }
 
-static sp_status record_kinds(recording *r)
+static void record_kinds(recording *r)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < r->count; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         size_t count = 0;
         for (size_t j = i; j < r->count && !r->done[i]; j++) {
             if (same_kind(r, i, j)) {
@@ -334,10 +328,9 @@ static sp_status record_kinds(recording *r)
             r->done[r->chosen[k]] = true;
         }
         if (count >= RECORD_STEPS && count < r->count) {
-            status = record(r, count, &r->kinds[i]);
+            record(r, count, &r->kinds[i]);
         }
     }
-    return status;
 }
 
 static sp_status record_table(recording *r, const sp_profile *profile)
@@ -354,11 +347,14 @@ static sp_status record_table(recording *r, const sp_profile *profile)
         sp_result_fini(&result);
         r->chosen[i] = i;
     }
-    if (status == SP_OK) {
-        status = record(r, r->count, NULL);
+    if (status != SP_OK) {
+        return status;
     }
-    bool by_kind = r->spec->tables[r->table].errors_by_count > 0;
-    return status == SP_OK && by_kind ? record_kinds(r) : status;
+    record(r, r->count, NULL);
+    if (r->spec->tables[r->table].errors_by_count > 0) {
+        record_kinds(r);
+    }
+    return SP_OK;
 }
 
 // Fills *records with an array as in `errors` of a profile: a record of each table of times that
@@ -368,7 +364,7 @@ static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
                               const sp_profile *profile, json_t **records, sp_error *err)
 {
     recording r = {.spec = spec, .outcome = outcome, .records = json_array(), .err = err};
-    sp_status status = r.records != NULL ? SP_OK : sp_error_no_memory(err, "the errors of a fit");
+    sp_status status = SP_OK;
     for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
         bool of_times = outcome->rows.tables[t].kind == SP_MEASURED_ITERATION_MS ||
                         outcome->rows.tables[t].kind == SP_MEASURED_TOKENS_PER_S;
@@ -382,7 +378,7 @@ static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
             r.chosen = sp_arena_take(&arena, r.count, sizeof *r.chosen);
             r.observed = sp_arena_take(&arena, r.count, sizeof *r.observed);
             r.predicted = sp_arena_take(&arena, r.count, sizeof *r.predicted);
-            status = arena.failed ? sp_error_no_memory(err, "errors") : record_table(&r, profile);
+            status = record_table(&r, profile);
             sp_arena_free(&arena);
         }
     }
@@ -406,9 +402,8 @@ static sp_status add_errors(const fit_spec *spec, const fit_outcome *outcome, js
     status = records_json(spec, outcome, &profile, &records, err);
     sp_profile_fini(&profile);
     if (status == SP_OK && json_array_size(records) > 0) {
-        return sp_json_put(document, "errors", records)
-                   ? SP_OK
-                   : sp_error_no_memory(err, "the errors of a fit");
+        sp_json_put(document, "errors", records);
+        return SP_OK;
     }
     json_decref(records);
     return status;
@@ -416,7 +411,6 @@ static sp_status add_errors(const fit_spec *spec, const fit_outcome *outcome, js
 
 // ---- the document ----
 
-// What jansson could not put for want of memory, the reading back finds missing or the copy shows.
 sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome, json_t **document,
                                sp_error *err)
 {
@@ -425,12 +419,8 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
         constants[i] = outcome->values[i].value;
     }
     *document = fit_model_document(&outcome->model, constants);
-    if (*document == NULL || !sp_json_put(*document, "name", json_string(spec->name)) ||
-        !sp_json_put(*document, "fit", fit_json(spec, outcome))) {
-        json_decref(*document);
-        *document = NULL;
-        return sp_error_no_memory(err, "a profile");
-    }
+    sp_json_put(*document, "name", json_string(spec->name));
+    sp_json_put(*document, "fit", fit_json(spec, outcome));
     mark_sections(outcome, *document);
     // Errors of the profile that the fit started from are not those of the fitted one.
     json_object_del(*document, "errors");

@@ -81,14 +81,10 @@ static void number_groups(grouping *g)
 
 // ---- random draws ----
 
-sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
-                           sp_error *err)
+void fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold)
 {
     size_t count = end - first;
     size_t *order = sp_calloc(count, sizeof *order);
-    if (order == NULL) {
-        return sp_error_no_memory(err, "folds");
-    }
     for (size_t i = 0; i < count; i++) {
         size_t j = (size_t)sp_prng_below(prng, i + 1);
         order[i] = order[j];
@@ -98,7 +94,6 @@ sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, i
         fold[first + order[i]] = (int)(i % (size_t)folds);
     }
     sp_free(order);
-    return SP_OK;
 }
 
 static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
@@ -110,24 +105,20 @@ static sp_status assign_found(grouping *g, sp_prng *prng, int *folds, int *fold)
                            g->table->name, g->groups, (int)FIT_FOLDS);
     }
     int *fold_of = sp_calloc((size_t)g->groups, sizeof *fold_of);
-    if (fold_of == NULL) {
-        return sp_error_no_memory(g->err, "folds");
-    }
     bool random = count > 0 && count < g->groups;
-    sp_status status = SP_OK;
     *folds = random ? count : g->groups;
     for (int i = 0; i < g->groups; i++) {
         fold_of[i] = i;
     }
     if (random) {
-        status = fit_random_folds(prng, 0, (size_t)g->groups, count, fold_of, g->err);
+        fit_random_folds(prng, 0, (size_t)g->groups, count, fold_of);
     }
     *folds = *folds >= 2 ? *folds : 0;
-    for (size_t i = 0; status == SP_OK && *folds > 0 && i < g->cases->count; i++) {
+    for (size_t i = 0; *folds > 0 && i < g->cases->count; i++) {
         fold[i] = fold_of[g->group[i]];
     }
     sp_free(fold_of);
-    return status;
+    return SP_OK;
 }
 
 static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table,
@@ -140,7 +131,7 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
         return status;
     }
     g.group = sp_calloc(cases->count, sizeof *g.group);
-    status = g.group != NULL ? find_columns(&g) : sp_error_no_memory(err, "folds");
+    status = find_columns(&g);
     if (status == SP_OK && !is_unchanged(&g)) {
         status =
             sp_error_set(err, SP_ERR_IO, "%s: cannot be read twice: it has changed", cases->path);
@@ -176,7 +167,7 @@ sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count
         folds[t] = (size_t)folds[t] > end - first ? (int)(end - first) : folds[t];
         folds[t] = folds[t] >= 2 ? folds[t] : 0;
         if (folds[t] > 0) {
-            status = fit_random_folds(&prng, first, end, folds[t], fold, err);
+            fit_random_folds(&prng, first, end, folds[t], fold);
         }
     }
     return status;

@@ -14,8 +14,7 @@ sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count
                            int folds[FIT_TABLES], int *fold, sp_error *err);
 
 // fold[first..end) = 0 to folds-1 in random order, each as often as the others, give or take one.
-sp_status fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold,
-                           sp_error *err);
+void fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *fold);
 
 // times[first..end) = how often each row is among end - first draws with replacement (Efron,
 // "Bootstrap Methods: Another Look at the Jackknife", 1979).

@@ -45,7 +45,7 @@ void fit_solution_fini(fit_solution *solution)
 
 // ---- set-up ----
 
-static sp_status allocate(solver *s)
+static void allocate(solver *s)
 {
     fit_solution *solution = s->solution;
     size_t n = s->rows;
@@ -64,7 +64,6 @@ static sp_status allocate(solver *s)
     solution->predicted = sp_arena_take(kept, n, sizeof *solution->predicted);
     solution->derivatives.at = sp_arena_take(kept, p, sizeof *solution->derivatives.at);
     solution->derivatives.matrix = sp_arena_take(kept, n * p, sizeof *solution->derivatives.matrix);
-    return s->arena.failed || kept->failed ? sp_error_no_memory(s->err, "a fit") : SP_OK;
 }
 
 static sp_status prepare(solver *s)
@@ -73,10 +72,7 @@ static sp_status prepare(solver *s)
     s->parameters = problem->parameter_count;
     s->rows = problem->row_count;
     s->tolerance = problem->tolerance > 0.0 ? problem->tolerance : default_tolerance;
-    sp_status status = allocate(s);
-    if (status != SP_OK) {
-        return status;
-    }
+    allocate(s);
     for (size_t i = 0; i < s->rows; i++) {
         if (problem->weight[i] > 0.0) {
             s->wanted[i] = 1;

@@ -22,7 +22,7 @@ json_t *fit_document_get(const json_t *document, const char *path)
     return value;
 }
 
-bool fit_document_set(json_t *document, const char *path, json_t *value)
+void fit_document_set(json_t *document, const char *path, json_t *value)
 {
     char part[SP_JSON_PATH];
     json_t *object = document;
@@ -30,35 +30,27 @@ bool fit_document_set(json_t *document, const char *path, json_t *value)
         json_t *child = json_object_get(object, part);
         if (!json_is_object(child)) {
             if (value == NULL) {
-                return true;
+                return;
             }
             child = json_object();
-            if (!sp_json_put(object, part, child)) {
-                json_decref(value);
-                return false;
-            }
+            sp_json_put(object, part, child);
         }
         object = child;
     }
     if (value == NULL) {
         json_object_del(object, part);
-        return true;
+    } else {
+        sp_json_put(object, part, value);
     }
-    return sp_json_put(object, part, value);
 }
 
-sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error *err)
+void fit_document_apply(json_t *document, const json_t *settings)
 {
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)settings, path, value) {
-        json_t *copy = json_is_null(value) ? NULL : json_deep_copy(value);
-        bool out = copy == NULL && !json_is_null(value);
-        if (out || !fit_document_set(document, path, copy)) {
-            return sp_error_no_memory(err, "a profile");
-        }
+        fit_document_set(document, path, json_is_null(value) ? NULL : json_deep_copy(value));
     }
-    return SP_OK;
 }
 
 // ---- files ----
@@ -94,25 +86,22 @@ sp_status fit_document_extend(const char *name, json_t **document, sp_error *err
     json_t *value;
     json_t *base = NULL;
     sp_status status = sp_profile_document(name, &base, file, err);
-    json_t *own = status == SP_OK ? json_pack("{s:O, s:s}", "schema",
-                                              json_object_get(*document, "schema"), "extends", name)
-                                  : NULL;
-    bool ok = own != NULL;
+    if (status != SP_OK) {
+        return status;
+    }
+    json_t *own =
+        json_pack("{s:O, s:s}", "schema", json_object_get(*document, "schema"), "extends", name);
     json_object_foreach (*document, key, value) {
-        if (ok && !json_equal(value, json_object_get(base, key))) {
-            ok = json_object_set(own, key, value) == 0;
+        if (!json_equal(value, json_object_get(base, key))) {
+            json_object_set(own, key, value);
         }
     }
     json_object_foreach (base, key, value) {
-        if (ok && json_object_get(*document, key) == NULL) {
-            ok = json_object_set_new(own, key, json_null()) == 0;
+        if (json_object_get(*document, key) == NULL) {
+            json_object_set_new(own, key, json_null());
         }
     }
     json_decref(base);
-    if (status != SP_OK || !ok) {
-        json_decref(own);
-        return status != SP_OK ? status : sp_error_no_memory(err, "a profile");
-    }
     json_decref(*document);
     *document = own;
     return SP_OK;

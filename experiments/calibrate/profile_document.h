@@ -18,10 +18,10 @@ sp_status fit_document_check(const json_t *document, const char *source, sp_erro
 // The value at a path, or NULL.
 json_t *fit_document_get(const json_t *document, const char *path);
 // Takes over `value` and puts it at a path, making objects on the way; NULL takes away what is
-// there, and what is above a scalar or an array is replaced. False when memory ran out.
-bool fit_document_set(json_t *document, const char *path, json_t *value);
+// there, and what is above a scalar or an array is replaced.
+void fit_document_set(json_t *document, const char *path, json_t *value);
 // Sets every path of the object `settings` (NULL: none) to a copy of its value, null taking away.
-sp_status fit_document_apply(json_t *document, const json_t *settings, sp_error *err);
+void fit_document_apply(json_t *document, const json_t *settings);
 
 // Leaves of *document the sections in which it differs from the profile `name`, which it extends
 // from then on.

@@ -187,10 +187,7 @@ static int calibrate(const calibrate_args *args, const source_list *sources)
         return cli_fail(&err);
     }
     fit_outcome *outcome = sp_calloc(1, sizeof *outcome);
-    sp_status status = outcome != NULL ? SP_OK : sp_error_no_memory(&err, "a fit");
-    if (status == SP_OK) {
-        status = fit_calibrate(&spec, sources->items, sources->count, &how, outcome, &err);
-    }
+    sp_status status = fit_calibrate(&spec, sources->items, sources->count, &how, outcome, &err);
     int exit_status = 0;
     if (status != SP_OK) {
         exit_status = cli_fail(&err);

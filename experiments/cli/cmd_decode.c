@@ -264,10 +264,10 @@ static int print(const decode_args *args, const sp_scenario *scenario, const sp_
     if (args->common.json) {
         json_t *object = sp_decode_result_json(scenario->decode, &machine, r);
         cli_add_unused(object, scenario, SP_RUN_DECODE);
-        if (object != NULL && args->explain) {
+        if (args->explain) {
             sp_json_put(object, "scenario", json_incref(scenario->resolved));
         }
-        if (object != NULL && e != NULL) {
+        if (e != NULL) {
             sp_json_put(object, "executed", executed_json(e));
         }
         return cli_print_json(object);

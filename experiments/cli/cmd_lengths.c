@@ -266,11 +266,8 @@ static int run(const void *given, const cli_operands *operands)
     }
     sp_error err = {0};
     source *from = sp_calloc((size_t)operands->count, sizeof *from);
-    if (from == NULL) {
-        sp_error_no_memory(&err, "sources of lengths");
-    }
     // All are read before the first is printed.
-    for (int i = 0; from != NULL && i < operands->count; i++) {
+    for (int i = 0; i < operands->count; i++) {
         read_source(operands->items[i], args, &from[i], &err);
     }
     exit_status = err.status != SP_OK ? cli_fail(&err)

@@ -250,7 +250,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
     int exit_status = 0;
     if (args->common.json) {
         json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
-        if (object != NULL && a->executed) {
+        if (a->executed) {
             sp_json_put(object, "executed",
                         execution_json(args, &a->result, a->longest, &a->outcome));
         }
@@ -313,9 +313,8 @@ static sp_status read_scenario(const prefill_args *args, const char *path, sp_sc
     json_t *root = NULL;
     sp_status status = sp_json_read_file(path, 0, &root, err);
     if (status == SP_OK && json_is_object(root) && json_object_get(root, "prefill") == NULL &&
-        json_object_get(root, "uniform_costs") == NULL &&
-        !sp_json_put(root, "prefill", json_object())) {
-        status = sp_error_no_memory(err, path);
+        json_object_get(root, "uniform_costs") == NULL) {
+        sp_json_put(root, "prefill", json_object());
     }
     if (status == SP_OK) {
         status = sp_scenario_place(root, path, err);

@@ -28,9 +28,7 @@ static sp_status observe(void *context, const sp_step_view *predicted, const sp_
     if (m->timelines != NULL) {
         json_t *ranks = json_array();
         sp_status status = sp_execution_put_timeline(ranks, view, err);
-        if (json_array_append_new(m->timelines, ranks) != 0) {
-            return sp_error_no_memory(err, "a timeline");
-        }
+        json_array_append_new(m->timelines, ranks);
         if (status != SP_OK) {
             return status;
         }
@@ -75,7 +73,6 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     }
     if (status == SP_OK && output != NULL) {
         m.timelines = json_array();
-        status = m.timelines != NULL ? SP_OK : sp_error_no_memory(err, "a timeline");
     }
     if (status == SP_OK) {
         status = cli_exports_begin(&m.exports, in->scenario.layout.pp, err);

@@ -196,9 +196,7 @@ static sp_status first_points(const sweep_spec *spec, sweep_choice *choice, json
         status = sweep_choice_next(choice, &combination, &found, err);
         if (status == SP_OK && found) {
             sweep_spec_digits(spec, combination, digit);
-            status = json_array_append_new(first, sweep_spec_point(spec, digit)) == 0
-                         ? SP_OK
-                         : sp_error_no_memory(err, "a point");
+            json_array_append_new(first, sweep_spec_point(spec, digit));
         }
     }
     return status;

@@ -111,15 +111,13 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
 }
 
 // Data-parallel ranks follow from the other degrees where nobody states them.
-static sp_status put_dp(json_t *document, int64_t left, sp_error *err)
+static void put_dp(json_t *document, int64_t left)
 {
     json_t *parallel = json_object_get(document, "parallel");
     // What is no object is told when the scenario is read.
-    if (!json_is_object(parallel) || json_object_get(parallel, "dp") != NULL) {
-        return SP_OK;
+    if (json_is_object(parallel) && json_object_get(parallel, "dp") == NULL) {
+        sp_json_put(parallel, "dp", json_integer(left));
     }
-    return sp_json_put(parallel, "dp", json_integer(left)) ? SP_OK
-                                                           : sp_error_no_memory(err, "a scenario");
 }
 
 static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
@@ -141,7 +139,10 @@ static sp_status make_base(const cli_tune_args *args, tuning *t, sp_error *err)
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);
     }
-    return status == SP_OK ? put_dp(t->base, left, err) : status;
+    if (status == SP_OK) {
+        put_dp(t->base, left);
+    }
+    return status;
 }
 
 // The layout that is compared with, on as many GPUs.
@@ -160,7 +161,10 @@ static sp_status make_current(const cli_tune_args *args, tuning *t, sp_error *er
             sp_error_set(err, SP_ERR_USAGE, "--current: its degrees make %lld GPUs, --gpus is %lld",
                          (long long)(args->gpus / left), (long long)args->gpus);
     }
-    return status == SP_OK ? put_dp(t->current, left, err) : status;
+    if (status == SP_OK) {
+        put_dp(t->current, left);
+    }
+    return status;
 }
 
 static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
@@ -202,9 +206,7 @@ static sp_status read_base(tuning *t, sp_error *err)
     json_object_del(parallel, "layers_per_chunk");
     json_object_del(parallel, "stage_layers");
     json_object_del(json_object_get(document, "schedule"), "kind");
-    sp_status status = document != NULL
-                           ? sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err)
-                           : sp_error_no_memory(err, "a scenario");
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
     json_decref(document);
     return status;
 }
@@ -237,9 +239,7 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
                           sp_result *result, sp_error *err)
 {
     const sp_evaluate_options options = {.threads = threads, .allocator_peak = true};
-    sp_status status = document != NULL
-                           ? sp_scenario_from_json(document, "tune", NULL, 0, scenario, err)
-                           : sp_error_no_memory(err, "a scenario");
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, scenario, err);
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
@@ -280,10 +280,7 @@ static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *t
     json_t *document = sweep_layouts_document(tuned->layouts, first);
     char *command =
         cli_tune_command(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
-    sp_status status = command != NULL ? SP_OK : sp_error_no_memory(err, "a command");
-    if (status == SP_OK) {
-        status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
-    }
+    sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
     if (status == SP_OK && args->common.json && scenario.model.experts > 0) {
         sp_warnings_add(&result.warnings, "%s", CLI_TUNE_EXPERTS);

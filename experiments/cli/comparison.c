@@ -49,8 +49,8 @@ sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cm
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
     cmp->listed = list != NULL;
     cmp->rows = sp_calloc(CLI_MOST_COMPARED, sizeof *cmp->rows);
-    sp_status status = cmp->rows == NULL ? sp_error_no_memory(err, "a comparison") : SP_OK;
-    if (status == SP_OK && args->schedules != NULL && args->strategies != NULL) {
+    sp_status status = SP_OK;
+    if (args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
     }
     if (status == SP_OK && args->schedules != NULL && args->best_layout) {
@@ -97,9 +97,7 @@ static sp_status read_with_schedule(const cli_compare_args *args, const char *pa
         overrides[count++] = chunks;
     }
     json_t *document = json_deep_copy(stated);
-    sp_status status = document != NULL
-                           ? sp_scenario_from_json(document, path, overrides, count, scenario, err)
-                           : sp_error_no_memory(err, path);
+    sp_status status = sp_scenario_from_json(document, path, overrides, count, scenario, err);
     json_decref(document);
     return status;
 }
@@ -156,9 +154,7 @@ static sp_status evaluate_best(const cli_compare_args *args, const cli_compariso
     if (status == SP_OK) {
         note_tight(&layouts, r);
         json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
-        status = document != NULL ? sp_scenario_from_json(document, cmp->scenario.source, NULL, 0,
-                                                          &scenario, err)
-                                  : sp_error_no_memory(err, "a layout");
+        status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
         json_decref(document);
         if (status == SP_OK) {
             status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);

@@ -133,9 +133,6 @@ static sp_status part_settings(const cli_list *list, cli_executor *executor, sp_
     }
     executor->settings = sp_calloc((size_t)list->count + 1, sizeof *executor->settings);
     executor->texts = sp_malloc(bytes);
-    if (executor->settings == NULL || executor->texts == NULL) {
-        return sp_error_no_memory(err, "the settings of a backend");
-    }
     char *text = executor->texts;
     for (int i = 0; i < list->count; i++) {
         size_t length = strlen(list->items[i]);

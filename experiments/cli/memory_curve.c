@@ -188,9 +188,6 @@ sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batche
         return sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
     }
     limits *c = sp_calloc(1, sizeof *c);
-    if (c == NULL) {
-        return sp_error_no_memory(err, "a memory curve");
-    }
     c->scenario = scenario;
     c->batches = batches;
     c->strategies = strategies;
@@ -199,7 +196,6 @@ sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batche
     if (status == SP_OK) {
         carry_better_plans(c);
         *json = curve_json(c);
-        status = *json == NULL ? sp_error_no_memory(err, "a memory curve") : SP_OK;
     }
     sp_free(c);
     return status;

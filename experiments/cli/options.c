@@ -59,11 +59,6 @@ static int store_in_list(parser *in, const cli_option *option, const char *value
         // No option can be given more often than there are words.
         list.items = sp_calloc((size_t)in->argc, sizeof *list.items);
     }
-    if (list.items == NULL) {
-        sp_error err = {0};
-        sp_error_no_memory(&err, "the options");
-        return cli_fail(&err);
-    }
     list.items[list.count++] = value;
     memcpy(place, &list, sizeof list);
     return CLI_PROCEED;
@@ -243,11 +238,6 @@ static void free_lists(const cli_command *command, void *args)
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     void *args = sp_calloc(1, command->args_bytes);
-    if (args == NULL) {
-        sp_error err = {0};
-        sp_error_no_memory(&err, "the options");
-        return cli_fail(&err);
-    }
     if (command->defaults != NULL) {
         memcpy(args, command->defaults, command->args_bytes);
     }

@@ -29,8 +29,7 @@ static file_id id_of(const char *path)
     if (folder != NULL) {
         folder[slash - path + 1] = '\0';
     }
-    bool known =
-        (slash == NULL || folder != NULL) && stat(slash != NULL ? folder : ".", &found) == 0;
+    bool known = stat(folder != NULL ? folder : ".", &found) == 0;
     sp_free(folder);
     return (file_id){.known = known,
                      .device = found.st_dev,

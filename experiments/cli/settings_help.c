@@ -28,7 +28,7 @@ const char *cli_setting_value(const sp_setting *setting, int index)
     return NULL;
 }
 
-// ---- what is built in: arrays of {"name", "summary"}, NULL when memory ran out ----
+// ---- what is built in: arrays of {"name", "summary"} ----
 
 static void add_line(json_t *list, const char *name, const char *summary)
 {
@@ -179,9 +179,6 @@ static int print_list(int index, bool json)
     sp_error err;
     sp_error_clear(&err);
     json_t *list = json_array();
-    if (list == NULL) {
-        return cli_print_json(NULL);
-    }
     if (lists[index].fill(list, &err) != SP_OK) {
         json_decref(list);
         return cli_fail(&err);
@@ -342,14 +339,14 @@ static int print_items(const char *topic, bool json)
     sp_error err;
     sp_error_clear(&err);
     json_t *found = json_array();
-    for (int i = 0; found != NULL && i < LISTS; i++) {
+    for (int i = 0; i < LISTS; i++) {
         size_t n = 0;
         json_t *item = NULL;
         json_t *list = json_array();
-        if (list == NULL || lists[i].fill(list, &err) != SP_OK) {
+        if (lists[i].fill(list, &err) != SP_OK) {
             json_decref(found);
             json_decref(list);
-            return list == NULL ? cli_print_json(NULL) : cli_fail(&err);
+            return cli_fail(&err);
         }
         json_array_foreach (list, n, item) {
             const char *name = json_string_value(json_object_get(item, "name"));

@@ -93,9 +93,6 @@ static sp_status read_selection(cli_exports *exports, int pp, sp_error *err)
         return status;
     }
     exports->ranks = sp_malloc(TRACE_RANKS * sizeof *exports->ranks);
-    if (exports->ranks == NULL) {
-        return sp_error_no_memory(err, "a selection of ranks");
-    }
     sp_error found = {0};
     int count =
         sp_export_parse_ranks(exports->trace_ranks, pp, exports->ranks, TRACE_RANKS, &found);

@@ -21,7 +21,7 @@ bool cli_tune_is_set(const cli_tune_args *args, const char *path);
 
 // The command for a shell that simulates a point: that of the file that holds it, else the same
 // question with every setting of the point stated, which evaluates this one alone, and then that.
-// The caller frees it with free(). NULL when memory ran out.
+// The caller frees it with free().
 char *cli_tune_command(const cli_tune_args *args, const char *model, const sweep_layouts *layouts,
                        const sweep_layout *point, const char *strategy);
 

@@ -1,10 +1,10 @@
 // The command that goes on with what `tune` found.
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/tune_args.h"
+#include "sim/base/alloc.h"
 
 bool cli_tune_states(const char *const *overrides, int count, const char *path)
 {
@@ -88,10 +88,9 @@ char *cli_tune_command(const cli_tune_args *args, const char *model, const sweep
     size_t bytes = 0;
     const char *file = args->output != NULL ? args->output : "best.json";
     json_t *settings = sweep_layouts_settings(layouts, point);
-    FILE *out = settings != NULL ? open_memstream(&text, &bytes) : NULL;
+    FILE *out = open_memstream(&text, &bytes);
     if (out == NULL) {
-        json_decref(settings);
-        return NULL;
+        sp_out_of_memory(bytes);
     }
     if (args->output == NULL) {
         add_question(out, args, model);
@@ -103,8 +102,7 @@ char *cli_tune_command(const cli_tune_args *args, const char *model, const sweep
     fputs(" --timeline", out);
     json_decref(settings);
     if (fclose(out) != 0) {
-        free(text);
-        return NULL;
+        sp_out_of_memory(bytes);
     }
     return text;
 }

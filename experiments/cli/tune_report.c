@@ -1,24 +1,24 @@
 #include "experiments/cli/tune_parts.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
 // ---- the front of time against memory ----
 
 // Of the points that fit, the fastest first, those that none before holds less memory than; the
-// caller frees the list with free(). NULL when memory ran out.
+// caller frees the list with sp_free().
 static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *count)
 {
     const sweep_layout **front =
-        (const sweep_layout **)calloc((size_t)layouts->ranked_count + 1, sizeof *front);
+        (const sweep_layout **)sp_calloc((size_t)layouts->ranked_count + 1, sizeof *front);
     double least_gib = (double)HUGE_VAL;
     *count = 0;
-    for (int64_t i = 0; front != NULL && i < layouts->ranked_count; i++) {
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
         front[*count] = layouts->ranked[i];
         *count += sweep_layouts_extends(layouts->ranked[i], &least_gib);
     }
@@ -220,10 +220,10 @@ static void print_front(const cli_tuned *tuned)
     }
     puts(":");
     print_head();
-    for (int64_t i = 0; front != NULL && i < count && i < CLI_FRONT_SHOWN; i++) {
+    for (int64_t i = 0; i < count && i < CLI_FRONT_SHOWN; i++) {
         print_point(tuned, front[i]);
     }
-    free((void *)front);
+    sp_free((void *)front);
 }
 
 // A faster point that runs out of memory by gaps between PyTorch's blocks alone, or NULL.
@@ -291,7 +291,7 @@ static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)
 {
     json_t *list = json_array();
-    for (int64_t i = 0; points != NULL && i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         json_array_append_new(list, point_json(tuned, points[i]));
     }
     return list;
@@ -368,11 +368,11 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
         points_json(tuned, front, count), "limits_ms", limits, "findings", cli_findings_json(tuned),
         "choices", cli_choices_json(tuned));
-    free((void *)front);
+    sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",
                 expandable != NULL ? point_json(tuned, expandable) : json_null());
-    if (object != NULL && tuned->stopped) {
+    if (tuned->stopped) {
         sp_json_put(object, "stopped", json_true());
     }
     return object;

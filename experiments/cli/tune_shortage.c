@@ -1,9 +1,8 @@
 #include "experiments/cli/tune_shortage.h"
 
-#include <stdlib.h>
-
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_parts.h"
+#include "sim/base/alloc.h"
 #include "solver/strategy.h"
 
 enum { DOUBLINGS = 8 };
@@ -25,13 +24,13 @@ static const char **spare_memory(const sweep_layouts_options *options, json_t *b
 {
     sp_error own = {0};
     const char **stated =
-        (const char **)calloc((size_t)options->stated_count + SPARE, sizeof *stated);
+        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
     bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
     *count = 0;
-    for (int i = 0; stated != NULL && i < options->stated_count; i++) {
+    for (int i = 0; i < options->stated_count; i++) {
         stated[(*count)++] = options->stated[i];
     }
-    for (int i = 0; stated != NULL && i < SPARE; i++) {
+    for (int i = 0; i < SPARE; i++) {
         if ((i != ROWS_AT || rows) &&
             !cli_tune_states(options->stated, options->stated_count, spare[i][0]) &&
             sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
@@ -42,12 +41,12 @@ static const char **spare_memory(const sweep_layouts_options *options, json_t *b
 }
 
 // Adds the message of the fewest GPUs at which something fits, or that none was found.
-static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
+static void find_gpus(const cli_shortage *shortage, sp_error *err)
 {
     const sweep_layouts_options *asked = shortage->options;
     json_t *base = json_deep_copy(shortage->base);
     int count = 0;
-    const char **stated = base != NULL ? spare_memory(asked, base, &count) : NULL;
+    const char **stated = spare_memory(asked, base, &count);
     sweep_layouts_options options = {.strategies = asked->strategies,
                                      .strategy_count = 1,
                                      .wide = true,
@@ -56,7 +55,7 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
                                      .gpus = asked->gpus,
                                      .threads = asked->threads,
                                      .quiet = asked->quiet};
-    sp_status status = stated != NULL ? SP_OK : SP_ERR_NO_MEMORY;
+    sp_status status = SP_OK;
     bool found = false;
     for (int i = 0;
          status == SP_OK && !found && i < DOUBLINGS && options.gpus <= CLI_TUNE_MOST_GPUS / 2;
@@ -84,9 +83,8 @@ static sp_status find_gpus(const cli_shortage *shortage, sp_error *err)
         sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
                      (long long)options.gpus);
     }
-    free((void *)stated);
+    sp_free((void *)stated);
     json_decref(base);
-    return status;
 }
 
 sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err)
@@ -104,9 +102,9 @@ sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err)
                  cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
-    sp_status status = find_gpus(shortage, err);
+    find_gpus(shortage, err);
     if (shortage->scenario->model.experts > 0) {
         sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
     }
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "layouts") : SP_ERR_INFEASIBLE;
+    return SP_ERR_INFEASIBLE;
 }

@@ -223,9 +223,6 @@ static sp_status run_cases(set_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
     run->outcomes = sp_calloc(run->set.count, sizeof *run->outcomes);
-    if (run->outcomes == NULL) {
-        return sp_error_no_memory(err, "a set of scenarios");
-    }
     for (size_t i = 0; status == SP_OK && i < run->set.count; i++) {
         status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
         if (status == SP_OK && !run->args->common.json) {

@@ -507,12 +507,7 @@ static int validate(const cli_validate *args, tables *all)
 
 int cli_validate_with_tables(const cli_validate *args)
 {
-    sp_error err = {0};
     tables *all = sp_calloc(1, sizeof *all);
-    if (all == NULL) {
-        sp_error_no_memory(&err, "a validation");
-        return cli_fail(&err);
-    }
     int exit_status = validate(args, all);
     for (int i = 0; i < all->count; i++) {
         sp_validation_fini(&all->validations[i]);

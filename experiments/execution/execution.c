@@ -136,15 +136,11 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
 }
 
 // Room for what a batch came to: `count` steps.
-static sp_executed_step *begin_steps(sp_execution *execution, int count, sp_error *err)
+static sp_executed_step *begin_steps(sp_execution *execution, int count)
 {
     sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
-    if (steps == NULL || !sp_reserve((void **)&execution->batches, &execution->batch_capacity,
-                                     execution->batch_count + 1, sizeof *execution->batches)) {
-        sp_free(steps);
-        sp_error_no_memory(err, "the steps of a run");
-        return NULL;
-    }
+    sp_reserve((void **)&execution->batches, &execution->batch_capacity, execution->batch_count + 1,
+               sizeof *execution->batches);
     execution->batches[execution->batch_count++] =
         (sp_executed_batch){.steps = steps, .step_count = count};
     return steps;
@@ -170,24 +166,19 @@ static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *e
     return status;
 }
 
-static sp_status compare_memory(executor *e, const sp_step_view *predicted,
-                                const sp_step_view *measured, sp_error *err)
+static void compare_memory(executor *e, const sp_step_view *predicted, const sp_step_view *measured)
 {
     sp_execution *execution = e->execution;
     const sp_layout *layout = &predicted->plan->layout;
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
     if (!e->options->compare_memory) {
-        return SP_OK;
+        return;
     }
     if (execution->held == NULL) {
         execution->held = sp_calloc(ranks, sizeof *execution->held);
     }
-    if (execution->held == NULL) {
-        return sp_error_no_memory(err, "a comparison of memory");
-    }
     sp_held_memory_add(execution->held, layout->pp, predicted->timeline, predicted->memory, false);
     sp_held_memory_add(execution->held, layout->pp, measured->timeline, measured->memory, true);
-    return SP_OK;
 }
 
 // Metrics of a step that was executed, beside those of the simulated one.
@@ -200,7 +191,7 @@ static sp_status measure(executor *e, const sp_step_view *view, const sp_measure
     measured.lower_bound_ms = -1.0;
     sp_status status = add_measured(e, &measured, err);
     if (status == SP_OK) {
-        status = compare_memory(e, view, &measured, err);
+        compare_memory(e, view, &measured);
     }
     if (status == SP_OK && e->options->observer != NULL) {
         status = e->options->observer(e->options->observer_context, view, &measured, err);
@@ -217,19 +208,16 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
         return status;
     }
     int count = sp_run_steps(run);
-    sp_executed_step *steps = begin_steps(e->execution, count, err);
-    status = steps != NULL ? SP_OK : SP_ERR_NO_MEMORY;
-    for (int i = 0; status == SP_OK && i < count; i++) {
+    sp_executed_step *steps = begin_steps(e->execution, count);
+    for (int i = 0; i < count; i++) {
         steps[i] = sp_executed_step_of(sp_run_step(run, i));
     }
-    if (status == SP_OK && e->options->record != NULL) {
-        status = sp_result_document_add(e->options->record, run, err);
+    if (e->options->record != NULL) {
+        sp_result_document_add(e->options->record, run);
     }
-    if (status == SP_OK) {
-        int shown = sp_execution_median_step(steps, count);
-        e->execution->batches[e->execution->batch_count - 1].shown = shown;
-        status = measure(e, view, sp_run_step(run, shown), err);
-    }
+    int shown = sp_execution_median_step(steps, count);
+    e->execution->batches[e->execution->batch_count - 1].shown = shown;
+    status = measure(e, view, sp_run_step(run, shown), err);
     sp_run_free(run);
     return status;
 }
@@ -266,10 +254,7 @@ static sp_status recall(executor *e, const sp_step_view *view, sp_error *err)
         return sp_error_set(err, recalled(executed->status), "%s", executed->reason);
     }
     const sp_executed_run *run = &executed->batches[view->batch];
-    sp_executed_step *steps = begin_steps(e->execution, run->step_count, err);
-    if (steps == NULL) {
-        return SP_ERR_NO_MEMORY;
-    }
+    sp_executed_step *steps = begin_steps(e->execution, run->step_count);
     memcpy(steps, run->steps, (size_t)run->step_count * sizeof *steps);
     e->execution->batches[e->execution->batch_count - 1].shown = run->shown;
     return measure(e, view, &run->step, err);

@@ -65,9 +65,7 @@ static json_t *setting_json(const sp_execution *execution)
 json_t *sp_execution_result_json(const sp_execution *execution)
 {
     json_t *object = sp_result_json(&execution->measured, true);
-    if (object != NULL) {
-        sp_json_put(object, "execution", setting_json(execution));
-    }
+    sp_json_put(object, "execution", setting_json(execution));
     return object;
 }
 

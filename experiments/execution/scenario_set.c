@@ -45,13 +45,10 @@ static sp_status apply(const set_reader *reader, json_t *scenario, const json_t 
     sp_status status = SP_OK;
     json_object_foreach ((json_t *)(uintptr_t)settings, path, value) {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        json_t *assignment = text != NULL ? json_sprintf("%s=%s", path, text) : NULL;
+        json_t *assignment = json_sprintf("%s=%s", path, text);
         free(text);
         if (status == SP_OK) {
-            status =
-                assignment != NULL
-                    ? sp_scenario_override(scenario, json_string_value(assignment), reader->err)
-                    : sp_error_no_memory(reader->err, "the settings of a case");
+            status = sp_scenario_override(scenario, json_string_value(assignment), reader->err);
         }
         json_decref(assignment);
     }
@@ -64,10 +61,7 @@ static sp_status read_scenario(const set_reader *reader, const json_t *group_set
     char source[SP_SOURCE_NAME];
     snprintf(source, sizeof source, "%s: %s: %s", reader->source, of->group, of->name);
     json_t *document = json_deep_copy(reader->base);
-    sp_status status = document != NULL ? SP_OK : sp_error_no_memory(reader->err, source);
-    if (status == SP_OK) {
-        status = sp_scenario_place(document, reader->source, reader->err);
-    }
+    sp_status status = sp_scenario_place(document, reader->source, reader->err);
     if (status == SP_OK) {
         status = apply(reader, document, group_settings);
     }
@@ -188,9 +182,6 @@ static sp_status read_set(set_reader *reader)
     }
     // Scenarios hold pointers into themselves: they never move.
     set->cases = sp_calloc(count_cases(groups) + 1, sizeof *set->cases);
-    if (set->cases == NULL) {
-        return sp_error_no_memory(reader->err, "a set of scenarios");
-    }
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
         status = read_group(reader, i, json_array_get(groups, i));

@@ -227,9 +227,6 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_
     int count = 0;
     int good = 0;
     sp_case_outcome *runs = sp_calloc((size_t)most, sizeof *runs);
-    if (runs == NULL) {
-        return sp_error_no_memory(err, "the runs of a case");
-    }
     sp_status status = SP_OK;
     bool figures = true;
     while (status == SP_OK && figures && count < most && good < repeat) {

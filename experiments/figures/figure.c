@@ -56,7 +56,7 @@ const json_t *figure_value_at(const json_t *json, const char *path)
 
 // ---- scenarios ----
 
-// The place of the scenario among those of the figure; takes it over. -1: memory ran out.
+// The place of the scenario among those of the figure; takes it over.
 static int place_of(figure_spec *spec, json_t *scenario)
 {
     for (size_t i = 0; i < spec->scenario_count; i++) {
@@ -65,11 +65,8 @@ static int place_of(figure_spec *spec, json_t *scenario)
             return (int)i;
         }
     }
-    if (scenario == NULL || !sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity,
-                                        spec->scenario_count + 1, sizeof *spec->scenarios)) {
-        json_decref(scenario);
-        return -1;
-    }
+    sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity, spec->scenario_count + 1,
+               sizeof *spec->scenarios);
     spec->scenarios[spec->scenario_count++] = scenario;
     return (int)spec->scenario_count - 1;
 }
@@ -79,41 +76,29 @@ static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t
 {
     const json_t *sources[] = {settings, replaced};
     json_t *grid = json_object();
-    bool complete = grid != NULL;
-    for (int s = 0; complete && s < 2; s++) {
+    for (int s = 0; s < 2; s++) {
         const char *path;
         json_t *value;
         json_object_foreach ((json_t *)sources[s], path, value) {
             json_t *copy = json_deep_copy(value);
             json_t *values = json_is_array(value) ? copy : json_pack("[o]", copy);
-            complete = sp_json_put(grid, path, values) && complete;
+            sp_json_put(grid, path, values);
         }
-    }
-    if (!complete) {
-        json_decref(grid);
-        return NULL;
     }
     return json_pack("{s:o, s:o}", "base", base != NULL ? json_deep_copy(base) : json_object(),
                      "grid", grid);
 }
 
-static sp_status expand(figure_spec *spec, const sweep_spec *sweep, int **places, sp_error *err)
+static void expand(figure_spec *spec, const sweep_spec *sweep, int **places)
 {
     *places = sp_calloc((size_t)sweep->combinations, sizeof **places);
-    if (*places == NULL) {
-        return sp_error_no_memory(err, "a figure");
-    }
     for (int64_t c = 0; c < sweep->combinations; c++) {
         int64_t digit[SWEEP_AXES];
         sweep_spec_digits(sweep, c, digit);
         json_t *shared = sweep_spec_scenario(sweep, sweep->document, digit);
         (*places)[c] = place_of(spec, json_deep_copy(shared));
         json_decref(shared);
-        if ((*places)[c] < 0) {
-            return sp_error_no_memory(err, "a figure");
-        }
     }
-    return SP_OK;
 }
 
 // The scenarios of a point, or (`replaced` not NULL) of its baseline.
@@ -125,9 +110,6 @@ static sp_status take_scenarios(reader *r, sp_object *object, const json_t *repl
     snprintf(source, sizeof source, "%s: %s", r->spec->file, object->path);
     json_t *document =
         sweep_of(sp_object_get(&r->root, "base"), sp_object_get(object, "set"), replaced);
-    if (document == NULL) {
-        return sp_error_no_memory(r->err, "a figure");
-    }
     sp_status status = sweep_spec_from_json(document, source, &sweep, r->err);
     if (status != SP_OK) {
         return status;
@@ -137,7 +119,7 @@ static sp_status take_scenarios(reader *r, sp_object *object, const json_t *repl
         sp_object_error(object, "set", "makes more than %d combinations", (int)FIGURE_COMBINATIONS);
         status = r->err->status;
     } else {
-        status = expand(r->spec, &sweep, places, r->err);
+        expand(r->spec, &sweep, places);
     }
     sweep_spec_fini(&sweep);
     return status;
@@ -230,10 +212,7 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_object object;
     char path[PLACE];
     figure_spec *spec = r->spec;
-    if (!sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1,
-                    sizeof *spec->points)) {
-        return sp_error_no_memory(r->err, "a figure");
-    }
+    sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1, sizeof *spec->points);
     figure_point *point = &spec->points[spec->count++];
     *point = (figure_point){0};
     snprintf(path, sizeof path, "points.%zu", index);

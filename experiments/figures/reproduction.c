@@ -105,9 +105,6 @@ static sp_status evaluate(void *context, int worker, int index, sp_error *err)
     bool infers =
         json_object_get(document, "prefill") != NULL || json_object_get(document, "decode") != NULL;
     sp_status found = (infers ? infer : train_step)(&all->evaluator, document, to, &reason);
-    if (found == SP_OK && to->result == NULL) {
-        found = sp_error_no_memory(&reason, "a result");
-    }
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     int done = atomic_fetch_add(&all->done, 1) + 1;
     if (worker == 0) {
@@ -204,9 +201,6 @@ static sp_status run_scenarios(job *all, int threads, bool quiet, sp_error *err)
 {
     int count = (int)all->spec->scenario_count;
     all->evaluated = sp_calloc((size_t)count, sizeof *all->evaluated);
-    if (all->evaluated == NULL) {
-        return sp_error_no_memory(err, "a figure");
-    }
     sp_status status = sweep_evaluator_init(&all->evaluator, NULL, threads, err);
     sp_progress_begin(&all->progress, all->spec->name, count, quiet);
     if (status == SP_OK) {
@@ -223,15 +217,12 @@ static sp_status reproduce_points(figure_reproduction *to, int threads, bool qui
     sp_status status = run_scenarios(&all, threads, quiet, err);
     to->count = to->spec->count;
     to->outcomes = sp_calloc(to->count, sizeof *to->outcomes);
-    if (status == SP_OK && to->outcomes == NULL) {
-        status = sp_error_no_memory(err, "a figure");
-    }
     for (size_t i = 0; status == SP_OK && i < to->count; i++) {
         take_point(&all, &to->spec->points[i], &to->outcomes[i]);
         to->within_count += to->outcomes[i].within;
         to->fitted_count += to->outcomes[i].within && to->outcomes[i].fitted;
     }
-    for (size_t i = 0; all.evaluated != NULL && i < to->spec->scenario_count; i++) {
+    for (size_t i = 0; i < to->spec->scenario_count; i++) {
         json_decref(all.evaluated[i].result);
     }
     sp_free(all.evaluated);
@@ -241,7 +232,7 @@ static sp_status reproduce_points(figure_reproduction *to, int threads, bool qui
 
 // ---- tables ----
 
-static sp_status take_rows(const sp_validation *validation, figure_reproduction *to, sp_error *err)
+static void take_rows(const sp_validation *validation, figure_reproduction *to)
 {
     const sp_measurements *table = validation->measurements;
     to->of_table = true;
@@ -252,9 +243,6 @@ static sp_status take_rows(const sp_validation *validation, figure_reproduction 
     to->within = validation->within_bound;
     to->count = table->count;
     to->outcomes = sp_calloc(to->count, sizeof *to->outcomes);
-    if (to->outcomes == NULL) {
-        return sp_error_no_memory(err, "a figure");
-    }
     for (size_t i = 0; i < to->count; i++) {
         const sp_measured_case *row = &table->cases[i];
         figure_outcome *o = &to->outcomes[i];
@@ -267,7 +255,6 @@ static sp_status take_rows(const sp_validation *validation, figure_reproduction 
                               .within = true};
         snprintf(o->label, sizeof o->label, "%s", row->label);
     }
-    return SP_OK;
 }
 
 static sp_status reproduce_table(figure_reproduction *to, int threads, sp_error *err)
@@ -291,7 +278,7 @@ static sp_status reproduce_table(figure_reproduction *to, int threads, sp_error 
         status = sp_validation_run(&table, threads, &validation, err);
     }
     if (status == SP_OK) {
-        status = take_rows(&validation, to, err);
+        take_rows(&validation, to);
     }
     sp_validation_fini(&validation);
     sp_measurements_fini(&table);

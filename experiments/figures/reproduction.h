@@ -44,7 +44,7 @@ sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
                            figure_reproduction *reproduction, sp_error *err);
 void figure_reproduction_fini(figure_reproduction *reproduction);
 
-// {"name": ..., "points": [...], "within": ...}; NULL when memory ran out.
+// {"name": ..., "points": [...], "within": ...}.
 json_t *figure_reproduction_json(const figure_reproduction *reproduction);
 
 #endif

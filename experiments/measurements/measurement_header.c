@@ -105,7 +105,6 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
     err = err != NULL ? err : &own;
     json_t *columns = json_object();
     int measured = -1;
-    bool complete = true;
     for (int c = 0; c < csv->columns; c++) {
         const sp_csv_cell *cell = sp_csv_header(csv, c);
         const char *path = path_of(cell->text);
@@ -116,7 +115,7 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
             sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
                         "column '%.64s': '%.64s' gives %s as well", cell->text, other, path);
         } else if (path != NULL) {
-            complete = complete && sp_json_put(columns, cell->text, json_string(path));
+            sp_json_put(columns, cell->text, json_string(path));
         } else {
             no_setting(cell, csv_source, err);
         }
@@ -134,9 +133,5 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
     *document =
         json_pack("{s:{s:s, s:s}, s:{}, s:o}", "measured", "column", sp_measured_names[measured],
                   "is", sp_measured_names[measured], "base", "columns", columns);
-    if (*document == NULL || !complete) {
-        json_decref(*document);
-        return sp_error_no_memory(err, "a table of measurements");
-    }
     return SP_OK;
 }

@@ -34,9 +34,6 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
                                const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_scenario *scenario = sp_malloc(sizeof *scenario);
-    if (scenario == NULL) {
-        return sp_error_no_memory(err, "a scenario");
-    }
     memcpy(scenario, &measured->scenario, sizeof *scenario);
     sp_status status = sp_profile_copy(profile, &scenario->profile, err);
     if (status == SP_OK) {

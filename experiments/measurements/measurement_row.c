@@ -132,8 +132,8 @@ static void put(row_writer *writer, const char *name, const sp_csv_cell *cell, c
         json_decref(value);
         sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
                     "column '%.*s': '%s' lies inside a value that is no object", SHOWN, name, path);
-    } else if (!sp_json_put(object, part, value)) {
-        sp_error_no_memory(writer->err, "a row of measurements");
+    } else {
+        sp_json_put(object, part, value);
     }
 }
 
@@ -235,9 +235,6 @@ sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_sourc
     row_writer writer = {
         .csv = csv, .csv_source = csv_source, .document = json_deep_copy(map->base), .err = err};
     *document = NULL;
-    if (writer.document == NULL) {
-        return sp_error_no_memory(err, "a row of measurements");
-    }
     set_columns(&writer, map->columns, row);
     if (map->measured[measured].settings != NULL) {
         set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),

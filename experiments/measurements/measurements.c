@@ -418,9 +418,6 @@ static sp_status read_baseline(table_reader *reader, size_t row, int measured,
                                sp_measured_case *measured_case)
 {
     sp_measured_case *baseline = sp_calloc(1, sizeof *baseline);
-    if (baseline == NULL) {
-        return sp_error_no_memory(reader->err, "a table of measurements");
-    }
     sp_status status = read_row(reader, row, measured, true, baseline);
     if (status == SP_OK) {
         measured_case->baseline = baseline;
@@ -448,15 +445,12 @@ static sp_status read_case(table_reader *reader, size_t row, int measured,
 
 // ---- the table ----
 
-// Errors of several rows are collected; what no cell is to blame for, and lack of memory, ends it.
+// Errors of several rows are collected; what no cell is to blame for ends it.
 static sp_status read_cases(table_reader *reader)
 {
     sp_measurements *measurements = reader->measurements;
     size_t columns = (size_t)reader->map.measured_count;
     measurements->cases = sp_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
-    if (measurements->cases == NULL) {
-        return sp_error_no_memory(reader->err, "a table of measurements");
-    }
     for (int c = 0; c < reader->csv.columns; c++) {
         reader->varies[c] = varies(&reader->csv, c);
     }

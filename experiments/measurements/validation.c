@@ -220,21 +220,14 @@ void sp_ranking_fini(sp_ranking *ranking)
     *ranking = (sp_ranking){.cells = 0};
 }
 
-sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
-                        sp_ranking *ranking, sp_error *err)
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking)
 {
     *ranking = (sp_ranking){.cells = 0};
     entry *entries = sp_malloc(measurements->count * sizeof *entries);
     ranking->cell = sp_calloc(measurements->count, sizeof *ranking->cell);
-    if (entries == NULL || ranking->cell == NULL) {
-        sp_free(entries);
-        sp_ranking_fini(ranking);
-        return sp_error_no_memory(err, "a validation");
-    }
     rank_cells(measurements, rows, entries, ranking);
     sum_up_ranking(ranking);
     sp_free(entries);
-    return SP_OK;
 }
 
 // Units, errors and ranks of all rows.
@@ -247,24 +240,21 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
     double *errors = sp_arena_take(&arena, count, sizeof *errors);
     double *plain = sp_arena_take(&arena, count, sizeof *plain);
     sp_ranked *rows = sp_arena_take(&arena, count, sizeof *rows);
-    sp_status status = arena.failed ? sp_error_no_memory(err, "a validation") : SP_OK;
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const sp_validated_case *found = &validation->cases[i];
         predicted[i] = found->computed;
         errors[i] = found->error;
         plain[i] = found->plain_error;
         rows[i] = (sp_ranked){found->computed, found->fits == SP_FITS_YES};
     }
-    if (status == SP_OK) {
-        status = sp_measurements_check_units(measurements, predicted, err);
-    }
+    sp_status status = sp_measurements_check_units(measurements, predicted, err);
     if (status == SP_OK) {
         sp_prediction_errors_of(errors, count, &validation->errors);
         sp_prediction_errors_of(plain, count, &validation->plain_errors);
         bool largest = measurements->kind == SP_MEASURED_BUBBLE_RATE;
         double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
         validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
-        status = sp_ranking_of(measurements, rows, &validation->ranking, err);
+        sp_ranking_of(measurements, rows, &validation->ranking);
     }
     sp_arena_free(&arena);
     return status;
@@ -282,9 +272,6 @@ sp_status sp_validation_run(const sp_measurements *measurements, int threads,
 {
     *validation = (sp_validation){.measurements = measurements};
     validation->cases = sp_calloc(measurements->count, sizeof *validation->cases);
-    if (validation->cases == NULL) {
-        return sp_error_no_memory(err, "a validation");
-    }
     sp_status status =
         sp_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
     if (status == SP_OK) {

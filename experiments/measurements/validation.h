@@ -43,9 +43,8 @@ typedef struct sp_ranking {
     const char *worst_cell; // of the measurements; NULL: no cell
 } sp_ranking;
 
-// rows: one for each case. SP_ERR_NO_MEMORY alone. O(rows * cells + rows * log rows).
-sp_status sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows,
-                        sp_ranking *ranking, sp_error *err);
+// rows: one for each case. O(rows * cells + rows * log rows).
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking);
 void sp_ranking_fini(sp_ranking *ranking);
 
 // Errors are computed / measured - 1, of bubble rates computed - measured. What stays below a

@@ -66,14 +66,8 @@ static int next_byte(stream *s)
 
 // ---- events ----
 
-static bool no_memory(stream *s)
-{
-    s->status = sp_error_no_memory(s->err, "a timeline");
-    return false;
-}
-
 // Takes an object's text up to the brace that ends it, or the end of the file.
-static bool take_text(stream *s)
+static void take_text(stream *s)
 {
     bool string = false;
     bool escaped = false;
@@ -84,9 +78,8 @@ static bool take_text(stream *s)
         if (byte == EOF) {
             break;
         }
-        if (s->bytes + 2 > s->capacity &&
-            !sp_reserve((void **)&s->text, &s->capacity, s->bytes + 2, 1)) {
-            return no_memory(s);
+        if (s->bytes + 2 > s->capacity) {
+            sp_reserve((void **)&s->text, &s->capacity, s->bytes + 2, 1);
         }
         s->text[s->bytes++] = (char)byte;
         string = string != (byte == '"' && !escaped);
@@ -94,7 +87,6 @@ static bool take_text(stream *s)
         depth += string ? 0 : (byte == '{') - (byte == '}');
     } while (depth > 0);
     s->text[s->bytes] = '\0';
-    return true;
 }
 
 static bool add_document(stream *s, size_t number)
@@ -110,18 +102,9 @@ static bool add_document(stream *s, size_t number)
 
 static bool take_event(stream *s, size_t number)
 {
-    if (!take_text(s)) {
-        return false;
-    }
-    switch (report_timeline_add_text(s->input->timeline, s->text, s->bytes)) {
-    case REPORT_TAKEN:
-        return true;
-    case REPORT_NO_MEMORY:
-        return no_memory(s);
-    case REPORT_NOT_TAKEN:
-        break;
-    }
-    return add_document(s, number);
+    take_text(s);
+    return report_timeline_add_text(s->input->timeline, s->text, s->bytes) ||
+           add_document(s, number);
 }
 
 static bool refuse_event(stream *s, size_t number)
@@ -154,9 +137,6 @@ static int next_item(stream *s, int byte, int end)
 static bool take_events(stream *s)
 {
     s->input->timeline = report_timeline_new();
-    if (s->input->timeline == NULL) {
-        return no_memory(s);
-    }
     size_t number = 0;
     bool good = true;
     for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
@@ -233,9 +213,6 @@ sp_status report_document_read(report_input *input, FILE *file, sp_error *err)
 {
     stream s = {.file = file, .input = input, .err = err};
     input->json = json_object();
-    if (input->json == NULL) {
-        return sp_error_no_memory(err, "a document");
-    }
     bool good = take_object(&s);
     sp_free(s.text);
     if (good) {

@@ -187,7 +187,7 @@ static bool take_event(char *text, size_t bytes, fields *f)
 
 // ---- what it adds ----
 
-static bool add_action(report_timeline *timeline, const fields *f)
+static void add_action(report_timeline *timeline, const fields *f)
 {
     const report_entry entry = {.name = terminated(f->name),
                                 .kind = f->category.text != NULL ? terminated(f->category)
@@ -196,8 +196,7 @@ static bool add_action(report_timeline *timeline, const fields *f)
                                 .start_ns = report_ns(f->start_us),
                                 .duration_ns = report_ns(f->duration_us)};
     report_rank *rank = report_timeline_rank(timeline, (json_int_t)f->process);
-    report_track *track = rank != NULL ? report_rank_track(rank, (json_int_t)f->thread) : NULL;
-    return report_track_add(timeline, track, &entry);
+    report_track_add(timeline, report_rank_track(rank, (json_int_t)f->thread), &entry);
 }
 
 // The counter, if it has just these keys and has had a point before.
@@ -224,13 +223,12 @@ static report_memory *find_counter(const report_timeline *timeline, const fields
     return NULL;
 }
 
-static bool add_values(report_memory *memory, const fields *f)
+static void add_values(report_memory *memory, const fields *f)
 {
     int64_t *kib = report_memory_add(memory, report_ns(f->start_us));
-    for (int k = 0; kib != NULL && k < f->arg_count; k++) {
+    for (int k = 0; k < f->arg_count; k++) {
         kib[k] = report_kib(f->args[k].value);
     }
-    return kib != NULL;
 }
 
 static bool is_time(double us)
@@ -238,23 +236,22 @@ static bool is_time(double us)
     return us >= 0.0 && us <= REPORT_MOST_US;
 }
 
-report_taken report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes)
+bool report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes)
 {
     fields f;
     if (!take_event(text, bytes, &f) || f.phase.text == NULL || f.name.text == NULL) {
-        return REPORT_NOT_TAKEN;
+        return false;
     }
-    bool added = true;
     if (is(f.phase, "X") && is_time(f.start_us) && is_time(f.duration_us)) {
-        added = add_action(timeline, &f);
+        add_action(timeline, &f);
     } else if (is(f.phase, "C") && is_time(f.start_us) && f.has_args) {
         report_memory *memory = find_counter(timeline, &f);
         if (memory == NULL) {
-            return REPORT_NOT_TAKEN;
+            return false;
         }
-        added = add_values(memory, &f);
+        add_values(memory, &f);
     } else if (!is(f.phase, "s") && !is(f.phase, "t") && !is(f.phase, "f")) {
-        return REPORT_NOT_TAKEN;
+        return false;
     }
-    return added ? REPORT_TAKEN : REPORT_NO_MEMORY;
+    return true;
 }

@@ -44,9 +44,6 @@ static sp_status open_input(report_input *input, sp_error *err);
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
     *inputs = (report_inputs){.items = sp_calloc((size_t)count, sizeof *inputs->items)};
-    if (inputs->items == NULL) {
-        return sp_error_no_memory(err, "a list of documents");
-    }
     sp_status status = SP_OK;
     for (int i = 0; i < count && status == SP_OK; i++) {
         inputs->items[i].path = paths[i];
@@ -217,22 +214,18 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
                            sp_error *err)
 {
     json_error_t at;
-    errno = 0;
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &at);
     if (row == NULL) {
         // A sweep that still runs, or was killed, may leave a part of its last line.
-        return line[bytes - 1] != '\n' && errno != ENOMEM
-                   ? SP_OK
-                   : sp_json_load_error(err, input->path, number, &at);
+        return line[bytes - 1] != '\n' ? SP_OK : sp_json_load_error(err, input->path, number, &at);
     }
     if (!json_is_object(row) || !json_is_object(json_object_get(row, "point"))) {
         json_decref(row);
         return sp_error_at(err, SP_ERR_CONTENT, input->path, number, 0,
                            "expected an object with the key 'point'");
     }
-    return json_array_append_new(input->json, row) == 0
-               ? SP_OK
-               : sp_error_no_memory(err, "the lines of a sweep");
+    json_array_append_new(input->json, row);
+    return SP_OK;
 }
 
 static sp_status read_lines(report_input *input, FILE *file, sp_error *err)

@@ -31,9 +31,7 @@ static sp_status take_timeline(report_page *page, report_input *input, size_t ba
     } else {
         snprintf(page->titles[at], sizeof page->titles[at], "executed batch %zu", batch);
         page->timelines[at] = report_timeline_new();
-        status = page->timelines[at] == NULL
-                     ? sp_error_no_memory(err, "a timeline")
-                     : report_timeline_from_executed(input, batch, page->timelines[at], err);
+        status = report_timeline_from_executed(input, batch, page->timelines[at], err);
     }
     page->action_count += status == SP_OK ? page->timelines[at]->action_count : 0;
     return status;
@@ -58,9 +56,6 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
     page->timelines = (report_timeline **)sp_calloc(count, sizeof *page->timelines);
     page->titles = sp_calloc(count, sizeof *page->titles);
     page->paths = sp_calloc(count, sizeof *page->paths);
-    if (page->timelines == NULL || page->titles == NULL || page->paths == NULL) {
-        return sp_error_no_memory(err, "a page");
-    }
     sp_status status = SP_OK;
     for (int i = 0; i < inputs->count && status == SP_OK; i++) {
         size_t batches = count_timelines(&inputs->items[i]);

@@ -9,11 +9,9 @@
 report_timeline *report_timeline_new(void)
 {
     report_timeline *timeline = sp_calloc(1, sizeof *timeline);
-    if (timeline != NULL) {
-        timeline->names = (report_names){json_array(), json_object()};
-        timeline->kinds = (report_names){json_array(), json_object()};
-        timeline->causes = (report_names){json_array(), json_object()};
-    }
+    timeline->names = (report_names){json_array(), json_object()};
+    timeline->kinds = (report_names){json_array(), json_object()};
+    timeline->causes = (report_names){json_array(), json_object()};
     return timeline;
 }
 
@@ -68,10 +66,8 @@ report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
             return &timeline->ranks[i];
         }
     }
-    if (!sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
-                    sizeof *timeline->ranks)) {
-        return NULL;
-    }
+    sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
+               sizeof *timeline->ranks);
     timeline->last = timeline->rank_count++;
     timeline->ranks[timeline->last] = (report_rank){.process = process};
     return &timeline->ranks[timeline->last];
@@ -84,16 +80,13 @@ report_track *report_rank_track(report_rank *rank, json_int_t thread)
             return &rank->tracks[i];
         }
     }
-    if (!sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
-                    sizeof *rank->tracks)) {
-        return NULL;
-    }
+    sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
+               sizeof *rank->tracks);
     report_track *track = &rank->tracks[rank->track_count++];
     *track = (report_track){.thread = thread};
     return track;
 }
 
-// Negative when memory ran out.
 static int64_t number_of(report_names *names, const char *name)
 {
     const json_t *known = json_object_get(names->number, name);
@@ -101,33 +94,25 @@ static int64_t number_of(report_names *names, const char *name)
         return json_integer_value(known);
     }
     json_int_t number = (json_int_t)json_array_size(names->list);
-    bool kept = json_array_append_new(names->list, json_string(name)) == 0 &&
-                json_object_set_new(names->number, name, json_integer(number)) == 0;
-    return kept ? number : -1;
+    json_array_append_new(names->list, json_string(name));
+    json_object_set_new(names->number, name, json_integer(number));
+    return number;
 }
 
-bool report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry)
+void report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry)
 {
-    if (track == NULL || !sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
-                                     sizeof *track->actions)) {
-        return false;
-    }
+    sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
+               sizeof *track->actions);
     bool told = entry->cause != NULL;
-    report_action *action = &track->actions[track->count];
-    *action = (report_action){.start_ns = entry->start_ns,
-                              .duration_ns = entry->duration_ns,
-                              .name = number_of(&timeline->names, entry->name),
-                              .kind = number_of(&timeline->kinds, entry->kind),
-                              .cause = told ? number_of(&timeline->causes, entry->cause)
-                                            : REPORT_NO_CAUSE};
-    if (action->name < 0 || action->kind < 0 || (told && action->cause < 0)) {
-        return false;
-    }
-    track->count++;
+    track->actions[track->count++] = (report_action){
+        .start_ns = entry->start_ns,
+        .duration_ns = entry->duration_ns,
+        .name = number_of(&timeline->names, entry->name),
+        .kind = number_of(&timeline->kinds, entry->kind),
+        .cause = told ? number_of(&timeline->causes, entry->cause) : REPORT_NO_CAUSE};
     timeline->action_count++;
     double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
-    return true;
 }
 
 int64_t report_ns(double us)
@@ -144,12 +129,9 @@ int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
 {
     size_t first = memory->kib_count;
     size_t keys = json_array_size(memory->keys);
-    if (!sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-                    sizeof *memory->points) ||
-        !sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1,
-                    sizeof *memory->kib)) {
-        return NULL;
-    }
+    sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
+               sizeof *memory->points);
+    sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1, sizeof *memory->kib);
     memory->points[memory->count++] = (report_memory_point){time_ns, first};
     memory->kib_count += keys;
     return memory->kib + first;

@@ -60,11 +60,10 @@ struct report_timeline {
     double end_ms;
 };
 
-// NULL when memory runs out.
 report_timeline *report_timeline_new(void);
 void report_timeline_free(report_timeline *timeline);
 
-// The rank or the track of that number, made where there is none; NULL when memory runs out.
+// The rank or the track of that number, made where there is none.
 report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process);
 report_track *report_rank_track(report_rank *rank, json_int_t thread);
 
@@ -75,7 +74,7 @@ report_track *report_rank_track(report_rank *rank, json_int_t thread);
 int64_t report_ns(double us);
 int64_t report_kib(double gib);
 
-// Room for the values of a new point, one for each key; NULL when memory runs out.
+// Room for the values of a new point, one for each key.
 int64_t *report_memory_add(report_memory *memory, int64_t time_ns);
 
 // As documents write it.
@@ -85,19 +84,17 @@ typedef struct report_entry {
     int64_t start_ns, duration_ns;
 } report_entry;
 
-// Adds an action to a track; false when memory ran out.
-bool report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry);
+// Adds an action to a track.
+void report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry);
 
 // Adds event `number` of a Chrome trace: a complete event, a name, or a counter whose name ends in
 // "GiB"; other events are left out. `path` is the document's, for messages.
 sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
                                     const json_t *event, size_t number, sp_error *err);
 
-typedef enum report_taken { REPORT_NOT_TAKEN, REPORT_TAKEN, REPORT_NO_MEMORY } report_taken;
-
 // Adds the event of this text, which a zero byte follows, where it is spelled as the program writes
-// events; the text is then changed. What is not taken is to be added as a document.
-report_taken report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes);
+// events; the text is then changed. False: it is not taken, and is to be added as a document.
+bool report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes);
 
 // Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,

@@ -47,11 +47,6 @@ static report_rank *rank_of(const reader *r, const json_t *event)
     return report_timeline_rank(r->timeline, json_integer_value(json_object_get(event, "pid")));
 }
 
-static sp_status no_memory(const reader *r)
-{
-    return sp_error_no_memory(r->err, "a timeline");
-}
-
 static sp_status read_action(const reader *r, const json_t *event)
 {
     report_entry entry = {
@@ -71,9 +66,9 @@ static sp_status read_action(const reader *r, const json_t *event)
     entry.kind = entry.kind != NULL ? entry.kind : REPORT_NO_CATEGORY;
     report_rank *rank = rank_of(r, event);
     report_track *track =
-        rank != NULL ? report_rank_track(rank, json_integer_value(json_object_get(event, "tid")))
-                     : NULL;
-    return report_track_add(r->timeline, track, &entry) ? SP_OK : no_memory(r);
+        report_rank_track(rank, json_integer_value(json_object_get(event, "tid")));
+    report_track_add(r->timeline, track, &entry);
+    return SP_OK;
 }
 
 static sp_status read_name(const reader *r, const json_t *event)
@@ -86,17 +81,9 @@ static sp_status read_name(const reader *r, const json_t *event)
         return SP_OK;
     }
     report_rank *rank = rank_of(r, event);
-    if (rank == NULL) {
-        return no_memory(r);
-    }
     json_t **at = &rank->name;
     if (of_thread) {
-        report_track *track =
-            report_rank_track(rank, json_integer_value(json_object_get(event, "tid")));
-        if (track == NULL) {
-            return no_memory(r);
-        }
-        at = &track->name;
+        at = &report_rank_track(rank, json_integer_value(json_object_get(event, "tid")))->name;
     }
     json_decref(*at);
     *at = json_incref(name);
@@ -114,15 +101,11 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
     json_t *keys = json_array();
     const char *key;
     json_t *value;
-    bool complete = keys != NULL;
     json_object_foreach (values, key, value) {
-        complete = complete && json_array_append_new(keys, json_string(key)) == 0;
+        json_array_append_new(keys, json_string(key));
     }
-    if (!complete || !sp_reserve((void **)&rank->memory, &rank->memory_capacity,
-                                 rank->memory_count + 1, sizeof *rank->memory)) {
-        json_decref(keys);
-        return NULL;
-    }
+    sp_reserve((void **)&rank->memory, &rank->memory_capacity, rank->memory_count + 1,
+               sizeof *rank->memory);
     report_memory *memory = &rank->memory[rank->memory_count++];
     *memory = (report_memory){.name = json_incref(name), .keys = keys};
     return memory;
@@ -132,9 +115,6 @@ static sp_status add_point(const reader *r, report_memory *memory, int64_t time_
                            const json_t *values)
 {
     int64_t *kib = report_memory_add(memory, time_ns);
-    if (kib == NULL) {
-        return no_memory(r);
-    }
     for (size_t k = 0; k < json_array_size(memory->keys); k++) {
         const json_t *value =
             json_object_get(values, json_string_value(json_array_get(memory->keys, k)));
@@ -164,8 +144,7 @@ static sp_status read_counter(const reader *r, const json_t *event)
         return status;
     }
     report_rank *rank = rank_of(r, event);
-    report_memory *memory = rank != NULL ? memory_of(rank, name, values) : NULL;
-    return memory != NULL ? add_point(r, memory, time_ns, values) : no_memory(r);
+    return add_point(r, memory_of(rank, name, values), time_ns, values);
 }
 
 sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
@@ -237,9 +216,7 @@ static sp_status read_executed(const reader *r, report_track *track, const json_
                                     .cause = json_string_value(json_array_get(action, 3)),
                                     .start_ns = sp_ns_from_ms(start_ms),
                                     .duration_ns = sp_ns_from_ms(end_ms) - sp_ns_from_ms(start_ms)};
-        if (!report_track_add(r->timeline, track, &entry)) {
-            return no_memory(r);
-        }
+        report_track_add(r->timeline, track, &entry);
     }
     return SP_OK;
 }
@@ -255,9 +232,6 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
     for (size_t i = 0; i < json_array_size(ranks); i++) {
         const json_t *from = json_array_get(ranks, i);
         report_rank *rank = report_timeline_rank(timeline, (json_int_t)i);
-        if (rank == NULL) {
-            return no_memory(&r);
-        }
         rank->name = json_sprintf("dp%d pp%d", (int)json_integer_value(json_object_get(from, "dp")),
                                   (int)json_integer_value(json_object_get(from, "pp")));
         for (int l = 0; l < 2 && status == SP_OK; l++) {
@@ -265,9 +239,6 @@ sp_status report_timeline_from_executed(const report_input *input, size_t batch,
             snprintf(path, sizeof path, "execution.batches[%zu].ranks[%zu].%s", batch, i,
                      tracks[l]);
             report_track *track = report_rank_track(rank, l);
-            if (track == NULL) {
-                return no_memory(&r);
-            }
             track->name = json_string(l == 0 ? "compute" : "copy");
             status = read_executed(&r, track, json_object_get(from, tracks[l]), path);
         }

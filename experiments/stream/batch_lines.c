@@ -22,12 +22,9 @@ void stream_lines_fini(stream_lines *lines)
     *lines = (stream_lines){0};
 }
 
-static sp_status take(stream_lines *lines, size_t length, char **text, size_t *bytes, sp_error *err)
+static void take(stream_lines *lines, size_t length, char **text, size_t *bytes)
 {
     char *copy = sp_malloc(length + 1);
-    if (copy == NULL) {
-        return sp_error_no_memory(err, "a line");
-    }
     memcpy(copy, lines->buffer + lines->begin, length);
     copy[length] = '\0';
     *text = copy;
@@ -37,7 +34,6 @@ static sp_status take(stream_lines *lines, size_t length, char **text, size_t *b
     // The newline, which only the last line may lack.
     lines->begin += lines->begin < lines->end;
     lines->searched = lines->begin;
-    return SP_OK;
 }
 
 // Moves what is left to the front and reads behind it.
@@ -53,9 +49,7 @@ static sp_status fill(stream_lines *lines, sp_error *err)
     if (lines->end == lines->capacity) {
         void *buffer = lines->buffer;
         size_t needed = lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES;
-        if (!sp_reserve(&buffer, &lines->capacity, needed, 1)) {
-            return sp_error_no_memory(err, "a line");
-        }
+        sp_reserve(&buffer, &lines->capacity, needed, 1);
         lines->buffer = buffer;
     }
     errno = 0;
@@ -85,7 +79,8 @@ sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_
                                "the line is longer than %zu bytes", lines->limit);
         }
         if (newline != NULL || (lines->ended && length > 0)) {
-            return take(lines, length, text, bytes, err);
+            take(lines, length, text, bytes);
+            return SP_OK;
         }
         if (lines->ended) {
             return SP_OK;

@@ -80,7 +80,7 @@ static void stop_reading(void *context)
 
 // ---- answers ----
 
-static sp_status answer_without_plan(stream_answer *answer, sp_error *failure)
+static void answer_without_plan(stream_answer *answer, sp_error *failure)
 {
     memcpy(answer->reason, failure->message[0], sizeof answer->reason);
     sp_error_clear(failure);
@@ -89,17 +89,14 @@ static sp_status answer_without_plan(stream_answer *answer, sp_error *failure)
                   answer->invalid ? "invalid" : NULL, "reason", json_string(answer->reason));
     answer->text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    if (answer->text == NULL) {
-        return sp_error_no_memory(failure, "an answer");
-    }
     answer->bytes = strlen(answer->text);
-    return SP_OK;
 }
 
 static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
 {
     answer->infeasible = true;
-    return answer_without_plan(answer, failure);
+    answer_without_plan(answer, failure);
+    return SP_OK;
 }
 
 static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, stream_answer *answer,
@@ -135,8 +132,8 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     line->text = NULL;
     if (status != SP_OK && !sp_status_is_fatal(status)) {
         line->answer.invalid = true;
-        return answer_without_plan(&line->answer, &found) == SP_OK ? SP_OK
-                                                                   : sp_error_add(err, &found);
+        answer_without_plan(&line->answer, &found);
+        return SP_OK;
     }
     if (status != SP_OK) {
         return sp_error_add(err, &found);
@@ -196,7 +193,7 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
 static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
 {
     s->planners = sp_calloc((size_t)s->options->threads, sizeof *s->planners);
-    sp_status status = s->planners != NULL ? SP_OK : sp_error_no_memory(err, "planners");
+    sp_status status = SP_OK;
     for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
         status = sp_planner_new(scenario, &s->planners[t], err);
         if (status == SP_OK) {

@@ -65,13 +65,13 @@ static void choose_sizes(const sp_calibration_request *request, sp_i_host_calibr
 
 // ---- the machine's speed between the parts ----
 
-static sp_status time_reference(sp_i_host_calibration *c, sp_error *err)
+static void time_reference(sp_i_host_calibration *c)
 {
     SP_ASSERT(c->references < SP_I_HOST_REFERENCES);
-    return sp_i_host_reference_s(&c->reference_s[c->references++], err);
+    c->reference_s[c->references++] = sp_i_host_reference_s();
 }
 
-static sp_status write_reference(sp_i_host_calibration *c, sp_error *err)
+static void write_reference(sp_i_host_calibration *c)
 {
     double *s = c->reference_s;
     int count = c->references;
@@ -81,8 +81,7 @@ static sp_status write_reference(sp_i_host_calibration *c, sp_error *err)
                                 (s[count - 1] - s[0]) / middle_s, "level", "measured", "source",
                                 "product of 256 x 256 matrices in fp32 and copy of 2 MiB, median "
                                 "over the parts of the calibration");
-    bool ok = section != NULL && json_object_set_new(c->document, "reference", section) == 0;
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    sp_json_put(c->document, "reference", section);
 }
 
 typedef sp_status calibrate_part(sp_i_host_calibration *c, sp_error *err);
@@ -111,19 +110,21 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
         return status;
     }
     c.document = begin_document(&c);
-    status = c.document != NULL ? time_reference(&c, err) : sp_error_no_memory(err, "a profile");
+    time_reference(&c);
     for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof parts[0]; i++) {
         status = parts[i](&c, err);
-        status = status == SP_OK ? time_reference(&c, err) : status;
+        if (status == SP_OK) {
+            time_reference(&c);
+        }
         if (status == SP_OK && request->part != NULL) {
             request->part(request->part_context, c.document);
         }
     }
-    status = status == SP_OK ? write_reference(&c, err) : status;
     if (status != SP_OK) {
         json_decref(c.document);
         return status;
     }
+    write_reference(&c);
     *profile = c.document;
     return SP_OK;
 }

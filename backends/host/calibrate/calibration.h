@@ -104,7 +104,7 @@ sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *er
 sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err);
 
 // Bytes per second of copies that no cache holds.
-sp_status sp_i_host_copy_rate(const sp_i_host_calibration *c, double *bytes_per_s, sp_error *err);
+double sp_i_host_copy_rate(const sp_i_host_calibration *c);
 
 // What the steps measure of a pack of `tokens` tokens, for virtual stages with the embedding, with
 // nothing but a layer, and with the head: seconds of F, I and W.
@@ -123,8 +123,7 @@ typedef struct sp_i_host_step_times {
 sp_status sp_i_host_time_steps(const sp_i_host_calibration *c, const sp_profile *profile,
                                double budget_s, sp_i_host_step_times *times, sp_error *err);
 
-// A member of a document that is a table or a section: {"level": "measured", "source": text}. NULL
-// when memory ran out.
+// A member of a document that is a table or a section: {"level": "measured", "source": text}.
 json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, double spread);
 
 // A small piece of work that is always the same: what it takes now, over what it took at another
@@ -132,7 +131,7 @@ json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, dou
 
 // Seconds of a product of two fp32 matrices of 256 x 256 and a copy of 2 MiB, each the lower
 // quartile of its repeats by the thread's processor time. About 20 ms. Needs sp_kernels_start.
-sp_status sp_i_host_reference_s(double *seconds, sp_error *err);
+double sp_i_host_reference_s(void);
 
 // Seconds of the reference work on `ranks` threads at once by the wall clock: a mean over about 30
 // ms, of the slowest. It is longer as well where the threads have no cores to themselves.

@@ -52,16 +52,11 @@ static sp_status call_once(sp_comm *me, const trial *t, double *seconds, sp_erro
 {
     char *in = sp_malloc((size_t)t->bytes);
     char *out = sp_malloc((size_t)t->bytes);
-    sp_status status = SP_OK;
-    if (in == NULL || out == NULL) {
-        status = sp_error_no_memory(err, "the buffers of a collective");
-    } else {
-        memset(in, 0, (size_t)t->bytes);
-        status = sp_comm_barrier(me, t->group, err);
-        int64_t begin_ns = sp_comm_clock_read(me);
-        status = status == SP_OK ? call(me, t, in, out, err) : status;
-        *seconds = 1e-9 * (double)(sp_comm_clock_read(me) - begin_ns);
-    }
+    memset(in, 0, (size_t)t->bytes);
+    sp_status status = sp_comm_barrier(me, t->group, err);
+    int64_t begin_ns = sp_comm_clock_read(me);
+    status = status == SP_OK ? call(me, t, in, out, err) : status;
+    *seconds = 1e-9 * (double)(sp_comm_clock_read(me) - begin_ns);
     sp_free(in);
     sp_free(out);
     return status;
@@ -131,20 +126,17 @@ static sp_status add_table(sp_i_host_calibration *c, sp_comm_world *world, trial
     }
     level(us, count);
     json_t *points = json_array();
-    bool ok = points != NULL;
     double bytes = COUNTED_BYTES * LEAST_ELEMENTS;
-    for (int i = 0; ok && i < count; i++) {
-        ok = json_array_append_new(points, json_pack("[f, f]", bytes, us[i])) == 0;
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(points, json_pack("[f, f]", bytes, us[i]));
         bytes *= GROWTH;
     }
     json_t *table = sp_i_host_measured(c, "collectives on the virtual clock", spread);
-    ok = ok && table != NULL &&
-         json_object_set_new(table, "kind", json_string(sp_collective_names[t->kind])) == 0 &&
-         json_object_set_new(table, "ranks", json_integer(t->ranks)) == 0 &&
-         json_object_set(table, "points", points) == 0 && json_array_append(tables, table) == 0;
-    json_decref(points);
-    json_decref(table);
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    sp_json_put(table, "kind", json_string(sp_collective_names[t->kind]));
+    sp_json_put(table, "ranks", json_integer(t->ranks));
+    sp_json_put(table, "points", points);
+    json_array_append_new(tables, table);
+    return SP_OK;
 }
 
 static sp_status add_group(sp_i_host_calibration *c, sp_comm_world *world, trial *t, int64_t most,
@@ -185,16 +177,11 @@ sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *er
     }
     trial *t = sp_calloc(1, sizeof *t);
     json_t *tables = json_array();
-    if (t == NULL || tables == NULL) {
-        sp_free(t);
-        json_decref(tables);
-        return sp_error_no_memory(err, "the times of collectives");
-    }
     t->type = c->precision == SP_FP64 ? SP_ELEMENT_F64 : SP_ELEMENT_F32;
     t->budget_s = 0.1 * c->limit_s / (GROUPS * KINDS * SIZES);
     sp_status status = add_tables(c, t, most, tables, err);
-    if (status == SP_OK && json_object_set(c->document, "collective_times", tables) != 0) {
-        status = sp_error_no_memory(err, "a profile");
+    if (status == SP_OK) {
+        json_object_set(c->document, "collective_times", tables);
     }
     sp_free(t);
     json_decref(tables);

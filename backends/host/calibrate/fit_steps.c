@@ -146,59 +146,53 @@ static void fit_optimizer(const sp_i_host_step_times *times, int count, step_fit
     r->optimizer_bytes_per_parameter = sum / count / r->s_per_byte;
 }
 
-static bool put(json_t *section, const char *key, double value)
+static void put(json_t *section, const char *key, double value)
 {
-    return json_object_set_new(section, key, json_real(value)) == 0;
+    sp_json_put(section, key, json_real(value));
 }
 
-// Takes over the section, which may be NULL.
-static bool add(const sp_i_host_calibration *c, const char *name, json_t *section, bool ok)
-{
-    ok = ok && section != NULL && json_object_set(c->document, name, section) == 0;
-    json_decref(section);
-    return ok;
-}
-
-static bool add_one(const sp_i_host_calibration *c, const char *name, const char *key, double value,
+static void add_one(const sp_i_host_calibration *c, const char *name, const char *key, double value,
                     const char *what, double spread)
 {
     json_t *section = sp_i_host_measured(c, what, spread);
-    return add(c, name, section, section != NULL && put(section, key, value));
+    put(section, key, value);
+    sp_json_put(c->document, name, section);
 }
 
-static bool add_host(const sp_i_host_calibration *c, const step_fit *r)
+static void add_host(const sp_i_host_calibration *c, const step_fit *r)
 {
     json_t *host = sp_i_host_measured(c, "actions of packs of 16 tokens and more", r->spread);
-    return add(c, "host", host,
-               host != NULL && put(host, "layer_us", 1e6 * r->layer_s) &&
-                   put(host, "overlap_power", 1.0));
+    put(host, "layer_us", 1e6 * r->layer_s);
+    put(host, "overlap_power", 1.0);
+    sp_json_put(c->document, "host", host);
 }
 
 // A pack is handed to the next stage as it lies; copies between ranks remain for gradients and
 // parameters, and the cost model counts them by 2 bytes an element.
-static bool add_links(const sp_i_host_calibration *c, double copy_bytes_per_s)
+static void add_links(const sp_i_host_calibration *c, double copy_bytes_per_s)
 {
     double counted = copy_bytes_per_s * 2.0 / (double)c->probe->real_bytes;
     json_t *links = sp_i_host_measured(c, "copies of 64 MiB; virtual clock", 0.0);
-    return add(c, "links", links,
-               links != NULL && put(links, "nvlink_gb_per_s", 1e-9 * counted) &&
-                   put(links, "nvlink_latency_us", 0.0) && put(links, "nic_efficiency", 1.0) &&
-                   put(links, "nic_latency_us", 0.0) && put(links, "p2p_gb_per_s", 1e9) &&
-                   put(links, "p2p_latency_us", 0.0));
+    put(links, "nvlink_gb_per_s", 1e-9 * counted);
+    put(links, "nvlink_latency_us", 0.0);
+    put(links, "nic_efficiency", 1.0);
+    put(links, "nic_latency_us", 0.0);
+    put(links, "p2p_gb_per_s", 1e9);
+    put(links, "p2p_latency_us", 0.0);
+    sp_json_put(c->document, "links", links);
 }
 
-static sp_status write_fit(const sp_i_host_calibration *c, const step_fit *r, sp_error *err)
+static void write_fit(const sp_i_host_calibration *c, const step_fit *r)
 {
-    bool ok =
-        add_one(c, "memory", "gb_per_s", 1e-9 / r->s_per_byte,
-                "actions less products and attention, an element counted as 2 bytes", r->spread) &&
-        add_one(c, "kernel", "us", 0.0, "part of host.layer_us", 0.0) && add_host(c, r) &&
-        add_one(c, "loss", "bytes_per_logit", r->loss_bytes_per_logit,
-                "actions of the head at the rate of memory", r->spread) &&
-        add_one(c, "optimizer", "bytes_per_parameter", r->optimizer_bytes_per_parameter,
-                "optimizer steps at the rate of memory", 0.0) &&
-        add_links(c, r->copy_bytes_per_s);
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
+    add_one(c, "memory", "gb_per_s", 1e-9 / r->s_per_byte,
+            "actions less products and attention, an element counted as 2 bytes", r->spread);
+    add_one(c, "kernel", "us", 0.0, "part of host.layer_us", 0.0);
+    add_host(c, r);
+    add_one(c, "loss", "bytes_per_logit", r->loss_bytes_per_logit,
+            "actions of the head at the rate of memory", r->spread);
+    add_one(c, "optimizer", "bytes_per_parameter", r->optimizer_bytes_per_parameter,
+            "optimizer steps at the rate of memory", 0.0);
+    add_links(c, r->copy_bytes_per_s);
 }
 
 // A valid profile for the time being, so that the steps' products and attention can be priced.
@@ -208,30 +202,26 @@ static sp_status price_products(const sp_i_host_calibration *c, sp_profile *prof
                                          .loss_bytes_per_logit = 1.0,
                                          .optimizer_bytes_per_parameter = 1.0,
                                          .copy_bytes_per_s = 1e9};
-    sp_status status = write_fit(c, &provisional, err);
-    return status == SP_OK ? sp_profile_from_json(c->document, "calibration", profile, err)
-                           : status;
+    write_fit(c, &provisional);
+    return sp_profile_from_json(c->document, "calibration", profile, err);
 }
 
 // Weight gradients were measured alone; their tables are to hold what they take in steps.
-static sp_status scale_weight_gradients(const sp_i_host_calibration *c, double factor,
-                                        sp_error *err)
+static void scale_weight_gradients(const sp_i_host_calibration *c, double factor)
 {
     size_t i;
     size_t j;
     json_t *table;
     json_t *point;
-    bool ok = true;
     json_array_foreach (json_object_get(c->document, "gemm"), i, table) {
         if (json_object_get(table, "pass") == NULL) {
             continue;
         }
         json_array_foreach (json_object_get(table, "points"), j, point) {
             double us = json_real_value(json_array_get(point, 1));
-            ok = ok && json_array_set_new(point, 1, json_real(us * factor)) == 0;
+            json_array_set_new(point, 1, json_real(us * factor));
         }
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "a profile");
 }
 
 sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err)
@@ -255,13 +245,11 @@ sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    status = sp_i_host_copy_rate(c, &r.copy_bytes_per_s, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    r.copy_bytes_per_s = sp_i_host_copy_rate(c);
     fit_layer(c, times, count, &r);
     fit_loss(c, times, count, &r);
     fit_optimizer(times, count, &r);
-    status = scale_weight_gradients(c, r.product_factor, err);
-    return status == SP_OK ? write_fit(c, &r, err) : status;
+    scale_weight_gradients(c, r.product_factor);
+    write_fit(c, &r);
+    return SP_OK;
 }

@@ -50,11 +50,8 @@ static sp_status step_make(const sp_i_host_calibration *c, const sp_profile *pro
         sp_slice slice = {.sample = i, .tokens = tokens, .computed_tokens = tokens};
         s->ids[i] = i;
         s->lengths[i] = tokens;
-        if (!sp_pack_list_begin(&s->packing.forward, 0, 1) ||
-            !sp_pack_list_add(&s->packing.forward, slice, true)) {
-            sp_packing_fini(&s->packing);
-            return sp_error_no_memory(err, "a step");
-        }
+        (void)sp_pack_list_begin(&s->packing.forward, 0, 1);
+        (void)sp_pack_list_add(&s->packing.forward, slice, true);
     }
     sp_status status = sp_plan_init(&s->plan, &layout, &s->packing, err);
     if (status == SP_OK) {
@@ -126,10 +123,7 @@ static sp_status measure(const sp_i_host_calibration *c, const step *s, double b
                                     .steps = 1};
     sp_i_exec_run *run = NULL;
     record *r = sp_calloc(1, sizeof *r);
-    sp_status status = r != NULL ? SP_OK : sp_error_no_memory(err, "the times of steps");
-    if (status == SP_OK) {
-        status = sp_i_exec_check(&request, "host", err);
-    }
+    sp_status status = sp_i_exec_check(&request, "host", err);
     if (status == SP_OK) {
         status = sp_i_host_run_new_cpu(&request, &run, err);
     }

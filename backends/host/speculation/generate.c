@@ -25,7 +25,7 @@ typedef struct generator {
 
 static sp_status generator_init(generator *g, int draft_layers, int prompt_count, sp_error *err);
 static void generator_fini(generator *g);
-static sp_status read_prompt(generator *g, const int64_t *prompt, int count, sp_error *err);
+static void read_prompt(generator *g, const int64_t *prompt, int count);
 static sp_status run_call(generator *g, sp_error *err);
 
 sp_status sp_small_generate(const sp_small_model *model, int draft_layers,
@@ -35,11 +35,9 @@ sp_status sp_small_generate(const sp_small_model *model, int draft_layers,
     generator g = {.model = model, .how = how, .text = text, .wanted = count};
     *text = (sp_small_text){.tokens = sp_calloc((size_t)count, sizeof *text->tokens),
                             .calls = sp_calloc((size_t)count, sizeof *text->calls)};
-    sp_status status = text->tokens != NULL && text->calls != NULL
-                           ? generator_init(&g, draft_layers, prompt_count, err)
-                           : sp_error_no_memory(err, "a text");
+    sp_status status = generator_init(&g, draft_layers, prompt_count, err);
     if (status == SP_OK) {
-        status = read_prompt(&g, prompt, prompt_count, err);
+        read_prompt(&g, prompt, prompt_count);
     }
     while (status == SP_OK && text->count < count) {
         status = run_call(&g, err);
@@ -55,7 +53,7 @@ void sp_small_text_fini(sp_small_text *text)
     *text = (sp_small_text){0};
 }
 
-static sp_status take_rows(generator *g, int rows, int nodes, sp_error *err)
+static void take_rows(generator *g, int rows, int nodes)
 {
     size_t n = (size_t)rows;
     g->logits = sp_arena_take(&g->arena, n * (size_t)g->vocab, sizeof *g->logits);
@@ -65,7 +63,6 @@ static sp_status take_rows(generator *g, int rows, int nodes, sp_error *err)
     g->fresh = sp_arena_take(&g->arena, n, sizeof *g->fresh);
     g->place = sp_arena_take(&g->arena, (size_t)nodes, sizeof *g->place);
     g->kept = sp_arena_take(&g->arena, (size_t)nodes, sizeof *g->kept);
-    return g->arena.failed ? sp_error_no_memory(err, "a text") : SP_OK;
 }
 
 static sp_status generator_init(generator *g, int draft_layers, int prompt_count, sp_error *err)
@@ -76,16 +73,12 @@ static sp_status generator_init(generator *g, int draft_layers, int prompt_count
     int tokens = prompt_count + g->wanted + depth + 1;
     g->vocab = shape->vocab;
     sp_status status = sp_draft_tree_init(&g->tree, g->how->top_k, depth, err);
-    if (status == SP_OK) {
-        status = sp_small_cache_init(&g->target, g->model, shape->layers, tokens + widest, err);
-    }
-    if (status == SP_OK) {
-        status = sp_small_cache_init(&g->draft, g->model, draft_layers,
-                                     tokens + depth * g->how->top_k, err);
-    }
+    sp_small_cache_init(&g->target, g->model, shape->layers, tokens + widest);
+    sp_small_cache_init(&g->draft, g->model, draft_layers, tokens + depth * g->how->top_k);
     int rows = prompt_count > widest ? prompt_count : widest;
     rows = rows > SP_DRAFT_TOP_K ? rows : SP_DRAFT_TOP_K;
-    return status == SP_OK ? take_rows(g, rows + depth, g->tree.capacity, err) : status;
+    take_rows(g, rows + depth, g->tree.capacity);
+    return status;
 }
 
 static void generator_fini(generator *g)
@@ -97,28 +90,26 @@ static void generator_fini(generator *g)
 }
 
 // Reads a chain of tokens, which settle; `logits` are theirs.
-static sp_status read_chain(generator *g, sp_small_cache *cache, const int64_t *tokens, int count,
-                            sp_error *err)
+static void read_chain(generator *g, sp_small_cache *cache, const int64_t *tokens, int count)
 {
     for (int i = 0; i < count; i++) {
         g->parents[i] = cache->pending + i - 1;
         g->path[i] = i;
     }
-    sp_status status = sp_small_forward(cache, count, tokens, g->parents, g->logits, err);
-    if (status == SP_OK) {
-        sp_small_settle(cache, g->path, count);
-    }
-    return status;
+    sp_small_forward(cache, count, tokens, g->parents, g->logits);
+    sp_small_settle(cache, g->path, count);
 }
 
 // The last token of the prompt is the first root.
-static sp_status read_prompt(generator *g, const int64_t *prompt, int count, sp_error *err)
+static void read_prompt(generator *g, const int64_t *prompt, int count)
 {
     for (int i = 0; i < count; i++) {
         g->fresh[i] = prompt[i];
     }
     g->fresh_count = count;
-    return count > 1 ? read_chain(g, &g->target, prompt, count - 1, err) : SP_OK;
+    if (count > 1) {
+        read_chain(g, &g->target, prompt, count - 1);
+    }
 }
 
 // ---- drafting ----
@@ -165,11 +156,11 @@ static void row_of(const double *logits, int vocab, int top_k, sp_draft_row *row
 // The draft reads the frontier; the root it has read already, behind the fresh tokens.
 static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err)
 {
+    (void)err;
     generator *g = context;
-    sp_status status;
     int first = 0;
     if (tree->depth == 0) {
-        status = read_chain(g, &g->draft, g->fresh, g->fresh_count, err);
+        read_chain(g, &g->draft, g->fresh, g->fresh_count);
         first = g->fresh_count - 1;
     } else {
         for (int i = 0; i < tree->frontier_count; i++) {
@@ -179,19 +170,18 @@ static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err)
             g->parents[i] = parent == 0 ? -1 : g->place[parent];
             g->place[node] = g->draft.pending + i;
         }
-        status = sp_small_forward(&g->draft, tree->frontier_count, g->tokens, g->parents, g->logits,
-                                  err);
+        sp_small_forward(&g->draft, tree->frontier_count, g->tokens, g->parents, g->logits);
     }
-    for (int i = 0; status == SP_OK && i < tree->frontier_count; i++) {
+    for (int i = 0; i < tree->frontier_count; i++) {
         row_of(g->logits + (size_t)(first + i) * (size_t)g->vocab, g->vocab, tree->top_k,
                &tree->rows[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- verifying ----
 
-static sp_status verify(generator *g, sp_error *err)
+static void verify(generator *g)
 {
     const sp_draft_tree *tree = &g->tree;
     int count = 0;
@@ -204,7 +194,7 @@ static sp_status verify(generator *g, sp_error *err)
             g->place[node] = count++;
         }
     }
-    return sp_small_forward(&g->target, count, g->tokens, g->parents, g->logits, err);
+    sp_small_forward(&g->target, count, g->tokens, g->parents, g->logits);
 }
 
 static int child_with(const generator *g, int node, int64_t token)
@@ -262,9 +252,7 @@ static sp_status run_call(generator *g, sp_error *err)
         status = sp_speculation_draft(g->how, draft_rows, g, &g->tree, &call, err);
     }
     if (status == SP_OK) {
-        status = verify(g, err);
-    }
-    if (status == SP_OK) {
+        verify(g);
         accept(g, &call);
         g->text->calls[g->text->call_count++] = call;
     }

@@ -36,36 +36,27 @@ typedef struct rows {
 } rows;
 
 static double *draw(sp_small_model *model, sp_prng *prng, size_t count, double deviation);
-static bool draw_layers(sp_small_model *model, sp_prng *prng);
-static sp_status rows_init(rows *r, sp_small_cache *cache, int count, sp_error *err);
+static void draw_layers(sp_small_model *model, sp_prng *prng);
+static void rows_init(rows *r, sp_small_cache *cache, int count);
 static void attend(rows *r, int layer);
 static void feed_forward(rows *r, int layer);
 
-sp_status sp_small_model_new(const sp_small_shape *shape, uint64_t seed, sp_small_model **model,
-                             sp_error *err)
+sp_small_model *sp_small_model_new(const sp_small_shape *shape, uint64_t seed)
 {
     sp_prng prng;
     sp_prng_seed(&prng, seed);
     sp_small_model *m = sp_calloc(1, sizeof *m);
-    *model = NULL;
-    if (m == NULL) {
-        return sp_error_no_memory(err, "a small model");
-    }
     m->shape = *shape;
     m->hidden = shape->heads * shape->head_dim;
     size_t table = (size_t)shape->vocab * (size_t)m->hidden;
     m->embedding = draw(m, &prng, table, 1.0);
     m->head = draw(m, &prng, table, shape->logit_scale / sqrt(m->hidden));
     m->ones = draw(m, &prng, (size_t)m->hidden, 0.0);
-    if (!draw_layers(m, &prng) || m->arena.failed) {
-        sp_small_model_free(m);
-        return sp_error_no_memory(err, "a small model");
-    }
+    draw_layers(m, &prng);
     for (int i = 0; i < m->hidden; i++) {
         m->ones[i] = 1.0;
     }
-    *model = m;
-    return SP_OK;
+    return m;
 }
 
 void sp_small_model_free(sp_small_model *model)
@@ -86,20 +77,20 @@ static double *draw(sp_small_model *model, sp_prng *prng, size_t count, double d
 {
     double *weights = sp_arena_take(&model->arena, count, sizeof *weights);
     double width = deviation * sqrt(12.0);
-    for (size_t i = 0; weights != NULL && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         weights[i] = width * (sp_prng_uniform(prng) - 0.5);
     }
     return weights;
 }
 
-static bool draw_layers(sp_small_model *model, sp_prng *prng)
+static void draw_layers(sp_small_model *model, sp_prng *prng)
 {
     const sp_small_shape *shape = &model->shape;
     size_t hidden = (size_t)model->hidden;
     size_t ffn = (size_t)shape->ffn;
     double in = 1.0 / sqrt(model->hidden);
     model->layers = sp_arena_take(&model->arena, (size_t)shape->layers, sizeof *model->layers);
-    for (int l = 0; model->layers != NULL && l < shape->layers; l++) {
+    for (int l = 0; l < shape->layers; l++) {
         double scale = l < shape->draft_layers ? 1.0 : shape->late_scale;
         layer_weights *w = &model->layers[l];
         w->qkv = draw(model, prng, 3 * hidden * hidden, 2.0 * in);
@@ -107,13 +98,12 @@ static bool draw_layers(sp_small_model *model, sp_prng *prng)
         w->gate_up = draw(model, prng, 2 * ffn * hidden, 2.0 * in);
         w->down = draw(model, prng, hidden * ffn, scale / sqrt(shape->ffn));
     }
-    return model->layers != NULL;
 }
 
 // ---- the cache ----
 
-sp_status sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int layers,
-                              int capacity, sp_error *err)
+void sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int layers,
+                         int capacity)
 {
     size_t size = (size_t)layers * (size_t)capacity * (size_t)model->hidden;
     *cache = (sp_small_cache){.model = model, .layers = layers, .capacity = capacity};
@@ -121,12 +111,6 @@ sp_status sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model
     cache->values = sp_calloc(size, sizeof *cache->values);
     cache->parent = sp_calloc((size_t)capacity, sizeof *cache->parent);
     cache->depth = sp_calloc((size_t)capacity, sizeof *cache->depth);
-    if (cache->keys == NULL || cache->values == NULL || cache->parent == NULL ||
-        cache->depth == NULL) {
-        sp_small_cache_fini(cache);
-        return sp_error_no_memory(err, "keys and values");
-    }
-    return SP_OK;
 }
 
 void sp_small_cache_fini(sp_small_cache *cache)
@@ -189,28 +173,25 @@ static void norm(rows *r)
                            hidden, r->rstd);
 }
 
-sp_status sp_small_forward(sp_small_cache *cache, int count, const int64_t *tokens,
-                           const int *parents, double *logits, sp_error *err)
+void sp_small_forward(sp_small_cache *cache, int count, const int64_t *tokens, const int *parents,
+                      double *logits)
 {
     const sp_small_model *model = cache->model;
     rows r;
     SP_ASSERT(cache->settled + cache->pending + count <= cache->capacity);
-    sp_status status = rows_init(&r, cache, count, err);
-    if (status == SP_OK) {
-        take_tokens(&r, tokens, parents);
-        for (int layer = 0; layer < cache->layers; layer++) {
-            attend(&r, layer);
-            feed_forward(&r, layer);
-        }
-        norm(&r);
-        sp_kernel_linear_f64(count, model->hidden, model->shape.vocab, r.normed, model->hidden,
-                             model->head, model->hidden, NULL, logits, model->shape.vocab);
+    rows_init(&r, cache, count);
+    take_tokens(&r, tokens, parents);
+    for (int layer = 0; layer < cache->layers; layer++) {
+        attend(&r, layer);
+        feed_forward(&r, layer);
     }
+    norm(&r);
+    sp_kernel_linear_f64(count, model->hidden, model->shape.vocab, r.normed, model->hidden,
+                         model->head, model->hidden, NULL, logits, model->shape.vocab);
     sp_arena_free(&r.arena);
-    return status;
 }
 
-static sp_status rows_init(rows *r, sp_small_cache *cache, int count, sp_error *err)
+static void rows_init(rows *r, sp_small_cache *cache, int count)
 {
     size_t n = (size_t)count;
     size_t hidden = (size_t)cache->model->hidden;
@@ -228,7 +209,6 @@ static sp_status rows_init(rows *r, sp_small_cache *cache, int count, sp_error *
     r->scores = sp_arena_take(&r->arena, (size_t)cache->capacity, sizeof *r->scores);
     r->place = sp_arena_take(&r->arena, (size_t)cache->capacity, sizeof *r->place);
     r->position = sp_arena_take(&r->arena, n, sizeof *r->position);
-    return r->arena.failed ? sp_error_no_memory(err, "a forward") : SP_OK;
 }
 
 // x += part W^T

@@ -21,8 +21,7 @@ typedef struct sp_small_shape {
 typedef struct sp_small_model sp_small_model;
 
 // Weights drawn by the seed.
-sp_status sp_small_model_new(const sp_small_shape *shape, uint64_t seed, sp_small_model **model,
-                             sp_error *err);
+sp_small_model *sp_small_model_new(const sp_small_shape *shape, uint64_t seed);
 void sp_small_model_free(sp_small_model *model);
 const sp_small_shape *sp_small_model_shape(const sp_small_model *model);
 
@@ -36,15 +35,15 @@ typedef struct sp_small_cache {
     int *parent, *depth;   // [capacity], of pending tokens: place among them, -1: the last settled
 } sp_small_cache;
 
-sp_status sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int layers,
-                              int capacity, sp_error *err);
+void sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int layers,
+                         int capacity);
 void sp_small_cache_fini(sp_small_cache *cache);
 
 // One forward over `count` tokens, which become pending: parents[i] is the place of token i's
 // parent among all pending ones, before its own. A token sees all settled ones, its ancestors and
 // itself. logits [count, vocab].
-sp_status sp_small_forward(sp_small_cache *cache, int count, const int64_t *tokens,
-                           const int *parents, double *logits, sp_error *err);
+void sp_small_forward(sp_small_cache *cache, int count, const int64_t *tokens, const int *parents,
+                      double *logits);
 
 // The path of pending tokens at places[0 .. count), from the root down, settles; the rest goes.
 void sp_small_settle(sp_small_cache *cache, const int *places, int count);

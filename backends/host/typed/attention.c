@@ -26,7 +26,7 @@ static void exchange_fini(exchange *x)
 }
 
 // For the i-th slice of the pack.
-static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
+static void exchange_make(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
                           exchange *x)
 {
     const sp_i_exec_slice *slice = slice_of(l, l->pack->slice[i]);
@@ -36,11 +36,6 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
     *x = (exchange){.runs = sp_calloc(pieces + SP_ZIGZAG_RUNS * shards, sizeof *x->runs),
                     .rows = sp_calloc(pieces, sizeof *x->rows),
                     .keys = sp_calloc(shards, sizeof *x->keys)};
-    if (x->runs == NULL || x->rows == NULL || x->keys == NULL) {
-        l->stage->links->status = sp_error_no_memory(&l->stage->links->err, "an exchange of keys");
-        exchange_fini(x);
-        return false;
-    }
     for (size_t p = 0; p < pieces; p++) {
         x->runs[p] = (sp_token_run){piece[p].begin, piece[p].rows};
         x->rows[p] = piece[p].row;
@@ -57,7 +52,6 @@ static bool exchange_make(const layer *l, int32_t i, const sp_kernel_attention_s
                             .shape = shape,
                             .queries = {.runs = x->runs, .count = (int)pieces, .rows = x->rows},
                             .keys = x->keys};
-    return true;
 }
 
 // What each rank shows of slice `e`: of earlier slices the tokens without padding, which stands
@@ -120,9 +114,7 @@ static bool run_slice(const layer *l, const pass *p, int32_t i)
 {
     exchange x;
     int32_t number = l->pack->slice[i];
-    if (!exchange_make(l, i, p->shape, &x)) {
-        return false;
-    }
+    exchange_make(l, i, p->shape, &x);
     bool ok = true;
     for (int32_t e = number; ok && e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {
         show_keys(l, e, e != number, &x);

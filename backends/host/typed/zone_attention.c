@@ -71,15 +71,6 @@ static int64_t common_rows(const zone *z, int owner, int member)
     return rows;
 }
 
-static bool failed(const zone *z, const char *what)
-{
-    sp_i_exec_links *links = z->l->stage->links;
-    if (links->status == SP_OK) {
-        links->status = sp_error_no_memory(&links->err, what);
-    }
-    return false;
-}
-
 static bool send(const zone *z, int to, int tag, const real *data, int64_t count)
 {
     sp_i_exec_links *links = z->l->stage->links;
@@ -222,7 +213,7 @@ static bool exchange_rows(zone *z, bool back)
     int tag = back ? TAG_RESULTS : TAG_QUERIES;
     int64_t width = !back ? z->columns : z->pass->dq != NULL ? z->q : z->q + 2 * z->heads;
     real *message = sp_malloc((size_t)(z->slice->computed * width) * sizeof *message);
-    bool ok = message != NULL || failed(z, "rows of a zone");
+    bool ok = true;
     for (int to = 0; ok && to < z->slice->shards; to++) {
         if (back ? !in_zone(z, z->me) : !in_zone(z, to)) {
             continue;
@@ -308,7 +299,7 @@ static bool attend_all(zone *z, int32_t e, const real *own, real *gradient)
     size_t most = (size_t)(of->computed * 2 * z->kv);
     real *kv = sp_malloc(most * sizeof *kv);
     real *dkv = sp_calloc(most, sizeof *dkv);
-    bool ok = (kv != NULL && dkv != NULL) || failed(z, "keys of a zone");
+    bool ok = true;
     for (int m = 0; ok && m < of->shards; m++) {
         int64_t count = shard_rows(of, m) * 2 * z->kv;
         ok = m == z->me || receive(z, m, TAG_KEYS, kv, count);
@@ -333,7 +324,7 @@ static bool add_gradients(zone *z, int32_t e, real *gradient)
 {
     int64_t count = shard_rows(slice_of(z->l, e), z->me) * 2 * z->kv;
     real *part = sp_malloc((size_t)count * sizeof *part);
-    bool ok = part != NULL || count == 0 || failed(z, "gradients of keys");
+    bool ok = true;
     for (int m = 0; ok && count > 0 && m < z->slice->shards; m++) {
         if (!in_zone(z, m) || m == z->me) {
             continue;
@@ -369,11 +360,11 @@ static bool run_keys(zone *z, int32_t e)
 
 // ---- a slice ----
 
-static bool begin(zone *z)
+static void begin(zone *z)
 {
     sp_token_run share[SP_ZIGZAG_RUNS];
     if (!in_zone(z, z->me)) {
-        return true;
+        return;
     }
     share_of(z, z->me, share);
     z->rows = share[0].tokens + share[1].tokens;
@@ -385,13 +376,9 @@ static bool begin(zone *z)
     z->max = sp_arena_take(&z->memory, rows * (size_t)z->heads, sizeof *z->max);
     z->sum = sp_arena_take(&z->memory, rows * (size_t)z->heads, sizeof *z->sum);
     z->dq = z->out; // zeros: the backward has no output here
-    if (z->memory.failed) {
-        return failed(z, "the queries of a zone");
-    }
     if (z->pass->dq == NULL) {
         SP_KERNEL(attention_start)(z->shape, z->rows, z->out, z->max, z->sum);
     }
-    return true;
 }
 
 bool SP_EXEC(attend_zone)(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
@@ -409,7 +396,8 @@ bool SP_EXEC(attend_zone)(const layer *l, int32_t i, const sp_kernel_attention_s
     z.group = l->stage->links->token_group[z.slice->forward_pack];
     z.me = z.slice->shard;
     z.columns = pass->dq != NULL ? 2 * (z.q + z.heads) : z.q;
-    bool ok = begin(&z) && exchange_rows(&z, false);
+    begin(&z);
+    bool ok = exchange_rows(&z, false);
     for (int32_t e = l->pack->slice[i]; ok && e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {
         ok = run_keys(&z, e);
     }
