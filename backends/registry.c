@@ -31,9 +31,6 @@ sp_status sp_registry_new(sp_registry **registry, sp_error *err)
 {
     *registry = NULL;
     sp_registry *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "the backends");
-    }
     sp_status status = SP_OK;
     const sp_backend_ops *table;
     for (size_t i = 0; status == SP_OK && (table = builtin[i]) != NULL; i++) {
@@ -65,13 +62,10 @@ void sp_registry_free(sp_registry *registry)
 static sp_status add(sp_registry *registry, const sp_backend_ops *table, const char *source,
                      void *library, sp_error *err)
 {
-    if (!sp_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
-                    sizeof *registry->entries)) {
-        return sp_error_no_memory(err, "the backends");
-    }
+    sp_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
+               sizeof *registry->entries);
     entry made = {.library = library, .path = sp_strdup(source)};
-    sp_status status = made.path == NULL ? sp_error_no_memory(err, "the backends")
-                                         : sp_i_backend_new(table, source, &made.backend, err);
+    sp_status status = sp_i_backend_new(table, source, &made.backend, err);
     if (status != SP_OK) {
         sp_free(made.path);
         return status;
@@ -142,23 +136,19 @@ static bool plugin_find(const char *name, char path[PLUGIN_PATH])
     return false;
 }
 
-static bool names_add(sp_backend_names *names, const char *name, size_t length)
+static void names_add(sp_backend_names *names, const char *name, size_t length)
 {
     if (length == 0 || length >= SP_BACKEND_NAME) {
-        return true;
+        return;
     }
     for (size_t i = 0; i < names->count; i++) {
         if (strlen(names->name[i]) == length && memcmp(names->name[i], name, length) == 0) {
-            return true;
+            return;
         }
     }
-    if (!sp_reserve((void **)&names->name, &names->capacity, names->count + 1,
-                    sizeof *names->name)) {
-        return false;
-    }
+    sp_reserve((void **)&names->name, &names->capacity, names->count + 1, sizeof *names->name);
     memcpy(names->name[names->count], name, length);
     names->name[names->count++][length] = '\0';
-    return true;
 }
 
 // The name in a file name of a plug-in; its length is 0 where the file is none.
@@ -178,24 +168,22 @@ static size_t name_in(const char *file, const char **name)
                : 0;
 }
 
-// Adds the names of all plug-ins in the folders, each once, unordered. False when memory runs out.
-static bool plugin_names(sp_backend_names *names)
+// Adds the names of all plug-ins in the folders, each once, unordered.
+static void plugin_names(sp_backend_names *names)
 {
     folders f = folders_begin();
-    bool ok = true;
-    while (ok && folders_next(&f)) {
+    while (folders_next(&f)) {
         DIR *directory = opendir(f.folder);
         const struct dirent *file;
-        while (ok && directory != NULL && (file = readdir(directory)) != NULL) {
+        while (directory != NULL && (file = readdir(directory)) != NULL) {
             const char *name;
             size_t length = name_in(file->d_name, &name);
-            ok = names_add(names, name, length);
+            names_add(names, name, length);
         }
         if (directory != NULL) {
             closedir(directory);
         }
     }
-    return ok;
 }
 
 // ---- plug-ins ----
@@ -235,20 +223,16 @@ static sp_status unknown_name(const char *name, sp_error *err)
 {
     sp_backend_names names = {0};
     char text[SP_ERROR_TEXT / 2] = "";
-    sp_status status = sp_registry_names(&names, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_registry_names(&names);
     const char **known = sp_malloc(names.count * sizeof *known);
-    for (size_t i = 0; known != NULL && i < names.count; i++) {
+    for (size_t i = 0; i < names.count; i++) {
         known[i] = names.name[i];
         size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", known[i]);
     }
-    const char *near = known != NULL ? sp_nearest_name(name, known, (int)names.count) : NULL;
-    if (known == NULL) {
-        status = sp_error_no_memory(err, "the names of backends");
-    } else if (near != NULL) {
+    const char *near = sp_nearest_name(name, known, (int)names.count);
+    sp_status status;
+    if (near != NULL) {
         status = sp_error_set(err, SP_ERR_CONTENT,
                               "unknown backend '%.64s' (did you mean '%s'? known: %s)", name, near,
                               text);
@@ -305,20 +289,15 @@ static int compare_names(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-sp_status sp_registry_names(sp_backend_names *names, sp_error *err)
+void sp_registry_names(sp_backend_names *names)
 {
     *names = (sp_backend_names){0};
     const sp_backend_ops *table;
-    bool ok = true;
-    for (size_t i = 0; ok && (table = builtin[i]) != NULL; i++) {
-        ok = names_add(names, table->name, strlen(table->name));
+    for (size_t i = 0; (table = builtin[i]) != NULL; i++) {
+        names_add(names, table->name, strlen(table->name));
     }
-    if (!ok || !plugin_names(names)) {
-        sp_backend_names_fini(names);
-        return sp_error_no_memory(err, "the names of backends");
-    }
+    plugin_names(names);
     qsort(names->name, names->count, sizeof *names->name, compare_names);
-    return SP_OK;
 }
 
 void sp_backend_names_fini(sp_backend_names *names)

@@ -125,7 +125,7 @@ typedef struct sp_backend_names {
     size_t count, capacity;
 } sp_backend_names;
 
-sp_status sp_registry_names(sp_backend_names *names, sp_error *err);
+void sp_registry_names(sp_backend_names *names);
 void sp_backend_names_fini(sp_backend_names *names);
 
 #endif

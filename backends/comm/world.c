@@ -36,9 +36,6 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
     world->scheduler.queue = sp_arena_take(&world->memory, n, sizeof(sp_comm *));
     const void **inputs = sp_arena_take(&world->memory, n * operands, sizeof *inputs);
     void **outputs = sp_arena_take(&world->memory, n * operands, sizeof *outputs);
-    if (world->memory.failed) {
-        return sp_error_no_memory(err, "a world of ranks");
-    }
     for (int rank = 0; rank < ranks; rank++) {
         sp_status status = rank_init(&world->ranks[rank], world, rank, err);
         if (status != SP_OK) {
@@ -63,9 +60,6 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
                             options->transport->ranks);
     }
     sp_comm_world *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "a world of ranks");
-    }
     if (pthread_mutex_init(&made->failure_lock, NULL) != 0) {
         sp_free(made);
         return sp_error_no_memory(err, "a world of ranks");
@@ -186,10 +180,8 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
     sp_i_comm_group *made = sp_arena_take(&world->memory, 1, sizeof *made);
     int *members = sp_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
     sp_i_comm_member *calls = sp_arena_take(&world->memory, n, sizeof *calls);
-    if (world->memory.failed || !sp_reserve((void **)&world->groups, &world->group_capacity,
-                                            world->group_count + 1, sizeof(sp_i_comm_group *))) {
-        return sp_error_no_memory(err, "a group of ranks");
-    }
+    sp_reserve((void **)&world->groups, &world->group_capacity, world->group_count + 1,
+               sizeof(sp_i_comm_group *));
     snprintf(made->name, sizeof made->name, "%s", name);
     made->size = size;
     made->ranks = members;

@@ -182,9 +182,6 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
 {
     *state = NULL;
     execution *e = sp_calloc(1, sizeof *e);
-    if (e == NULL) {
-        return sp_error_no_memory(err, "a run");
-    }
     e->api = *tables->cuda;
     e->cublas = *tables->cublas;
     *state = e;

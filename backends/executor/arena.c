@@ -41,9 +41,7 @@ struct sp_i_exec_arena {
 static sp_i_exec_arena *new_arena(const sp_i_exec_arena *as)
 {
     sp_i_exec_arena *arena = sp_malloc(sizeof *arena);
-    if (arena != NULL) {
-        *arena = *as;
-    }
+    *arena = *as;
     return arena;
 }
 

@@ -258,9 +258,6 @@ static sp_status gather_parameters(const sp_i_exec_run *run, const sp_i_exec_ran
         return SP_OK;
     }
     int64_t *shares = sp_calloc((size_t)count, sizeof *shares);
-    if (shares == NULL) {
-        return sp_error_no_memory(err, "shares of parameters");
-    }
     for (int i = 0; i < count; i++) {
         const sp_i_exec_rank *other = sp_i_exec_rank_at(run, i / layout->cp, rank->pp,
                                                         i % layout->cp * layout->tp + rank->tp);

@@ -27,12 +27,12 @@ static int64_t least(int64_t a, int64_t b)
 
 // Of a block up to `bytes` of the table's; returns how many.
 static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_width width,
-                   int64_t bytes, bool *ok)
+                   int64_t bytes)
 {
     sp_i_exec_copies *to = l->copies;
     int64_t away = least(bytes, elements * width.table_bytes);
-    *ok = *ok && sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-    if (*ok && away > 0) {
+    if (away > 0) {
+        sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
         to->items[to->count++] = (sp_i_exec_leaving){
             .place = place,
             .elements = elements,
@@ -44,7 +44,7 @@ static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_wi
 }
 
 // Keys and values stand slice by slice; those of slices that later ones read stay in the cache.
-static void add_kv(const lister *l, int layer, int64_t bytes, bool *ok)
+static void add_kv(const lister *l, int layer, int64_t bytes)
 {
     const sp_i_exec_job *job = l->stage->job;
     for (int32_t i = 0; i < l->rows->count; i++) {
@@ -52,12 +52,12 @@ static void add_kv(const lister *l, int layer, int64_t bytes, bool *ok)
         const sp_i_exec_slice *slice = &job->slices.slice[number];
         if (slice->later == SP_I_EXEC_NONE) {
             bytes -= add(l, sp_i_exec_kv(l->stage, number, layer),
-                         slice->rows * job->specs.kv_columns, job->specs.value, bytes, ok);
+                         slice->rows * job->specs.kv_columns, job->specs.value, bytes);
         }
     }
 }
 
-static void add_tensor(const lister *l, const char *name, int layer, int64_t bytes, bool *ok)
+static void add_tensor(const lister *l, const char *name, int layer, int64_t bytes)
 {
     const sp_i_exec_specs *specs = &l->stage->job->specs;
     int t = 0;
@@ -66,7 +66,7 @@ static void add_tensor(const lister *l, const char *name, int layer, int64_t byt
         t++;
     }
     if (t == SP_I_EXEC_TENSORS) {
-        add_kv(l, layer, bytes, ok);
+        add_kv(l, layer, bytes);
         return;
     }
     bool of_head = t >= SP_I_EXEC_FINAL_INPUT && t <= SP_I_EXEC_FINAL_LSE;
@@ -74,13 +74,13 @@ static void add_tensor(const lister *l, const char *name, int layer, int64_t byt
     add(l,
         sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->part.layers : layer,
                         (sp_i_exec_tensor)t),
-        rows * specs->of[t].columns, specs->of[t].width, bytes, ok);
+        rows * specs->of[t].columns, specs->of[t].width, bytes);
 }
 
 // Lists what leaves with an offload of `ratio`: the tensors, and the part of the last one, that the
 // predictor names (sim/model/unit_tensors.h). `shape` is the forward pack, `layout` the plan's.
-// False when memory ran out. O(tensors of the unit).
-static bool list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pack *shape,
+// O(tensors of the unit).
+static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pack *shape,
                          const sp_layout *layout, sp_recompute recompute, double ratio,
                          sp_i_exec_copies *copies)
 {
@@ -89,7 +89,6 @@ static bool list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
         .recompute = recompute, .offload_ratio = ratio, .stack = {.fused_swiglu = true}};
     sp_layout shared = *layout;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    bool ok = true;
     shared.cp *= shape->dp_count;
     int count = sp_unit_tensors(stage->job->model, &shared, &stage->part, &options, shape->computed,
                                 shape->kv_tokens, shape->full_pairs, tensors);
@@ -97,14 +96,13 @@ static bool list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
     for (int k = 0; k < count; k++) {
         // Of one kind they leave layer by layer, above a ratio of a half from the last one on.
         int64_t left = tensors[k].away_bytes;
-        for (int i = 0; ok && left > 0; i++) {
+        for (int i = 0; left > 0; i++) {
             int layer = ratio > 0.5 ? tensors[k].count - 1 - i : i;
             l.in_part = left < tensors[k].bytes;
-            add_tensor(&l, tensors[k].name, layer, least(left, tensors[k].bytes), &ok);
+            add_tensor(&l, tensors[k].name, layer, least(left, tensors[k].bytes));
             left -= least(left, tensors[k].bytes);
         }
     }
-    return ok;
 }
 
 // ---- The actions ----
@@ -128,7 +126,7 @@ static void raise(int64_t *to, int64_t value)
 }
 
 // Of a forward that runs again nothing is left to take.
-static bool list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t number,
+static void list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t number,
                       sp_action action)
 {
     const sp_memory_options *memory = run->request->memory;
@@ -138,12 +136,10 @@ static bool list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t num
     sp_i_exec_width bytes = {0};
     copies->out = number;
     if (memory == NULL || runs_again(run, rank, action)) {
-        return true;
+        return;
     }
-    if (!list_leaving(sp_i_exec_stage_of(run, rank, action.chunk), action.pack, shape,
-                      sp_i_exec_layout(run), memory->recompute, memory->offload_ratio, copies)) {
-        return false;
-    }
+    list_leaving(sp_i_exec_stage_of(run, rank, action.chunk), action.pack, shape,
+                 sp_i_exec_layout(run), memory->recompute, memory->offload_ratio, copies);
     for (size_t i = 0; i < copies->count; i++) {
         bytes.real_bytes +=
             sp_i_exec_view_room(copies->items[i].elements * copies->items[i].width.real_bytes);
@@ -151,10 +147,9 @@ static bool list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t num
     }
     raise(&offload->largest.real_bytes, bytes.real_bytes);
     raise(&offload->largest.table_bytes, bytes.table_bytes);
-    return true;
 }
 
-sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
+void sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_i_exec_offload *offload = &rank->offload;
     const sp_plan *plan = run->request->plan;
@@ -162,16 +157,14 @@ sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank,
     offload->unit_count = plan->packing->forward.count * (size_t)plan->layout.chunks;
     offload->units = sp_calloc(offload->unit_count, sizeof *offload->units);
     offload->host = sp_i_exec_arena_new_host(run->runtime);
-    bool ok = offload->units != NULL && offload->host != NULL;
-    for (size_t a = 0; ok && a < stage->count; a++) {
+    for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         if (action.kind == SP_ACTION_F) {
             copies_of(run, rank, action)->forward = offload->forwards++;
         } else if (action.kind == SP_ACTION_O) {
-            ok = list_unit(run, rank, a, action);
+            list_unit(run, rank, a, action);
         }
     }
-    return ok ? SP_OK : sp_error_no_memory(err, "copies to host memory");
 }
 
 void sp_i_exec_offload_fini(sp_i_exec_offload *offload)

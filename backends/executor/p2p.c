@@ -12,22 +12,16 @@ sp_i_exec_p2p_buffer *sp_i_exec_p2p_buffer_at(const sp_i_exec_p2p *p2p,
     return &p2p->buffers[at->gradient][unit * p2p->pipelines + (size_t)at->pipeline];
 }
 
-sp_status sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
-                             size_t forward_packs, size_t backward_packs, size_t pipelines,
-                             sp_error *err)
+void sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
+                        size_t forward_packs, size_t backward_packs, size_t pipelines)
 {
     *p2p = (sp_i_exec_p2p){
         .vstages = vstages, .packs = {forward_packs, backward_packs}, .pipelines = pipelines};
     p2p->arena = sp_i_exec_arena_new_shared(runtime);
-    if (p2p->arena != NULL) {
-        pthread_mutex_init(&p2p->lock, NULL);
-    }
+    pthread_mutex_init(&p2p->lock, NULL);
     for (int i = 0; i < 2; i++) {
         p2p->buffers[i] = sp_calloc(vstages * p2p->packs[i] * pipelines, sizeof **p2p->buffers);
     }
-    return p2p->arena != NULL && p2p->buffers[0] != NULL && p2p->buffers[1] != NULL
-               ? SP_OK
-               : sp_error_no_memory(err, "hidden states on their way");
 }
 
 void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p)

@@ -34,9 +34,8 @@ typedef struct sp_i_exec_p2p_slot {
     int pipeline;
 } sp_i_exec_p2p_slot;
 
-sp_status sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
-                             size_t forward_packs, size_t backward_packs, size_t pipelines,
-                             sp_error *err);
+void sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
+                        size_t forward_packs, size_t backward_packs, size_t pipelines);
 void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p);
 
 sp_i_exec_p2p_buffer *sp_i_exec_p2p_buffer_at(const sp_i_exec_p2p *p2p,

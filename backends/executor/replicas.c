@@ -9,24 +9,19 @@ struct sp_i_exec_contribution {
     sp_fence copied;
 };
 
-sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
-                                  int64_t value_bytes, int64_t gradient_bytes,
-                                  void (*add)(int64_t n, const void *x, void *y), sp_error *err)
+void sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
+                             int64_t value_bytes, int64_t gradient_bytes,
+                             void (*add)(int64_t n, const void *x, void *y))
 {
     *replicas = (sp_i_exec_replicas){.runtime = runtime,
                                      .value_bytes = value_bytes,
                                      .gradient_bytes = gradient_bytes,
                                      .add = add};
     replicas->arena = sp_i_exec_arena_new_shared(runtime);
-    if (replicas->arena != NULL) {
-        pthread_mutex_init(&replicas->lock, NULL);
-    }
+    pthread_mutex_init(&replicas->lock, NULL);
     replicas->shares = sp_calloc((size_t)count, sizeof *replicas->shares);
     replicas->contributors = sp_calloc((size_t)count, sizeof *replicas->contributors);
     replicas->count = count;
-    return replicas->arena != NULL && replicas->shares != NULL && replicas->contributors != NULL
-               ? SP_OK
-               : sp_error_no_memory(err, "shares of parameters");
 }
 
 // A step that failed leaves some on their way.

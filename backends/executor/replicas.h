@@ -47,9 +47,9 @@ typedef struct sp_i_exec_replicas {
 } sp_i_exec_replicas;
 
 // Shares all empty: the caller's to fill in.
-sp_status sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
-                                  int64_t value_bytes, int64_t gradient_bytes,
-                                  void (*add)(int64_t n, const void *x, void *y), sp_error *err);
+void sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
+                             int64_t value_bytes, int64_t gradient_bytes,
+                             void (*add)(int64_t n, const void *x, void *y));
 void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas);
 
 // The member that keeps an element.

@@ -4,10 +4,10 @@
 #include "sim/plan/vocab_shares.h"
 
 static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err);
-static sp_status make_tables(sp_i_exec_run *run, sp_error *err);
+static void make_tables(sp_i_exec_run *run);
 static sp_status make_jobs(sp_i_exec_run *run, sp_error *err);
 static sp_status make_ranks(sp_i_exec_run *run, sp_error *err);
-static sp_status make_copies(sp_i_exec_run *run, sp_error *err);
+static void make_copies(sp_i_exec_run *run);
 
 sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
                             sp_i_exec_run **run, sp_error *err)
@@ -42,8 +42,8 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     if (status == SP_OK && made->options.text != NULL) {
         status = sp_i_exec_text_read(made->options.text, request->model->vocab, &made->text, err);
     }
-    status = status == SP_OK ? make_tables(made, err) : status;
     if (status == SP_OK) {
+        make_tables(made);
         status =
             sp_layout_stages(&plan->layout, request->model->layers,
                              request->source != NULL ? request->source : "plan", made->parts, err);
@@ -57,10 +57,13 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     if (status == SP_OK && made->transport != NULL) {
         status = sp_i_exec_channels_make(made, err);
     }
-    return status == SP_OK ? make_copies(made, err) : status;
+    if (status == SP_OK) {
+        make_copies(made);
+    }
+    return status;
 }
 
-static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
+static void make_tables(sp_i_exec_run *run)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     const sp_packing *packing = run->request->plan->packing;
@@ -77,9 +80,8 @@ static sp_status make_tables(sp_i_exec_run *run, sp_error *err)
     run->runs_again = sp_calloc(vstages * forward, sizeof *run->runs_again);
     run->loss = sp_calloc(pipelines * forward, sizeof *run->loss);
     run->epilogues = sp_calloc(ranks, sizeof *run->epilogues);
-    return sp_i_exec_p2p_init(&run->p2p, run->runtime, vstages, forward,
-                              sp_packing_backward(packing)->count,
-                              run->transport != NULL ? 1 : pipelines, err);
+    sp_i_exec_p2p_init(&run->p2p, run->runtime, vstages, forward,
+                       sp_packing_backward(packing)->count, run->transport != NULL ? 1 : pipelines);
 }
 
 static size_t place_packs(sp_i_exec_pack *packs, size_t count, size_t rows)
@@ -180,7 +182,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     }
     rank->arena =
         sp_i_exec_arena_new(run->runtime, run->options.measure, run->request->memory_limit_bytes);
-    sp_status status = rank->arena != NULL ? SP_OK : sp_error_no_memory(err, "a rank");
+    sp_status status = SP_OK;
     for (int c = 0; status == SP_OK && c < plan->layout.chunks; c++) {
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
@@ -200,9 +202,9 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     const sp_layout *layout = sp_i_exec_layout(run);
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < layout->pp * layout->tp; i++) {
-        status = sp_i_exec_weights_make(run->request->model, layout, run->parts, i / layout->tp,
-                                        i % layout->tp, &run->weights[i], err);
+    for (int i = 0; i < layout->pp * layout->tp; i++) {
+        sp_i_exec_weights_make(run->request->model, layout, run->parts, i / layout->tp,
+                               i % layout->tp, &run->weights[i]);
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
@@ -235,14 +237,12 @@ static void find_repeats(sp_i_exec_run *run)
     }
 }
 
-static sp_status make_copies(sp_i_exec_run *run, sp_error *err)
+static void make_copies(sp_i_exec_run *run)
 {
-    sp_status status = SP_OK;
     find_repeats(run);
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
-        status = sp_i_exec_offload_make(run, &run->ranks[r], err);
+    for (size_t r = run->here; r < run->end_here; r++) {
+        sp_i_exec_offload_make(run, &run->ranks[r]);
     }
-    return status;
 }
 
 static void free_job(sp_i_exec_job *job)

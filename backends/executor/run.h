@@ -329,7 +329,7 @@ sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err);
 // Copies of a rank, its O and L, and the end of one of its forwards; false where memory ran out.
 // At the end of a step the buffers go (offload.c).
-sp_status sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
+void sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank);
 void sp_i_exec_offload_fini(sp_i_exec_offload *offload);
 bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
 bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);

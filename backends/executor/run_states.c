@@ -180,22 +180,20 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 }
 
 // The shares of all ranks with the same parameters.
-static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
+static void make_replicas(sp_i_exec_run *run)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     size_t count = (size_t)layout->pp * (size_t)layout->tp;
     if (!sp_i_exec_shards_gradients(run)) {
-        return SP_OK;
+        return;
     }
     run->replicas = sp_calloc(count, sizeof *run->replicas);
-    sp_status status =
-        run->replicas != NULL ? SP_OK : sp_error_no_memory(err, "shares of parameters");
-    for (size_t i = 0; status == SP_OK && i < count; i++) {
-        status = sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
-                                         run->math->real_bytes, run->math->exact_bytes,
-                                         run->math->add_exact, err);
+    for (size_t i = 0; i < count; i++) {
+        sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
+                                run->math->real_bytes, run->math->exact_bytes,
+                                run->math->add_exact);
     }
-    for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         const sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_replicas_of(run, rank)->shares[sp_i_exec_replica(run, rank)] =
             (sp_i_exec_share){.begin = rank->share_begin,
@@ -203,7 +201,6 @@ static sp_status make_replicas(sp_i_exec_run *run, sp_error *err)
                               .values = sp_i_exec_shards_values(run) ? rank->values : NULL,
                               .gradients = rank->gradients};
     }
-    return status;
 }
 
 // ---- starting values, drawn by as many threads as there are ranks or cores ----
@@ -258,7 +255,9 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
         }
     }
     status = status == SP_OK ? start_all_values(run, err) : status;
-    status = status == SP_OK ? make_replicas(run, err) : status;
+    if (status == SP_OK) {
+        make_replicas(run);
+    }
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         place_weights(run, &run->ranks[r]);
     }

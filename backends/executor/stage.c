@@ -204,13 +204,11 @@ bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind
 {
     uint64_t end = sp_i_exec_exchange_begin(links);
     links->status = status;
-    if (status == SP_OK && !sp_reserve((void **)&links->exchanges, &links->exchange_capacity,
-                                       links->exchange_count + 1, sizeof *links->exchanges)) {
-        links->status = sp_error_no_memory(&links->err, "the times of exchanges");
-    }
-    if (links->status != SP_OK) {
+    if (status != SP_OK) {
         return false;
     }
+    sp_reserve((void **)&links->exchanges, &links->exchange_capacity, links->exchange_count + 1,
+               sizeof *links->exchanges);
     links->exchanges[links->exchange_count++] = (sp_i_exec_exchange){kind, begin, end};
     return true;
 }

@@ -179,9 +179,8 @@ typedef struct sp_i_exec_weights {
 
 // All chunks of a rank, in the order of sim/model/parameter_list; `stages` are all
 // virtual stages. Owned by the caller.
-sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
-                                 const sp_stage *stages, int pp, int tp_rank,
-                                 sp_i_exec_weights *weights, sp_error *err);
+void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                            int pp, int tp_rank, sp_i_exec_weights *weights);
 void sp_i_exec_weights_fini(sp_i_exec_weights *weights);
 
 // Where a rank's element stands in the whole tensor; -1: padding.

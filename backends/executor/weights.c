@@ -17,7 +17,6 @@ typedef struct writer {
     bool later_vocabulary; // an earlier rank's tables have these names
     sp_i_exec_weights *weights;
     int chunk, layers;
-    bool failed;
 } writer;
 
 // The next tensor; `spread` 0: all elements start as `centre`.
@@ -25,11 +24,7 @@ static sp_i_exec_weight *add(writer *w, int slot, int64_t rows, int64_t columns,
                              double spread)
 {
     sp_i_exec_weights *list = w->weights;
-    if (w->failed ||
-        !sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) {
-        w->failed = true;
-        return NULL;
-    }
+    sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
     sp_i_exec_weight *made = &list->items[list->count++];
     *made = (sp_i_exec_weight){.chunk = w->chunk,
                                .slot = slot,
@@ -48,23 +43,19 @@ static sp_i_exec_weight *add(writer *w, int slot, int64_t rows, int64_t columns,
 
 static void name_end(const writer *w, sp_i_exec_weight *weight, const char *name)
 {
-    if (weight != NULL) {
-        snprintf(weight->name, sizeof weight->name, "%s", name);
-        weight->copy = w->later_vocabulary && !weight->continued;
-    }
+    snprintf(weight->name, sizeof weight->name, "%s", name);
+    weight->copy = w->later_vocabulary && !weight->continued;
 }
 
 static void name_layer(sp_i_exec_weight *weight, int layer, const char *name)
 {
-    if (weight != NULL) {
-        snprintf(weight->name, sizeof weight->name, "layers.%d.%s", layer, name);
-    }
+    snprintf(weight->name, sizeof weight->name, "layers.%d.%s", layer, name);
 }
 
 // Sequence parallelism: each rank saw its own part of the tokens.
 static void share_sum(const writer *w, sp_i_exec_weight *weight)
 {
-    if (weight != NULL && w->shard.norm_split > 1) {
+    if (w->shard.norm_split > 1) {
         weight->shared_elements = weight->elements;
         weight->shared_by = w->shard.norm_split;
     }
@@ -103,9 +94,6 @@ typedef struct product {
 static void place_outputs(const product *p, int64_t columns, int64_t all_columns,
                           sp_i_exec_weight *made)
 {
-    if (made == NULL) {
-        return;
-    }
     made->all_rows = p->all_outputs;
     made->all_columns = all_columns;
     memcpy(made->run, p->run, sizeof made->run);
@@ -122,9 +110,7 @@ static void add_linear(writer *w, int layer, int global, const product *p)
     double spread = 1.0 / sqrt((double)p->all_inputs);
     sp_i_exec_weight *made = add(w, slot, p->outputs, p->inputs, 0.0, spread);
     place_outputs(p, p->inputs, p->all_inputs, made);
-    if (made != NULL) {
-        made->first_column = p->first_input;
-    }
+    made->first_column = p->first_input;
     name_layer(made, global, p->weight_name);
     if (p->bias) {
         made = add(w, slot + 1, p->outputs, 1, 0.0, 0.0);
@@ -220,11 +206,9 @@ static sp_i_exec_weight *add_vocabulary(writer *w, sp_i_exec_vocab_weight weight
     int64_t left = w->model->vocab > from ? w->model->vocab - from : 0;
     sp_i_exec_weight *made =
         add(w, sp_i_exec_vocab_slot(w->layers, weight), rows, w->model->hidden, 0.0, TABLE_SPREAD);
-    if (made != NULL) {
-        made->all_rows = w->model->vocab;
-        made->continued = w->later_vocabulary;
-        made->run[0] = (sp_i_exec_row_run){left < rows ? left : rows, from};
-    }
+    made->all_rows = w->model->vocab;
+    made->continued = w->later_vocabulary;
+    made->run[0] = (sp_i_exec_row_run){left < rows ? left : rows, from};
     return made;
 }
 
@@ -252,20 +236,17 @@ static void add_head(writer *w, bool table)
     }
     sp_i_exec_weight *made = add_vocabulary(w, SP_I_EXEC_HEAD_TABLE);
     name_end(w, made, model->tied_embeddings ? "embedding.tokens" : "head.weight");
-    if (made != NULL && model->tied_embeddings) {
+    if (model->tied_embeddings) {
         made->copy = !made->continued;
     }
 }
 
 // The predictor's list says which of the tensors decay, and must agree in every size.
-static sp_status follow_list(writer *w, const sp_layout *layout, const sp_stage *stage, bool table,
-                             size_t first, sp_error *err)
+static void follow_list(writer *w, const sp_layout *layout, const sp_stage *stage, bool table,
+                        size_t first)
 {
     sp_parameter_list list = {0};
-    if (w->failed || !sp_parameter_list_add(w->model, layout, stage, table, &list)) {
-        sp_parameter_list_fini(&list);
-        return sp_error_no_memory(err, "the parameters of a rank");
-    }
+    sp_parameter_list_add(w->model, layout, stage, table, &list);
     SP_ASSERT(list.count == w->weights->count - first);
     for (size_t i = 0; i < list.count; i++) {
         sp_i_exec_weight *weight = &w->weights->items[first + i];
@@ -273,7 +254,6 @@ static sp_status follow_list(writer *w, const sp_layout *layout, const sp_stage 
         weight->decays = list.items[i].decays;
     }
     sp_parameter_list_fini(&list);
-    return SP_OK;
 }
 
 static int first_layer_of(const sp_stage *stages, int vstage)
@@ -285,9 +265,8 @@ static int first_layer_of(const sp_stage *stages, int vstage)
     return layers;
 }
 
-sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
-                                 const sp_stage *stages, int pp, int tp_rank,
-                                 sp_i_exec_weights *weights, sp_error *err)
+void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                            int pp, int tp_rank, sp_i_exec_weights *weights)
 {
     *weights = (sp_i_exec_weights){0};
     writer w = {.model = model,
@@ -301,8 +280,7 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
     for (int c = 0; c < layout->chunks; c++) {
         embedding = embedding || stages[sp_layout_vstage(layout, pp, c)].embedding;
     }
-    sp_status status = SP_OK;
-    for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
+    for (int c = 0; c < layout->chunks; c++) {
         int vstage = sp_layout_vstage(layout, pp, c);
         const sp_stage *stage = &stages[vstage];
         size_t first = weights->count;
@@ -318,9 +296,8 @@ sp_status sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout,
         if (stage->head) {
             add_head(&w, table);
         }
-        status = follow_list(&w, layout, stage, table, first, err);
+        follow_list(&w, layout, stage, table, first);
     }
-    return status;
 }
 
 void sp_i_exec_weights_fini(sp_i_exec_weights *weights)

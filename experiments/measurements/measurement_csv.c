@@ -31,9 +31,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
     *bytes = 0;
     while (*bytes <= SP_CSV_BYTES) {
         // One byte stays free for the terminator of the last cell.
-        if (!sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1)) {
-            return sp_error_no_memory(err, "a table of measurements");
-        }
+        sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1);
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
         if (got == 0) {
             return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
@@ -62,14 +60,10 @@ const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
 
 // ---- records ----
 
-static sp_status keep_cell(csv_reader *reader, const sp_csv_cell *cell)
+static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
-    if (!sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1,
-                    sizeof *cell)) {
-        return sp_error_no_memory(reader->err, "a table of measurements");
-    }
+    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1, sizeof *cell);
     reader->csv->cells[reader->count++] = *cell;
-    return SP_OK;
 }
 
 // The text of a field ends where it lies, over what comes behind it and was read.
@@ -144,7 +138,7 @@ static sp_status read_record(csv_reader *reader, sp_csv_record *record)
         sp_csv_cell cell = {0};
         status = read_cell(reader, record, &cell);
         if (status == SP_OK && cells < kept) {
-            status = keep_cell(reader, &cell);
+            keep_cell(reader, &cell);
         }
         extra = cells == csv->columns ? cell : extra;
     }
@@ -252,9 +246,6 @@ sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, s
         return too_large(source, err);
     }
     csv->text = sp_malloc(bytes + 1);
-    if (csv->text == NULL) {
-        return sp_error_no_memory(err, "a table of measurements");
-    }
     if (bytes > 0) {
         memcpy(csv->text, text, bytes);
     }

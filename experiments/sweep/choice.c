@@ -17,9 +17,6 @@ enum {
 static sp_status draw(sweep_choice *choice, int64_t count, int64_t room, sp_error *err)
 {
     choice->chosen = sp_calloc((size_t)room + 1, sizeof *choice->chosen);
-    if (choice->chosen == NULL) {
-        return sp_error_no_memory(err, "the points of a sweep");
-    }
     choice->chosen_count = count < choice->in_grid ? count : choice->in_grid;
     return sweep_spec_draw(choice->spec, choice->in_grid, choice->chosen_count, &choice->prng,
                            choice->chosen, err);

@@ -340,13 +340,11 @@ static sp_status list_points(const sweep_layouts_options *options, sweep_layouts
     int64_t count = 0;
     sp_status status = sweep_spec_count(&all->spec[strategy], &count, err);
     size_t capacity = (size_t)all->count;
-    if (status == SP_OK && !sp_reserve((void **)&all->point, &capacity,
-                                       (size_t)(all->count + count) + 1, sizeof *all->point)) {
-        status = sp_error_no_memory(err, "layouts");
-    }
     if (status != SP_OK) {
         return status;
     }
+    sp_reserve((void **)&all->point, &capacity, (size_t)(all->count + count) + 1,
+               sizeof *all->point);
     sweep_cursor_begin(&cursor, &all->spec[strategy]);
     for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
          status = sweep_cursor_next(&cursor, &found, err)) {

@@ -134,9 +134,6 @@ static sp_status form_batches(const sp_scenario *scenario, const json_t *workloa
                               sweep_batch_entry **entry, sp_error *err)
 {
     sweep_batch_entry *made = sp_calloc(1, sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "batches");
-    }
     sp_status status = sp_evaluate_batches(scenario, &made->batches, err);
     // Uniform costs have no workload; null stands for it.
     made->workload = workload != NULL ? json_deep_copy(workload) : json_null();

@@ -276,14 +276,8 @@ static sweep_symbol *symbol_at(lister *list, int axis, int64_t count)
     sweep_symbol symbol = {.axis = axis};
     symbol.path = sp_strdup(list->path);
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
-    if (symbol.path == NULL || symbol.values == NULL ||
-        !sp_reserve((void **)&symbols->items, &symbols->capacity, symbols->count + 1,
-                    sizeof *symbols->items)) {
-        sp_free(symbol.path);
-        sp_free(symbol.values);
-        list->status = sp_error_no_memory(list->err, "the settings of a sweep");
-        return NULL;
-    }
+    sp_reserve((void **)&symbols->items, &symbols->capacity, symbols->count + 1,
+               sizeof *symbols->items);
     symbols->items[symbols->count] = symbol;
     return &symbols->items[symbols->count++];
 }

@@ -19,44 +19,36 @@ bool sweep_figure_find(const char *name, sweep_figure *figure)
 
 // ---- the condition on results ----
 
-static bool copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
+static void copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
                         const sweep_value *values)
 {
     int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
     sweep_symbol symbol = {.path = sp_strdup(path), .axis = axis};
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
-    if (symbol.path == NULL || symbol.values == NULL) {
-        sp_free(symbol.path);
-        sp_free(symbol.values);
-        return false;
-    }
     if (values != NULL) {
         memcpy(symbol.values, values, (size_t)count * sizeof *values);
     }
     symbols->items[symbols->count++] = symbol;
-    return true;
 }
 
 // The settings of the sweep, and the figures, whose values are those of the line at hand.
-static bool make_symbols(sweep_summary *summary)
+static void make_symbols(sweep_summary *summary)
 {
     const sweep_symbols *settings = &summary->spec->symbols;
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
-    bool made =
-        sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
-    for (size_t i = 0; made && i < settings->count; i++) {
+    sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+    for (size_t i = 0; i < settings->count; i++) {
         const sweep_symbol *s = &settings->items[i];
-        made = copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
+        copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
     }
-    for (int f = 0; made && f < SWEEP_FIGURE_COUNT; f++) {
-        made = copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
     }
-    made = made && copy_symbol(symbols, summary->spec, "status", -1, NULL) &&
-           copy_symbol(symbols, summary->spec, "fits", -1, NULL);
-    summary->of_figures = made ? symbols->items + settings->count : NULL;
-    return made;
+    copy_symbol(symbols, summary->spec, "status", -1, NULL);
+    copy_symbol(symbols, summary->spec, "fits", -1, NULL);
+    summary->of_figures = symbols->items + settings->count;
 }
 
 static sweep_value text_value(const char *text)
@@ -118,7 +110,7 @@ static int64_t begin_of(const sweep_best *points, int64_t count, int64_t group)
     return low;
 }
 
-static sp_status rank(sweep_summary *summary, const sweep_best *point, sp_error *err)
+static void rank(sweep_summary *summary, const sweep_best *point)
 {
     int64_t count = summary->best_count;
     int64_t first = begin_of(summary->best, count, point->group);
@@ -128,24 +120,21 @@ static sp_status rank(sweep_summary *summary, const sweep_best *point, sp_error 
         at--;
     }
     if (at - first == summary->options.top) {
-        return SP_OK;
+        return;
     }
-    if (!sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
-                    sizeof *summary->best)) {
-        return sp_error_no_memory(err, "the best points");
-    }
+    sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
+               sizeof *summary->best);
     // The last of a full group makes room, else all behind it go one further.
     bool full = end - first == summary->options.top;
     memmove(&summary->best[at + 1], &summary->best[at],
             (size_t)((full ? end - 1 : count) - at) * sizeof summary->best[0]);
     summary->best[at] = *point;
     summary->best_count = count + !full;
-    return SP_OK;
 }
 
 // ---- the front ----
 
-static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, sp_error *err)
+static void add_to_front(sweep_summary *summary, const sweep_best *point)
 {
     sweep_figure x = summary->options.x;
     sweep_figure y = summary->options.y;
@@ -156,12 +145,12 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
     int64_t end = begin_of(summary->front, summary->front_count, point->group + 1);
     int64_t kept = first;
     if (isnan(own[x]) || isnan(own[y])) {
-        return SP_OK;
+        return;
     }
     for (int64_t i = first; i < end; i++) {
         const double *other = summary->front[i].digest.figure;
         if (better_x * other[x] >= better_x * own[x] && better_y * other[y] >= better_y * own[y]) {
-            return SP_OK;
+            return;
         }
     }
     for (int64_t i = first; i < end; i++) {
@@ -177,10 +166,8 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
                 (size_t)(summary->front_count - end) * sizeof *summary->front);
     }
     int64_t count = summary->front_count - (end - kept);
-    if (!sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
-                    sizeof *summary->front)) {
-        return sp_error_no_memory(err, "a Pareto front");
-    }
+    sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
+               sizeof *summary->front);
     int64_t at = kept;
     while (at > first && summary->front[at - 1].digest.figure[x] > own[x]) {
         at--;
@@ -189,7 +176,6 @@ static sp_status add_to_front(sweep_summary *summary, const sweep_best *point, s
             (size_t)(count - at) * sizeof *summary->front);
     summary->front[at] = *point;
     summary->front_count = count + 1;
-    return SP_OK;
 }
 
 // ---- groups ----
@@ -240,13 +226,12 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
         summary->options.top = SWEEP_TOP;
     }
     choose_groups(summary);
-    if (summary->options.where != NULL && !make_symbols(summary)) {
-        return sp_error_no_memory(err, "the summary of a sweep");
+    if (summary->options.where == NULL) {
+        return SP_OK;
     }
-    return summary->options.where != NULL
-               ? sweep_where_parse(summary->options.where, "--where", "", &summary->symbols,
-                                   &summary->where, err)
-               : SP_OK;
+    make_symbols(summary);
+    return sweep_where_parse(summary->options.where, "--where", "", &summary->symbols,
+                             &summary->where, err);
 }
 
 sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_digest *digest,
@@ -267,8 +252,11 @@ sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const s
     }
     const sweep_best point = {
         .combination = combination, .group = group_of(summary, combination), .digest = *digest};
-    status = rank(summary, &point, err);
-    return status == SP_OK && summary->options.front ? add_to_front(summary, &point, err) : status;
+    rank(summary, &point);
+    if (summary->options.front) {
+        add_to_front(summary, &point);
+    }
+    return SP_OK;
 }
 
 void sweep_summary_fini(sweep_summary *summary)

@@ -52,11 +52,7 @@ static int fail(parser *in, int at, const char *format, ...)
 static int add_node(parser *in, sweep_node node)
 {
     sweep_where *where = in->where;
-    if (!sp_reserve((void **)&where->nodes, &where->capacity, where->count + 1,
-                    sizeof *where->nodes)) {
-        sp_error_no_memory(in->err, "a condition");
-        return -1;
-    }
+    sp_reserve((void **)&where->nodes, &where->capacity, where->count + 1, sizeof *where->nodes);
     where->nodes[where->count] = node;
     return (int)where->count++;
 }
@@ -369,9 +365,6 @@ sp_status sweep_where_parse(const char *text, const char *source, const char *pa
                            (int)SWEEP_WHERE_BYTES);
     }
     in.where = sp_calloc(1, sizeof *in.where);
-    if (in.where == NULL) {
-        return sp_error_no_memory(in.err, "a condition");
-    }
     in.where->source = source;
     in.where->path = path;
     in.where->texts = sp_malloc(length + 1);

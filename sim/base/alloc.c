@@ -74,10 +74,10 @@ char *sp_strdup(const char *text)
     return memcpy(sp_malloc(bytes), text, bytes);
 }
 
-bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
+void sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes)
 {
     if (needed <= *capacity) {
-        return true;
+        return;
     }
     size_t wanted = *capacity + *capacity / 2;
     if (wanted < needed) {
@@ -88,7 +88,6 @@ bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_by
     }
     *items = sp_realloc(*items, product(wanted, element_bytes));
     *capacity = wanted;
-    return true;
 }
 
 // The memory follows its header, aligned as malloc aligns.

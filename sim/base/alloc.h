@@ -24,13 +24,11 @@ void sp_free(void *pointer);
 char *sp_strdup(const char *text);
 
 // Makes room for at least `needed` elements in *items (capacity *capacity), growing by half.
-// Always true.
-bool sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
+void sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
 
 // Blocks that are freed together: the working memory of one function or one search. All zero: none.
 typedef struct sp_arena {
     struct sp_arena_block *last;
-    bool failed; // never
 } sp_arena;
 
 // As sp_calloc, until the arena is freed.

@@ -46,7 +46,7 @@ static void add_layer(sp_parameter_list *list, const sp_model *model, const sp_s
     }
 }
 
-bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list)
 {
     sp_shard shard = sp_shard_of(model, layout);
@@ -65,7 +65,6 @@ bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
             add(list, shard.vocab * model->hidden, true);
         }
     }
-    return true;
 }
 
 void sp_parameter_list_fini(sp_parameter_list *list)

@@ -21,8 +21,8 @@ typedef struct sp_parameter_list {
 } sp_parameter_list;
 
 // Appends; `head_table` says that the head brings a table of its own: untied, or tied to an
-// embedding on another rank. Always true.
-bool sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+// embedding on another rank.
+void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list);
 void sp_parameter_list_fini(sp_parameter_list *list);
 

@@ -153,10 +153,8 @@ static sp_status read_durations(const sp_backend_option *option, fake_options *o
             !read_integer(&text, MOST_NS, &scripted.ns) || (*text != ',' && *text != '\0')) {
             return wrong(option, "SELECTOR=NS,... such as F=2000,B3@0.1=5000", err);
         }
-        if (!sp_reserve((void **)&options->scripted, &options->scripted_capacity,
-                        options->scripted_count + 1, sizeof *options->scripted)) {
-            return sp_error_no_memory(err, "scripted durations");
-        }
+        sp_reserve((void **)&options->scripted, &options->scripted_capacity,
+                   options->scripted_count + 1, sizeof *options->scripted);
         options->scripted[options->scripted_count++] = scripted;
     } while (*text++ == ',');
     return SP_OK;
@@ -404,9 +402,6 @@ static sp_status read_tensor(const char *text, fake_tensor *tensor, sp_error *er
     const char *rest = text + name + 1;
     // No value is shorter than one character and a semicolon.
     tensor->values = sp_malloc((strlen(rest) / 2 + 1) * sizeof *tensor->values);
-    if (tensor->values == NULL) {
-        return sp_error_no_memory(err, "a tensor");
-    }
     bool more = true;
     while (more) {
         char *end;
@@ -654,9 +649,6 @@ static sp_status new_state(const fake_options *options, void **state, sp_error *
         return SP_OK;
     }
     fake_tensor *tensor = sp_malloc(sizeof *tensor);
-    if (tensor == NULL) {
-        return sp_error_no_memory(err, "a tensor");
-    }
     sp_status status = read_tensor(options->tensor, tensor, err);
     if (status != SP_OK) {
         sp_free(tensor);

@@ -32,9 +32,7 @@ static char *closed_addresses(size_t bytes)
 
 void *queued_memory_allocate(queued_memory *all, int64_t bytes)
 {
-    if (!sp_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks)) {
-        return NULL;
-    }
+    sp_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks);
     queued_block made = {.memory = aligned_alloc(SP_RUNTIME_ALIGNMENT, rounded(bytes)),
                          .bytes = bytes};
     if (made.memory == NULL) {

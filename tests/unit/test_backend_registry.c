@@ -171,7 +171,7 @@ TEST(names_are_in_order)
     bool fake = false, sample = false;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR ":" SP_TEST_PLUGIN_DIR, 1),
                      0);
-    assert_int_equal(sp_registry_names(&names, NULL), SP_OK);
+    sp_registry_names(&names);
     for (size_t i = 0; i < names.count; i++) {
         assert_true(i == 0 || strcmp(names.name[i - 1], names.name[i]) < 0);
         fake = fake || strcmp(names.name[i], "fake") == 0;

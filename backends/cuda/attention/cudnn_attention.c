@@ -432,9 +432,6 @@ sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_atte
 {
     *made = NULL;
     sp_i_cuda_attention *a = sp_calloc(1, sizeof *a);
-    if (a == NULL) {
-        return sp_error_no_memory(err, "attention");
-    }
     a->device = *device;
     a->plans = shares != NULL ? shares->plans : NULL;
     sp_status status = a->plans == NULL ? make_plans(&a->plans, err) : SP_OK;
@@ -600,9 +597,6 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
 {
     const sp_i_cudnn_target target = {.handle = a->handle};
     entry *e = sp_calloc(1, sizeof *e);
-    if (e == NULL) {
-        return sp_error_no_memory(err, "a plan of attention");
-    }
     e->shape = *shape;
     e->backward = backward;
     sp_i_cudnn_graph_init(&e->graph, &a->plans->api);

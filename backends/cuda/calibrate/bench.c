@@ -209,9 +209,6 @@ sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int6
 {
     int64_t drawn = elements < DRAWN ? elements : DRAWN;
     sp_bf16 *values = sp_malloc((size_t)drawn * sizeof *values);
-    if (values == NULL) {
-        return sp_error_no_memory(err, "random numbers");
-    }
     draw(values, drawn, deviation, seed);
     sp_status status = sp_i_cuda_upload(device, data, values, 2 * drawn, stream, err);
     sp_free(values);

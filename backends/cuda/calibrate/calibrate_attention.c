@@ -153,9 +153,6 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
         SP_ASSERT(bytes <= a->workspace_bytes);
         bytes = sp_i_cuda_packed_index_count(&a->packed) * (int64_t)sizeof *index;
         index = sp_malloc((size_t)bytes);
-        if (index == NULL) {
-            return sp_error_no_memory(err, "tables of attention");
-        }
         sp_i_cuda_packed_index(&segments, &a->packed, index);
     }
     SP_ASSERT(bytes <= a->index_bytes);

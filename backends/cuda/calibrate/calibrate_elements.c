@@ -113,9 +113,6 @@ static sp_status set_tokens(elements *e, int64_t tokens, sp_error *err)
     sp_prng_seed(&prng, c->seed);
     e->shape = sp_i_cuda_element_shape_of(&c->model, tokens, c->most_tokens);
     int64_t *index = sp_malloc(3 * (size_t)tokens * sizeof *index);
-    if (index == NULL) {
-        return sp_error_no_memory(err, "indices");
-    }
     int64_t *order = index + tokens;
     for (int64_t t = 0; t < tokens; t++) {
         index[t] = (int64_t)(sp_prng_uniform(&prng) * (double)tokens);

@@ -18,9 +18,6 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     *made = NULL;
     SP_ASSERT(options->ranks > 0);
     sp_i_cuda_runtime *m = sp_calloc(1, sizeof *m);
-    if (m == NULL) {
-        return sp_error_no_memory(err, "a GPU's ranks");
-    }
     m->base.ops = &machine_ops;
     m->device = *device;
     m->ranks = options->ranks;

@@ -66,9 +66,6 @@ int64_t sp_i_cuda_runtime_now_ns(sp_runtime *runtime)
 sp_status sp_i_cuda_runtime_start_clock(sp_i_cuda_runtime *m, sp_error *err)
 {
     m->stamps = sp_calloc((size_t)m->ranks, sizeof *m->stamps);
-    if (m->stamps == NULL) {
-        return sp_error_no_memory(err, "the clock of a GPU");
-    }
     sp_status status =
         SP_I_CUDA(&m->device, err, EventCreateWithFlags, &m->reference, cudaEventDefault);
     return status == SP_OK
@@ -103,11 +100,7 @@ static sp_i_cuda_stamp *next_stamp(sp_i_cuda_rank *rank, sp_i_cuda_stamps *stamp
         stamps->used = 0;
         stamps->asked = false;
     }
-    if (!sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1,
-                    sizeof *stamps->of)) {
-        sp_i_cuda_fail(rank, sp_error_no_memory(&rank->error, "stamps"), &rank->error);
-        return NULL;
-    }
+    sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1, sizeof *stamps->of);
     sp_i_cuda_stamp *stamp = &stamps->of[stamps->used];
     if (stamps->used == stamps->made) {
         SP_I_CUDA_CALL(rank, EventCreateWithFlags, &stamp->event, cudaEventDefault);

@@ -120,9 +120,6 @@ static sp_status synchronize_group(void *context, cudaStream_t stream, sp_error 
 static sp_status make_groups(groups *g, int ranks, sp_error *err)
 {
     int *members = sp_calloc((size_t)ranks, sizeof *members);
-    if (members == NULL) {
-        return sp_error_no_memory(err, "a group");
-    }
     for (int i = 0; i < ranks; i++) {
         members[i] = i;
     }

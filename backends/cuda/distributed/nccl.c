@@ -151,9 +151,6 @@ sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_e
 {
     *made = NULL;
     sp_i_nccl *n = sp_calloc(1, sizeof *n);
-    if (n == NULL) {
-        return sp_error_no_memory(err, "a world of NCCL");
-    }
     n->options = *options;
     n->rank = options->place->rank;
     n->ranks = options->place->ranks;
@@ -196,9 +193,7 @@ int sp_i_nccl_world_version(const sp_i_nccl *n)
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err)
 {
-    if (!sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups)) {
-        return sp_error_no_memory(err, "a group");
-    }
+    sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups);
     sp_i_nccl_group *made = &n->groups[n->count];
     *made = (sp_i_nccl_group){.size = size, .member = -1};
     snprintf(made->name, sizeof made->name, "%s", name);

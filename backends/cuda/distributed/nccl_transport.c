@@ -61,10 +61,7 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
                            sp_error *err)
 {
     nccl_transport *t = of(transport);
-    if (!sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1,
-                    sizeof *t->groups)) {
-        return sp_error_no_memory(err, "groups");
-    }
+    sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1, sizeof *t->groups);
     return sp_i_nccl_group_new(t->n, name, ranks, size, &t->groups[t->group_count++], err);
 }
 
@@ -126,10 +123,8 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
     char name[SP_I_NCCL_NAME];
     const int ends[2] = {from, to};
     SP_ASSERT(from != to);
-    if (!sp_reserve((void **)&t->channels, &t->channel_capacity, t->channel_count + 1,
-                    sizeof *t->channels)) {
-        return sp_error_no_memory(err, "messages");
-    }
+    sp_reserve((void **)&t->channels, &t->channel_capacity, t->channel_count + 1,
+               sizeof *t->channels);
     p2p_channel *c = &t->channels[t->channel_count];
     *c = (p2p_channel){.sends = t->base.rank == from, .peer = t->base.rank == from ? 1 : 0};
     snprintf(name, sizeof name, "%d to %d", from, to);
@@ -179,10 +174,8 @@ static sp_status put(sp_transport *transport, int number, bool sends, void *data
     const p2p_channel *c = &t->channels[number];
     SP_ASSERT(c->stream != NULL && c->sends == sends);
     size_t events = t->open_count + t->spare_count + 1;
-    if (!sp_reserve((void **)&t->open, &t->open_capacity, events, sizeof *t->open) ||
-        !sp_reserve((void **)&t->spare, &t->spare_capacity, events, sizeof *t->spare)) {
-        return sp_error_no_memory(err, "messages");
-    }
+    sp_reserve((void **)&t->open, &t->open_capacity, events, sizeof *t->open);
+    sp_reserve((void **)&t->spare, &t->spare_capacity, events, sizeof *t->spare);
     p2p_message *made = &t->open[t->open_count];
     sp_status status = take_event(t, &made->over, err);
     if (status != SP_OK) {
@@ -307,9 +300,6 @@ sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp
 {
     *made = NULL;
     nccl_transport *t = sp_calloc(1, sizeof *t);
-    if (t == NULL) {
-        return sp_error_no_memory(err, "a transport");
-    }
     t->base = (sp_transport){&transport_ops, options->place->rank, options->place->ranks};
     t->device = options->device;
     t->runtime = options->runtime;

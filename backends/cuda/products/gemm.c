@@ -47,9 +47,6 @@ sp_status sp_i_cuda_gemm_new(const sp_i_cuda_device *device, const sp_i_cublas_a
 {
     *made = NULL;
     sp_i_cuda_gemm *gemm = sp_calloc(1, sizeof *gemm);
-    if (gemm == NULL) {
-        return sp_error_no_memory(err, "cuBLASLt's products");
-    }
     *gemm = (sp_i_cuda_gemm){.device = *device, .cublas = cublas, .place = *place};
     sp_status status = check(gemm, cublas->Create(&gemm->handle), "cublasLtCreate", NULL, err);
     if (status != SP_OK) {
@@ -321,9 +318,6 @@ static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *produc
         return SP_OK;
     }
     plan *made = sp_malloc(sizeof *made);
-    if (made == NULL) {
-        return sp_error_no_memory(err, "cuBLASLt's products");
-    }
     *made = wanted;
     sp_status status = make_plan(gemm, made, biased, err);
     if (status == SP_OK && tsearch(made, &gemm->plans, compare) == NULL) {
