@@ -238,6 +238,8 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     if (sp_object_has(object, "dropout")) {
         model->dropout = sp_object_bool(object, "dropout", false) ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
     }
+    snprintf(model->ignored_dropout, sizeof model->ignored_dropout, "%s",
+             sp_object_string(object, "ignored_dropout", ""));
     sp_object_end(object);
     if (object->json != NULL && object->err->count + object->err->dropped == before) {
         sp_model_check(model, object->source, object->path, object->err);
@@ -273,6 +275,9 @@ json_t *sp_model_to_json(const sp_model *model)
     sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
     if (model->dropout != SP_DROPOUT_USUAL) {
         sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
+    }
+    if (model->ignored_dropout[0] != '\0') {
+        sp_json_put(root, "ignored_dropout", json_string(model->ignored_dropout));
     }
     if (model->experts > 0) {
         sp_json_put(root, "experts", json_integer(model->experts));

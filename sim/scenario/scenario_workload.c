@@ -219,7 +219,7 @@ static sp_status refuse_window(const sp_scenario *scenario, const char *key, con
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
                        "expected %s most %lld, the window of the model's attention "
-                       "(sliding_window), since windows shorter than a sample are not modelled, "
+                       "(sliding_window; null: none), since windows shorter than a sample are not modelled, "
                        "got %s",
                        most, (long long)scenario->model.window_tokens, got);
 }

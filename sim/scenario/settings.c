@@ -111,6 +111,9 @@ static const sp_setting settings[] = {
     {.key = "model.dropout", SWITCH, .fallback = "true with \"gelu\" alone",
      .text = "Dropout of hidden states and attention, whose masks are kept for the backward.",
      .aliases = "hidden_dropout attention_dropout"},
+    {.key = "model.ignored_dropout", .type = "a string", .fallback = "none",
+     .text = "Key of a config.json, as attention_dropout of a Llama, that asks for dropout which is not "
+             "modelled. A warning says so; nothing else changes."},
 
     {.key = "uniform_costs", .type = "an object", .fallback = "absent",
      .text = "Times of a micro-batch on a rank's stage, in place of model, cluster and profile: "

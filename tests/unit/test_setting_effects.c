@@ -82,6 +82,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
     NONE("model.window_tokens", "a sample longer than the window is refused, and others see all"),
     FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
+    FIGURE("model.ignored_dropout", TRAIN, "", "", "'attention_dropout'", "warnings"),
     TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qkv_bias", TRAIN, "", "false", "*"),
