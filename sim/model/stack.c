@@ -223,6 +223,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
 }
 
+bool sp_stack_is_deepspeed(const sp_stack *stack)
+{
+    return strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
 bool sp_stack_is_fsdp(const sp_stack *stack)
 {
     return strcmp(stack->name, "fsdp-2024") == 0;

@@ -142,6 +142,7 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // are reduced. FSDP reduces and frees those of a unit within its backward, and so do explicit
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
+bool sp_stack_is_deepspeed(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
 
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?

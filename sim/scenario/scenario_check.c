@@ -176,6 +176,19 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
                            : "");
 }
 
+// DeepSpeed's PipelineEngine asserts it (deepspeed/runtime/pipe/engine.py).
+static sp_status check_zero(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    if (!sp_stack_is_deepspeed(&scenario->memory.stack) || layout->pp == 1 || layout->zero < 2) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero",
+                       "DeepSpeed (stack \"%s\") refuses ZeRO %d with pipeline parallelism: "
+                       "expected at most 1 with parallel.pp %d, or parallel.pp 1",
+                       scenario->memory.stack.name, layout->zero, layout->pp);
+}
+
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
 // (sim/plan/walk.h).
 static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
@@ -244,9 +257,9 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *of, sp_error *to);
-    static check *const checks[] = {check_chunks,   check_layout,      check_layers,
-                                    check_exchange, check_cp_sharding, check_head_groups,
-                                    check_flows,    check_nvls,        check_planner};
+    static check *const checks[] = {
+        check_chunks,      check_layout, check_layers, check_exchange, check_cp_sharding,
+        check_head_groups, check_zero,   check_flows,  check_nvls,     check_planner};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
