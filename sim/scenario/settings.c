@@ -199,7 +199,8 @@ static const sp_setting settings[] = {
      .aliases = "num_gpus_per_node nproc_per_node"},
     {.key = "cluster.nics_per_node", COUNT("1", "1024"),
      .fallback = "that of the built-in cluster, else one for each GPU",
-     .text = "Network cards of a node, which its GPUs share."},
+     .text = "Network cards of a node, which its GPUs share: evenly by the formulas; with flows each GPU "
+             "uses one card, of which GPUs have less where the cards do not divide them."},
     {.key = "cluster.fabric", .type = "an object", .fallback = "that of the built-in cluster",
      .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that share "
              "links as flows need it (network.detail), and the times of data-parallel ranks by "
