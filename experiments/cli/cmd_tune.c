@@ -178,10 +178,11 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
         char *name = t->names[t->count];
         memcpy(name, list, length);
         name[length] = '\0';
-        sp_status status = sp_strategy_check(name, option, err);
-        if (status != SP_OK) {
-            return status;
+        const char *known = sp_listed_name(name, sp_strategy_names);
+        if (known == NULL) {
+            return sp_strategy_check(name, option, err);
         }
+        snprintf(name, sizeof t->names[0], "%s", known);
         t->strategies[t->count++] = name;
         list = list[length] == ',' ? list + length + 1 : NULL;
     }

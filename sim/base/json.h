@@ -135,6 +135,9 @@ void sp_json_quote(const json_t *value, char *text, size_t bytes);
 // letters); else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);
 
+// The name of names[] (NULL-terminated) that sp_same_name() says `word` to be; NULL: none.
+const char *sp_listed_name(const char *word, const char *const *names);
+
 // Is it the same name, but for case, hyphens, underscores and spaces?
 bool sp_same_name(const char *a, const char *b);
 
