@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_parts.h"
 #include "experiments/cli/tune_report.h"
@@ -231,7 +232,8 @@ static sp_status begin(const cli_tune_args *args, tuning *t, sp_error *err)
         const char *option = cli_tune_is_set(args, "strategy.kind") ? "--set" : "--strategies";
         status = add_strategies(t, strategies_of(args, t), option, err);
     }
-    return status == SP_OK ? sp_evaluate_batches(&t->scenario, &t->batches, err) : status;
+    return status == SP_OK ? cli_form_batches(args->common.quiet, &t->scenario, &t->batches, err)
+                           : status;
 }
 
 // ---- the answer ----

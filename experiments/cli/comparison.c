@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "experiments/cli/run_report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
@@ -235,7 +236,7 @@ sp_status cli_comparison_read(const cli_compare_args *args, const char *path, cl
                              "strategies need a model and a workload to be compared on");
     }
     if (status == SP_OK) {
-        status = sp_evaluate_batches(&cmp->scenario, &cmp->batches, err);
+        status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
     }
     return status;
 }
