@@ -1,6 +1,6 @@
 // Reading JSON with errors a person can act on: syntax errors carry line and column, content errors
 // the JSON path, the value found and what was expected; unknown keys get the nearest known name
-// (nearest_name.c). Below that dotted paths, and building JSON (json_build.c).
+// (nearest_name.c). Below that dotted paths, and building JSON.
 #ifndef SLIMPACK_SIM_BASE_JSON_H
 #define SLIMPACK_SIM_BASE_JSON_H
 
