@@ -141,15 +141,15 @@ typedef struct maker {
     int groups, count;
     int members; // of a group in each node; 0: they differ
     sp_route_parts split;
-    sp_route *routes;     // [split.count]: of the leg that is being made
-    sp_passage *passages; // [split.count]
+    sp_route *routes;          // [split.count]: of the phase that is being made
+    sp_collective_route *made; // [split.count]
 } maker;
 
-static void add_leg(const maker *m, double share, int rounds)
+static void add_phase(const maker *m, double share, int rounds)
 {
     for (int i = 0; i < m->split.count; i++) {
-        sp_passage *passage = &m->passages[i];
-        passage->legs[passage->count++] = (sp_leg){m->routes[i], share, rounds};
+        sp_collective_route *route = &m->made[i];
+        route->phases[route->count++] = (sp_collective_phase){m->routes[i], share, rounds};
     }
 }
 
@@ -157,7 +157,7 @@ static void add_rings(const maker *m, const int64_t *gpus, int groups, int count
                       int rounds)
 {
     sp_i_rings(m->topology, gpus, groups, count, m->split, m->routes);
-    add_leg(m, share, rounds);
+    add_phase(m, share, rounds);
 }
 
 static void make_hierarchical(const maker *m)
@@ -204,19 +204,19 @@ static void make_legs(const maker *m, sp_collective_algorithm algorithm)
         make_hierarchical(m);
     } else if (serves && algorithm == SP_ALGORITHM_TREE) {
         make_trees(m->topology, m->gpus, m->groups, m->count, m->split, m->routes);
-        add_leg(m, 1.0, 1);
+        add_phase(m, 1.0, 1);
     } else if (serves && algorithm == SP_ALGORITHM_NVLS) {
         make_switches(m->topology, m->kind, m->gpus, m->groups, m->count, m->members, m->split,
                       m->routes);
-        add_leg(m, 1.0, 1);
+        add_phase(m, 1.0, 1);
     } else {
         add_rings(m, m->gpus, m->groups, m->count, 1.0, m->kind == SP_ALL_REDUCE ? 2 : 1);
     }
 }
 
-void sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
-                           sp_collective kind, const int64_t *gpus, int groups, int count,
-                           sp_route_parts split, sp_passage *passages)
+void sp_collective_route_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                    sp_collective kind, const int64_t *gpus, int groups, int count,
+                                    sp_route_parts split, sp_collective_route *made)
 {
     SP_ASSERT(groups > 0 && count > 1 && kind != SP_ALL_TO_ALL);
     const maker m = {.topology = topology,
@@ -227,52 +227,51 @@ void sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm 
                      .members = even_members(topology, gpus, groups, count),
                      .split = split,
                      .routes = sp_malloc((size_t)split.count * sizeof *m.routes),
-                     .passages = passages};
+                     .made = made};
     for (int i = 0; i < split.count; i++) {
-        passages[i] = (sp_passage){.count = 0};
+        made[i] = (sp_collective_route){.count = 0};
     }
     make_legs(&m, algorithm);
     sp_free(m.routes);
 }
 
-sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
-                          sp_collective kind, const int64_t *gpus, int groups, int count,
-                          sp_passage *passage, sp_error *err)
+void sp_collective_route_make(const sp_topology *topology, sp_collective_algorithm algorithm,
+                              sp_collective kind, const int64_t *gpus, int groups, int count,
+                              sp_collective_route *route)
 {
-    (void)err;
-    sp_passage_make_parts(topology, algorithm, kind, gpus, groups, count, SP_ROUTE_WHOLE, passage);
-    return SP_OK;
+    sp_collective_route_make_parts(topology, algorithm, kind, gpus, groups, count, SP_ROUTE_WHOLE,
+                                   route);
 }
 
-void sp_passage_fini(sp_passage *passage)
+void sp_collective_route_fini(sp_collective_route *route)
 {
-    for (int i = 0; i < passage->count; i++) {
-        sp_route_fini(&passage->legs[i].route);
+    for (int i = 0; i < route->count; i++) {
+        sp_route_fini(&route->phases[i].route);
     }
-    passage->count = 0;
+    route->count = 0;
 }
 
-sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes)
+sp_flow sp_collective_phase_flow(const sp_collective_phase *phase, int64_t start_ns, double bytes)
 {
-    return sp_route_flow(&leg->route, start_ns, leg->share * bytes, leg->rounds);
+    return sp_route_flow(&phase->route, start_ns, phase->share * bytes, phase->rounds);
 }
 
-double sp_passage_lone_s(const sp_passage *passage, double bytes, double closed_s)
+double sp_collective_route_lone_s(const sp_collective_route *route, double bytes, double closed_s)
 {
     double whole_s = 0.0;
     double saved_s = 0.0;
-    for (int i = 0; i < passage->count; i++) {
-        const sp_leg *leg = &passage->legs[i];
-        double sent = sp_leg_flow(leg, 0, bytes).bytes;
-        double s = leg->rounds * leg->route.latency_s + sent / leg->route.closed_bytes_per_s;
+    for (int i = 0; i < route->count; i++) {
+        const sp_collective_phase *phase = &route->phases[i];
+        double sent = sp_collective_phase_flow(phase, 0, bytes).bytes;
+        double s = phase->rounds * phase->route.latency_s + sent / phase->route.closed_bytes_per_s;
         whole_s += s;
-        saved_s += s - sp_route_lone_s(&leg->route, leg->share * bytes, leg->rounds, s);
+        saved_s += s - sp_route_lone_s(&phase->route, phase->share * bytes, phase->rounds, s);
     }
     return saved_s > 0.0 ? closed_s - saved_s * fmin(1.0, closed_s / whole_s) : closed_s;
 }
 
-double sp_leg_s(const sp_leg *leg, double bytes)
+double sp_collective_phase_s(const sp_collective_phase *phase, double bytes)
 {
-    sp_flow flow = sp_leg_flow(leg, 0, bytes);
-    return leg->rounds * leg->route.latency_s + flow.bytes / leg->route.open_bytes_per_s;
+    sp_flow flow = sp_collective_phase_flow(phase, 0, bytes);
+    return phase->rounds * phase->route.latency_s + flow.bytes / phase->route.open_bytes_per_s;
 }

@@ -222,7 +222,7 @@ sp_flow sp_route_flow(const sp_route *route, int64_t start_ns, double bytes, int
                      .hops = route->hops};
 }
 
-void sp_route_settle(sp_route *route)
+void sp_route_include_spine(sp_route *route)
 {
     route->latency_s += route->spine_latency_s;
     route->spine_latency_s = 0.0;

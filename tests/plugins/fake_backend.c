@@ -629,7 +629,7 @@ static sp_status run_step(const sp_run_request *request, const fake_options *opt
     }
     sp_shares_fini(&shares);
     if (status == SP_OK && costs != NULL) {
-        status = sp_epilogue_fill(costs, &step->timeline, err);
+        sp_epilogue_fill(costs, &step->timeline);
     }
     if (status != SP_OK) {
         return status;
