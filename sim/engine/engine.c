@@ -7,7 +7,6 @@
 #include "sim/engine/jitter.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/traffic.h"
-#include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 #include "sim/verify/dependency_graph.h"
 
