@@ -187,8 +187,8 @@ static sp_i_exec_rank *fullest(const sp_i_exec_run *run, int dp, int pp)
 
 sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step_of, sp_error *err)
 {
-    sp_status status = sp_memory_timeline_init(&step_of->memory, &step_of->timeline, err);
-    bool ok = status == SP_OK;
+    bool ok = true;
+    sp_memory_timeline_init(&step_of->memory, &step_of->timeline);
     for (size_t r = 0; ok && r < step_of->timeline.rank_count; r++) {
         const sp_rank_timeline *line = &step_of->timeline.ranks[r];
         course c = {.rank = fullest(run, line->dp, line->pp),
@@ -199,5 +199,5 @@ sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step
         c.held = c.rank->held;
         ok = note(&c, 0) && walk(&c, line);
     }
-    return ok || status != SP_OK ? status : sp_error_no_memory(err, "the memory timeline");
+    return ok ? SP_OK : sp_error_no_memory(err, "the memory timeline");
 }

@@ -186,9 +186,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
     bool multi_process = run->transport != NULL;
     sp_status status = begin_step(run, err);
     if (status == SP_OK) {
-        status = sp_timeline_init(&step->timeline, run->request->plan, err);
-    }
-    if (status == SP_OK) {
+        sp_timeline_init(&step->timeline, run->request->plan);
         status = wall ? sp_i_exec_run_wall(run, &step->timeline, err)
                       : sp_i_exec_run_virtual(run, &step->timeline, err);
     }

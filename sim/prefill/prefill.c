@@ -80,7 +80,7 @@ static sp_status add_prompt(run *r, size_t prompt, sp_error *err)
 
 static void make_plan(run *r)
 {
-    sp_plan_init(&r->plan, &r->layout, &r->packing, NULL);
+    sp_plan_init(&r->plan, &r->layout, &r->packing);
     for (int pp = 0; pp < r->layout.pp; pp++) {
         for (size_t k = 0; k < r->packing.forward.count; k++) {
             sp_stage_plan_add(sp_plan_stage(&r->plan, 0, pp), SP_ACTION_F, 0, (int64_t)k);
@@ -289,7 +289,7 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
     sp_status status = price_packs(r, &spec, result, err);
     *(dense ? &result->dense_parts : &result->parts) = parts_of(r);
     if (status == SP_OK) {
-        sp_timeline_init(&timeline, &r->plan, NULL);
+        sp_timeline_init(&timeline, &r->plan);
         status = sp_walk(&r->plan, &driver, &timeline, NULL, err);
     }
     if (status == SP_OK) {

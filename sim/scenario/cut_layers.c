@@ -380,9 +380,7 @@ static sp_status plan_rows(cutter *c, const int *stage_layers, sp_error *err)
                                      .unit_w = -1.0};
     sp_status status = sp_packing_uniform_sliced(&c->packing, &c->batch, 1, c->clock.count, 1, err);
     if (status == SP_OK) {
-        status = sp_plan_init(&c->plan, &layout, &c->packing, err);
-    }
-    if (status == SP_OK) {
+        sp_plan_init(&c->plan, &layout, &c->packing);
         status = sp_schedule_generate(&scenario->schedule, &costs, scenario->source, &c->plan, err);
     }
     sp_free(ns);

@@ -377,7 +377,7 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
         ev->steps.known = &ev->kept;
     } else {
         sp_i_kept_step_fini(&ev->kept);
-        status = sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing, err);
+        sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing);
     }
     double packed_s = sp_clock_s();
     if (status == SP_OK) {

@@ -1,6 +1,7 @@
-// Units on a rank as an allocator sees them, and their way to host memory and back.
-#ifndef SLIMPACK_SIM_ENGINE_ALLOCATOR_PRIVATE_H
-#define SLIMPACK_SIM_ENGINE_ALLOCATOR_PRIVATE_H
+// Units on a rank as an allocator sees them, their copies to host memory and back, and what the
+// rank holds beside them through all steps.
+#ifndef SLIMPACK_SIM_ENGINE_ALLOCATOR_UNITS_H
+#define SLIMPACK_SIM_ENGINE_ALLOCATOR_UNITS_H
 
 #include "sim/base/alloc.h"
 #include "sim/engine/block_allocator.h"
@@ -111,47 +112,5 @@ sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes
                             sp_error *err);
 // Both moments of each piece.
 void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces);
-
-// One rank of a timeline as an allocator sees it: its units, what passes between them, its copies,
-// and what their replays need.
-typedef struct sp_i_rank_replay {
-    const sp_plan *plan;
-    const sp_model *model;
-    const sp_memory_options *options;
-    const sp_rank_timeline *rank;
-    // The rank's actions; backward packs by the number of their forward pack.
-    sp_action *actions;
-    size_t action_count;
-    sp_stage *vstages; // [pp * chunks]
-    sp_stage *stages;  // [chunks]: of this rank
-    // Shapes of units, at [row * chunks + chunk], made when first asked for: packs of one row of
-    // the costs (sp_step_costs.unit_row) share them.
-    sp_i_unit_shape **shape_of;
-    sp_i_unit_shape *last_shape; // and by it all others; owned
-    const int32_t *unit_row;     // NULL: each pack has its own
-    sp_i_unit *units;            // [packs * chunks]
-    int32_t *next_forward;       // [actions]: the first forward at or behind it, or -1
-    int32_t *next_backward;      // [actions]: the first B or I at or behind it, or -1
-    sp_i_unit_memory memory;
-    // Memory between units.
-    int32_t received, received_gradient; // for the next forward and backward
-    int32_t sent, sent_gradient;         // by the last ones
-    // Copies under way, by unit, or NULL.
-    sp_i_unit *leaving, *coming;
-    int64_t events; // replayed so far
-    sp_arena work;  // holds the arrays
-} sp_i_rank_replay;
-
-// forward_pack: the forward pack of each backward pack; NULL where they are the same list.
-// unit_row: of the step's costs. To be freed with sp_i_rank_replay_fini whatever comes back.
-sp_status sp_i_rank_replay_init(sp_i_rank_replay *l, const sp_plan *plan,
-                                const sp_rank_timeline *rank, const sp_model *model,
-                                const sp_memory_options *options, const int32_t *forward_pack,
-                                const int32_t *unit_row, sp_error *err);
-void sp_i_rank_replay_fini(sp_i_rank_replay *l);
-
-// One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing
-// where that failed before.
-sp_status sp_i_rank_replay_step(sp_i_rank_replay *l);
 
 #endif
