@@ -241,6 +241,14 @@ SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
                                               sp_scenario_cache *cache, sp_scenario *scenario,
                                               sp_error *err);
 
+struct sp_decode_machine;
+struct sp_decode_result;
+// What generates its text (sim/inference/decode_json.h); refers to the scenario.
+struct sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario);
+// Its generated text, evaluated. SP_ERR_CONTENT where it has no decode section.
+sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_result *result,
+                             sp_error *err);
+
 // Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
 // are as the profile's stack, or else the built-in one, of that name has them; else the name with
 // ", changed".

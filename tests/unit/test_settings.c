@@ -1,36 +1,8 @@
-// The table of settings against the reader of scenarios: the keys on both sides, what values may
-// be, and whom a name means.
+// The rows of settings: that each is read, what values may be, and whom a name means.
 #include "sim/scenario/settings.h"
 
 #include "sim/model/model.h"
-#include "sim/scenario/scenario_private.h"
 #include "tests/support/scenario_fixture.h"
-
-enum { MOST_KEYS = 256 };
-
-typedef struct key_set {
-    char key[MOST_KEYS][SP_JSON_PATH];
-    int count;
-} key_set;
-
-static bool holds(const key_set *keys, const char *key)
-{
-    for (int i = 0; i < keys->count; i++) {
-        if (strcmp(keys->key[i], key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void add_key(void *context, const char *path)
-{
-    key_set *keys = context;
-    if (!holds(keys, path)) {
-        assert_true(keys->count < MOST_KEYS);
-        snprintf(keys->key[keys->count++], SP_JSON_PATH, "%s", path);
-    }
-}
 
 #define MODEL                                                                          \
     "{'layers': 8, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': 100, 'experts': 2, " \
@@ -44,69 +16,20 @@ static void add_key(void *context, const char *path)
     "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0}}, " \
     "'parallel': {}, 'schedule': {}}"
 
-// The keys that the reader asks for.
-static const key_set *keys_of_reader(void)
-{
-    static key_set keys;
-    static const char *const documents[] = {WITH_MODEL, WITH_COSTS};
-    fixture_begin();
-    for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
-        json_t *root = json_document(documents[i]);
-        sp_error_clear(ERR);
-        must_succeed(sp_i_scenario_keys(root, add_key, &keys, ERR));
-        json_decref(root);
-    }
-    return &keys;
-}
-
-static bool is_section(const char *path)
-{
-    const sp_setting *setting = NULL;
-    size_t length = strlen(path);
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (strncmp(setting->key, path, length) == 0 && setting->key[length] == '.') {
-            return true;
-        }
-    }
-    return false;
-}
-
-TEST(every_key_that_is_read_is_in_the_table)
-{
-    const key_set *keys = keys_of_reader();
-    assert_true(keys->count > 100);
-    for (int i = 0; i < keys->count; i++) {
-        const sp_setting *found = sp_setting_find(keys->key[i]);
-        bool there = found != NULL && strcmp(found->key, keys->key[i]) == 0;
-        if (!there && !is_section(keys->key[i])) {
-            fail_msg("%s is read and is not in sim/scenario/settings.c", keys->key[i]);
-        }
-    }
-}
-
-TEST(every_key_in_the_table_is_read)
-{
-    const key_set *keys = keys_of_reader();
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (!holds(keys, setting->key)) {
-            fail_msg("%s is in sim/scenario/settings.c and nobody reads it", setting->key);
-        }
-        assert_true(sp_setting_find(setting->key) == setting);
-    }
-}
-
 TEST(pages_are_written_out)
 {
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char usual[SP_SETTING_TYPE];
         size_t length = strlen(setting->text);
-        if (length < 10 || setting->text[length - 1] != '.' || setting->fallback[0] == '\0') {
+        if (length < 10 || setting->text[length - 1] != '.' ||
+            sp_setting_default(setting, usual)[0] == '\0') {
             fail_msg("the page of %s is not complete", setting->key);
         }
-        if (setting->type == NULL && sp_setting_value(setting, 1) == NULL) {
-            fail_msg("%s has neither a type nor values", setting->key);
+        if (setting->kind == SP_SETTING_OTHER && setting->type == NULL) {
+            fail_msg("%s has no type", setting->key);
         }
+        assert_true(sp_setting_find(setting->key) == setting);
     }
 }
 
@@ -134,7 +57,7 @@ static bool expected_at(const char *key, const char *wrong, char expected[SP_ERR
     return false;
 }
 
-// A type stands in the table in the reader's words. Long lists of names are cut in messages.
+// Every row is read, and its type stands in errors. Long lists of names are cut in messages.
 TEST(types_are_those_of_the_reader)
 {
     const sp_setting *setting = NULL;
