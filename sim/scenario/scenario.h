@@ -181,16 +181,6 @@ sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario);
 // For what does not choose how the model is cut: a content error where shares_open.
 sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err);
 
-// The layers of every virtual stage, [pp * chunks], of the scenario's layout, with which the
-// workload's first batch is predicted to run fast, whatever layers the layout has. Begins with the
-// least largest time of a rank, forward and backward with embedding and head, and moves layers one
-// by one as long as the pipeline gets faster: for rows as `packed` fills them in the order of the
-// schedule, which slices none, or for packs of about equal work, each rank running what may begin
-// first. Of cuts that fit the memory limit, if there are any, by parameters and by the rows that
-// the order keeps.
-sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stage_layers,
-                                 sp_error *err);
-
 // Gives each rank so many chunks and every virtual stage these layers, which it takes over; NULL:
 // equal shares. sp_scenario_set_order() ends that choice.
 void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers);

@@ -28,8 +28,7 @@ static const sp_setting document_rows[] = {
     {.key = "nodes", SP_INT(1, SP_I_MAX_RANKS),
      .fallback = "as many as the ranks need, the last one part filled",
      .text = "Nodes of the cluster. The ranks must fill all their GPUs; parallel.dp follows from "
-             "that where it is not stated.",
-     .aliases = "num_nodes nnodes"},
+             "that where it is not stated.", .aliases = "num_nodes nnodes"},
     {.key = "profile", .type = "a name or a path", .fallback = "that of the cluster",
      .text = "Measured or fitted rates of the GPU and its links, by which actions are priced; "
              "`slimpack help profiles` lists them. A stated one is used whatever the stack is; "
@@ -85,15 +84,13 @@ static const sp_setting parallel_rows[] = {
      .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size ulysses "
                 "ring_attention context_parallel_degree ulysses_sequence_parallel_size"},
     {.key = "parallel.pp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_scenario, layout.pp),
-     .usual = 1,
-     .text = "Pipeline ranks: the layers are split over so many GPUs.",
+     .usual = 1, .text = "Pipeline ranks: the layers are split over so many GPUs.",
      .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "
                 "pipeline_parallel_degree num_stages"},
     {.key = "parallel.dp", SP_INT(1, SP_I_MAX_DP), SP_FIELD(sp_scenario, layout.dp),
      .derive = sp_i_usual_dp, .fallback = "what fills the nodes where they are stated, else 1",
      .text = "Data-parallel ranks: so many replicas share the batch. The GPUs are tp x cp x pp x "
-             "dp.",
-     .aliases = "data_parallel_size dp_size data_parallel replicas"},
+             "dp.", .aliases = "data_parallel_size dp_size data_parallel replicas"},
     {.key = "parallel.chunks_per_rank", SP_INT(1, SP_I_MAX_CHUNKS),
      SP_FIELD(sp_scenario, layout.chunks), .read = sp_i_read_chunks,
      .fallback = "what the schedule runs: 2 for V schedules and interleaved, else 1",
@@ -131,8 +128,7 @@ static const sp_setting parallel_rows[] = {
      .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" "
              "may stand among them: expert parallelism is 1. With network.detail flows it says "
-             "which transfers meet.",
-     .aliases = "rank_order"},
+             "which transfers meet.", .aliases = "rank_order"},
 };
 
 static const sp_setting network_rows[] = {
@@ -246,8 +242,7 @@ static const sp_setting memory_rows[] = {
      .text = "Share of the activations that is copied to the host after the forward and back "
              "before the backward. Where no backward leaves time for it (with one pipeline rank "
              "most schedules run each behind its forward) there is none, and with full "
-             "recomputation it is refused.",
-     .aliases = "cpu_offloading activation_offload"},
+             "recomputation it is refused.", .aliases = "cpu_offloading activation_offload"},
     {.key = "memory.limit_gib", SP_REAL(0.001, 1e6), SP_FIELD(sp_scenario, memory_limit_bytes),
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},
@@ -256,8 +251,7 @@ static const sp_setting memory_rows[] = {
      .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take. No use beside "
              "limit_gib."},
     {.key = "memory.attention", SP_ONE_OF(sp_attention_names),
-     SP_FIELD(sp_scenario, memory.attention),
-     .text = "Flash attention, or scores that are kept.",
+     SP_FIELD(sp_scenario, memory.attention), .text = "Flash attention, or scores that are kept.",
      .aliases = "use_flash_attn attention_backend flash_attention attn_implementation"},
 };
 
@@ -296,8 +290,7 @@ static const sp_setting workload_rows[] = {
      SP_FIELD(sp_scenario, workload.tokens_per_batch), .read = sp_setting_read_elsewhere,
      .if_changed = true, .fallback = "samples_per_batch holds",
      .text = "Tokens of a batch at most, in place of samples_per_batch; a batch has at least one "
-             "sample.",
-     .aliases = "global_batch_tokens batch_tokens"},
+             "sample.", .aliases = "global_batch_tokens batch_tokens"},
     {.key = "workload.batches", SP_INT(1, SP_I_MAX_BATCHES),
      SP_FIELD(sp_scenario, workload.batches), .usual = 1,
      .text = "Batches, each a step; the result is their mean.",
@@ -306,8 +299,7 @@ static const sp_setting workload_rows[] = {
      .text = "Seed of what is drawn: lengths of a distribution, and their order.",
      .aliases = "random_seed"},
     {.key = "workload.order", SP_ONE_OF(sp_i_order_names), SP_FIELD(sp_scenario, workload.order),
-     .text = "Samples in an order drawn by the seed, or as in the file.",
-     .aliases = "shuffle"},
+     .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
 };
 
 static const sp_setting strategy_rows[] = {
@@ -337,8 +329,7 @@ static const sp_setting strategy_rows[] = {
      .text = "Balanced: tokens from which on a sample waits."},
     {.key = "strategy.pack_tokens", SP_TOKENS(1, SP_I_MAX_PACK_TOKENS),
      SP_FIELD(sp_scenario, strategy.pack_tokens), .if_changed = true,
-     .fallback = "5/4 of the context for each row",
-     .text = "Balanced: tokens of a pack at most."},
+     .fallback = "5/4 of the context for each row", .text = "Balanced: tokens of a pack at most."},
     {.key = "strategy.max_per_pack", SP_INT(1, SP_I_MAX_SAMPLES),
      SP_FIELD(sp_scenario, strategy.max_per_pack), .if_changed = true, .fallback = "any number",
      .text = "Lpfhp: samples of a row at most."},
@@ -355,8 +346,7 @@ static const sp_setting strategy_rows[] = {
      .text = "Concat: a row attends as one sample, over the ends of its documents."},
     {.key = "strategy.chunk_tokens", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
      SP_FIELD(sp_scenario, strategy.chunk_tokens), .if_changed = true, .fallback = "8192",
-     .text = "Chunkflow: tokens of a chunk.",
-     .aliases = "chunk_size"},
+     .text = "Chunkflow: tokens of a chunk.", .aliases = "chunk_size"},
     {.key = "strategy.slice_tokens", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
      SP_FIELD(sp_scenario, strategy.slice_tokens), .if_changed = true,
      .fallback = "slimpipe: each row in schedule.slices; slimpack: searched",
@@ -378,11 +368,9 @@ static const sp_setting strategy_rows[] = {
      .if_changed = true, .usual = -1, .fallback = "the strategy's own",
      .text = "Relative gap at which an integer program counts as solved."},
     {.key = "strategy.slices", SP_SWITCH, SP_FIELD(sp_scenario, strategy.slices),
-     .if_changed = true, .usual = true,
-     .text = "Slimpack: long samples are cut."},
+     .if_changed = true, .usual = true, .text = "Slimpack: long samples are cut."},
     {.key = "strategy.asymmetric", SP_SWITCH, SP_FIELD(sp_scenario, strategy.asymmetric),
-     .if_changed = true, .usual = true,
-     .text = "Slimpack: the backward has packs of its own."},
+     .if_changed = true, .usual = true, .text = "Slimpack: the backward has packs of its own."},
     {.key = "strategy.taper", SP_SWITCH, SP_FIELD(sp_scenario, strategy.taper), .if_changed = true,
      .usual = true,
      .text = "Slimpack: packs grow while the pipeline fills and shrink while it drains."},
@@ -390,8 +378,7 @@ static const sp_setting strategy_rows[] = {
      .if_changed = true, .usual = true,
      .text = "Slimpack: data-parallel ranks are merged for samples too long for one."},
     {.key = "strategy.milp", SP_SWITCH, SP_FIELD(sp_scenario, strategy.milp), .if_changed = true,
-     .usual = true,
-     .text = "Slimpack: integer programs prove or improve small assignments."},
+     .usual = true, .text = "Slimpack: integer programs prove or improve small assignments."},
     {.key = "strategy.zones", SP_SWITCH, SP_FIELD(sp_scenario, strategy.zones), .if_changed = true,
      .usual = true,
      .text = "Zeppelin: samples that a node or a rank holds stay there. Off: every sample goes "
@@ -416,14 +403,11 @@ static const sp_setting prefill_rows[] = {
              "FlexPrefill and XAttention by the speed-ups that XAttention's authors plot."},
     {.key = "prefill.alpha", SP_REAL(0, 1), SP_FIELD(sp_scenario, prefill.alpha), .usual = 0.95,
      .text = "SampleAttention: share of the sampled probability that the kept keys hold; 1 is "
-             "dense attention.",
-     .aliases = "cra cra_threshold"},
+             "dense attention.", .aliases = "cra cra_threshold"},
     {.key = "prefill.window_share", SP_REAL(0, 1), SP_FIELD(sp_scenario, prefill.window_share),
-     .usual = 0.08,
-     .text = "SampleAttention: the local window as a share of the keys."},
+     .usual = 0.08, .text = "SampleAttention: the local window as a share of the keys."},
     {.key = "prefill.row_share", SP_REAL(0, 1), SP_FIELD(sp_scenario, prefill.row_share),
-     .usual = 0.05,
-     .text = "SampleAttention: share of the queries that are sampled."},
+     .usual = 0.05, .text = "SampleAttention: share of the queries that are sampled."},
     {.key = "prefill.stripe_share", SP_REAL(0, 1), SP_FIELD(sp_scenario, prefill.stripe_share),
      .if_changed = true, .usual = -1, .fallback = "by alpha and length, fitted",
      .text = "SampleAttention: share of the causal pairs that stripes keep, the mean over heads."},
@@ -454,9 +438,7 @@ static const sp_setting decode_rows[] = {
      .text = "Decode: token by token, with trees of drafted tokens (EAGLE-2, EAGLE-3), or with "
              "trees whose depth and width follow from the draft's entropy (HeteroSpec)."},
     {.key = "decode.depth", SP_INT(1, SP_I_MAX_DEPTH), SP_FIELD(sp_decode_spec, how.depth),
-     .usual = 8,
-     .text = "Layers of a tree of drafted tokens.",
-     .aliases = "speculative_num_steps"},
+     .usual = 8, .text = "Layers of a tree of drafted tokens.", .aliases = "speculative_num_steps"},
     {.key = "decode.top_k", SP_INT(1, SP_DRAFT_TOP_K), SP_FIELD(sp_decode_spec, how.top_k),
      .usual = 10,
      .text = "Children of a drafted token, and tokens of a layer that are drafted on from.",
@@ -483,14 +465,11 @@ static const sp_setting decode_rows[] = {
      SP_FIELD(sp_decode_spec, text.ease), .is_written = sp_i_states_ease, .usual = 0.57,
      .text = "How sure the draft is of its first token: mean logit of its probability."},
     {.key = "decode.text.spread", SP_REAL(0, 10), SP_FIELD(sp_decode_spec, text.spread),
-     .usual = 0.75,
-     .text = "Deviation of that logit between calls of the target."},
+     .usual = 0.75, .text = "Deviation of that logit between calls of the target."},
     {.key = "decode.text.noise", SP_REAL(0, 10), SP_FIELD(sp_decode_spec, text.noise),
-     .usual = 0.99,
-     .text = "Deviation of that logit between tokens."},
+     .usual = 0.99, .text = "Deviation of that logit between tokens."},
     {.key = "decode.text.persistence", SP_REAL(0, 1), SP_FIELD(sp_decode_spec, text.persistence),
-     .usual = 0.5,
-     .text = "Correlation of a sequence's difficulty from one call to the next."},
+     .usual = 0.5, .text = "Correlation of a sequence's difficulty from one call to the next."},
     {.key = "decode.text.agreement", SP_REAL(0.1, 100), SP_FIELD(sp_decode_spec, text.agreement),
      .usual = 6.7,
      .text = "How much more often than the draft's probability says the target takes the draft's "
@@ -516,8 +495,7 @@ static const sp_setting decode_rows[] = {
      .text = "What drafts: EAGLE-3's layer over the target's features, or a model of its own.",
      .aliases = "draft_model speculative_model"},
     {.key = "decode.draft_tp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_decode_spec, draft_tp),
-     .usual = 1,
-     .text = "GPUs that share the draft's tensors.",
+     .usual = 1, .text = "GPUs that share the draft's tensors.",
      .aliases = "draft_tensor_parallel_size speculative_draft_tensor_parallel_size"},
     {.key = "decode.draft_gpus", SP_ONE_OF(sp_i_draft_gpus_names),
      SP_FIELD(sp_decode_spec, draft_apart),
@@ -528,12 +506,10 @@ static const sp_setting decode_rows[] = {
      .text = "Sequences that are generated, in all: data-parallel replicas share them out, and are "
              "idle where there are fewer than replicas."},
     {.key = "decode.prompt_tokens", SP_TOKENS(0, 16777216), SP_FIELD(sp_decode_spec, prompt_tokens),
-     .usual = 512,
-     .text = "Tokens of a prompt. Its prefill is not part of the time.",
+     .usual = 512, .text = "Tokens of a prompt. Its prefill is not part of the time.",
      .aliases = "input_len"},
     {.key = "decode.output_tokens", SP_TOKENS(1, 1048576), SP_FIELD(sp_decode_spec, output_tokens),
-     .usual = 256,
-     .text = "Tokens that are generated of each sequence.",
+     .usual = 256, .text = "Tokens that are generated of each sequence.",
      .aliases = "max_new_tokens output_len"},
     {.key = "decode.batch", SP_INT(1, 4096), SP_FIELD(sp_decode_spec, batch), .usual = 1,
      .text = "Sequences that a replica generates at a time.",
