@@ -39,10 +39,8 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }
-    sp_status status = spec == NULL || evaluator->documents != NULL
-                           ? sp_scenario_cache_new(&evaluator->files, err)
-                           : sp_error_no_memory(err, "a sweep");
-    return status == SP_OK ? sweep_batch_cache_new(&evaluator->batches, err) : status;
+    evaluator->files = sp_scenario_cache_new();
+    return sweep_batch_cache_new(&evaluator->batches, err);
 }
 
 void sweep_evaluator_fini(sweep_evaluator *evaluator)

@@ -401,7 +401,10 @@ static sp_status place_name(const path_setting *setting, const char *name, const
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = file != NULL ? sp_scenario_undo_choices(root, err) : SP_OK;
+    sp_status status = SP_OK;
+    if (file != NULL) {
+        sp_scenario_undo_choices(root);
+    }
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');
@@ -539,15 +542,11 @@ struct sp_scenario_cache {
     cached_lengths *lengths;
 };
 
-sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err)
+sp_scenario_cache *sp_scenario_cache_new(void)
 {
-    *cache = sp_calloc(1, sizeof **cache);
-    if (pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
-        sp_free(*cache);
-        *cache = NULL;
-        return sp_error_no_memory(err, "a cache of scenarios");
-    }
-    return SP_OK;
+    sp_scenario_cache *cache = sp_calloc(1, sizeof *cache);
+    SP_ASSERT(pthread_mutex_init(&cache->mutex, NULL) == 0); // a plain one needs nothing
+    return cache;
 }
 
 static void profile_free(cached_profile *entry)
@@ -644,14 +643,13 @@ static sp_status add_lengths(sp_scenario_cache *cache, const char *path, const c
     return SP_OK;
 }
 
-static sp_status copy_lengths(const sp_lengths *from, sp_lengths *to, sp_error *err)
+static void copy_lengths(const sp_lengths *from, sp_lengths *to)
 {
-    sp_status status = sp_i_lengths_reserve(to, from->count, err);
-    if (status == SP_OK && from->count > 0) {
+    sp_i_lengths_reserve(to, from->count);
+    if (from->count > 0) {
         memcpy(to->tokens, from->tokens, from->count * sizeof *to->tokens);
         to->count = from->count;
     }
-    return status;
 }
 
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
@@ -667,7 +665,10 @@ sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path
     }
     sp_status status = entry != NULL ? SP_OK : add_lengths(cache, path, column, &entry, err);
     pthread_mutex_unlock(&cache->mutex);
-    return status == SP_OK ? copy_lengths(&entry->lengths, lengths, err) : status;
+    if (status == SP_OK) {
+        copy_lengths(&entry->lengths, lengths);
+    }
+    return status;
 }
 
 // ---- a plan with its scenario ----

@@ -155,7 +155,7 @@ SP_API void sp_scenario_fini(sp_scenario *scenario);
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
 // Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
 // where the document still says so: it is then read as the scenario is.
-sp_status sp_scenario_undo_choices(json_t *root, sp_error *err);
+void sp_scenario_undo_choices(json_t *root);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
@@ -196,10 +196,9 @@ bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 // Runs the job as another strategy does, or as its own, with the exchange of one (NULL: its own);
 // in `resolved`, too.
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
-                                   sp_error *err);
+void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of);
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
-sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
+void sp_scenario_set_stack(sp_scenario *scenario);
 
 struct sp_cost_model;
 // What prices its actions (sim/cost/cost_model.h); refers to the scenario.
@@ -223,7 +222,7 @@ SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 // again. Thread-safe.
 typedef struct sp_scenario_cache sp_scenario_cache;
 
-SP_API sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
+SP_API sp_scenario_cache *sp_scenario_cache_new(void);
 SP_API void sp_scenario_cache_free(sp_scenario_cache *cache);
 
 // As sp_scenario_from_json, through the cache. The scenario holds copies and may outlive it.

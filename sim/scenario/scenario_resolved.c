@@ -135,7 +135,7 @@ static void put_choice(json_t *root, const char *key, json_t *value)
     }
 }
 
-sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
+void sp_scenario_undo_choices(json_t *root)
 {
     for (int i = 0; i < CHOSEN_KEYS; i++) {
         const char *key = chosen_keys[i];
@@ -153,8 +153,6 @@ sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
     if (json_object_size(json_object_get(root, "chosen")) == 0) {
         json_object_del(root, "chosen");
     }
-    (void)err;
-    return SP_OK;
 }
 
 // ---- the document ----
@@ -253,8 +251,7 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
-                                   sp_error *err)
+void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of)
 {
     sp_strategy_spec *strategy = &scenario->strategy;
     json_t *chosen = json_object_get(scenario->resolved, "chosen");
@@ -273,11 +270,9 @@ sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, cons
     if (section != NULL) {
         sp_json_put(section, "kind", json_string(kind));
     }
-    (void)err;
-    return SP_OK;
 }
 
-sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
+void sp_scenario_set_stack(sp_scenario *scenario)
 {
     static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
     json_t *stack = json_object_get(scenario->resolved, "stack");
@@ -292,8 +287,6 @@ sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
         sp_json_put(entry, "searched", json_true());
     }
     scenario->order_resolved = true;
-    (void)err;
-    return SP_OK;
 }
 
 static void put_layers_per_chunk(sp_json_builder *b, const sp_scenario *scenario)

@@ -67,8 +67,8 @@ static void read_array(sp_i_scenario_reader *reader, sp_object *workload, const 
             snprintf(key, sizeof key, "lengths[%zu]", i);
             sp_object_expected(workload, key, value, "an integer from 1 to %d",
                                SP_MAX_LENGTH_TOKENS);
-        } else if (sp_lengths_append(lengths, tokens, reader->err) != SP_OK) {
-            return;
+        } else {
+            sp_lengths_append(lengths, tokens);
         }
     }
     reader->scenario->workload.lengths = lengths;

@@ -79,36 +79,28 @@ static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t 
     }
 }
 
-sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
-                        sp_error *err)
+void sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined)
 {
     bool in_pieces = front->goes_on != NULL || back->goes_on != NULL;
-    (void)err;
     batch_of(front->count + back->count, in_pieces, joined);
     for (size_t i = 0; i < joined->count; i++) {
         bool of_front = i < front->count;
         put_sample(joined, i, of_front ? front : back, of_front ? i : i - front->count);
     }
-    return SP_OK;
 }
 
-sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
-                        sp_error *err)
+void sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked)
 {
-    (void)err;
     batch_of(count, batch->goes_on != NULL, picked);
     for (size_t i = 0; i < count; i++) {
         put_sample(picked, i, batch, (size_t)index[i]);
     }
-    return SP_OK;
 }
 
-sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
-                               sp_error *err)
+void sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut)
 {
     // Every row may cut one sample.
     size_t rows = (size_t)(batch->total_tokens / context) + 1;
-    (void)err;
     batch_of(batch->count + rows, false, cut);
     cut->count = 0;
     cut->total_tokens = batch->total_tokens;
@@ -129,7 +121,6 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
             room -= tokens;
         }
     }
-    return SP_OK;
 }
 
 void sp_batches_fini(sp_batches *batches)

@@ -48,7 +48,7 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
                                             : 0;
     bool whole = number == floor(number);
     if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
-        sp_lengths_append(reader->lengths, (int64_t)number, NULL);
+        sp_lengths_append(reader->lengths, (int64_t)number);
         return SP_OK;
     }
     char found[SP_I_QUOTE];
@@ -239,7 +239,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     }
     int64_t tokens = 0;
     if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
-        sp_lengths_append(scanner->reader->lengths, tokens, NULL);
+        sp_lengths_append(scanner->reader->lengths, tokens);
         return SP_OK;
     }
     char where[32];

@@ -116,10 +116,8 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     char ranks[SETTING];
     snprintf(ranks, sizeof ranks, "parallel.dp=%d", ev->stated->layout.dp);
     json_object_del(document, "nodes");
-    sp_status status = sp_scenario_undo_choices(document, &own);
-    if (status == SP_OK) {
-        status = sp_json_override(document, ranks, &own);
-    }
+    sp_scenario_undo_choices(document);
+    sp_status status = sp_json_override(document, ranks, &own);
     if (status == SP_OK) {
         status =
             sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
