@@ -11,7 +11,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/prefill/prefill.h"
-#include "sim/inference/decode_json.h"
+#include "sim/inference/decode.h"
 
 // What a scenario of a figure came to.
 typedef struct evaluated {

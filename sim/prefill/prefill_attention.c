@@ -1,4 +1,4 @@
-#include "sim/prefill/prefill_attention.h"
+#include "sim/prefill/prefill.h"
 
 #include <math.h>
 

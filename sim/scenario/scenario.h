@@ -75,6 +75,8 @@ typedef enum sp_prefill_method {
     SP_PREFILL_METHODS
 } sp_prefill_method;
 
+extern const char *const sp_prefill_names[]; // "dense", ..., NULL
+
 typedef enum sp_prefill_deal { SP_PREFILL_BY_COST, SP_PREFILL_BY_HEADS } sp_prefill_deal;
 
 typedef struct sp_prefill_spec {
@@ -232,7 +234,7 @@ SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
 
 struct sp_decode_machine;
 struct sp_decode_result;
-// What generates its text (sim/inference/decode_json.h); refers to the scenario.
+// What generates its text (sim/inference/decode.h); refers to the scenario.
 struct sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario);
 // Its generated text, evaluated. SP_ERR_CONTENT where it has no decode section.
 sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_result *result,

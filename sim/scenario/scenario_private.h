@@ -135,7 +135,6 @@ extern const char *const sp_i_over_length_names[];
 extern const char *const sp_i_order_names[];
 extern const char *const sp_i_memory_model_names[];
 extern const char *const sp_i_pad_to_names[];
-extern const char *const sp_i_prefill_names[];
 extern const char *const sp_i_deal_names[];
 extern const char *const sp_i_draft_gpus_names[];
 extern const char *const sp_i_spread_names[];

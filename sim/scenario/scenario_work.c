@@ -8,7 +8,6 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/inference/decode.h"
-#include "sim/inference/decode_json.h"
 #include "sim/scenario/scenario_private.h"
 
 // ---- the workload ----
@@ -302,8 +301,8 @@ bool sp_i_has_outlier_queues(const void *owner)
 
 // ---- prompts ----
 
-const char *const sp_i_prefill_names[] = {"dense",       "sample",     "minference",
-                                          "flexprefill", "xattention", NULL};
+const char *const sp_prefill_names[] = {"dense",       "sample",     "minference",
+                                        "flexprefill", "xattention", NULL};
 _Static_assert(SP_PREFILL_DENSE == 0 && SP_PREFILL_XATTENTION == 4, "prefill.attention");
 
 const char *const sp_i_deal_names[] = {"cost", "heads", NULL};

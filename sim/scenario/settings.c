@@ -397,7 +397,7 @@ static const sp_setting strategy_rows[] = {
 };
 
 static const sp_setting prefill_rows[] = {
-    {.key = "prefill.attention", SP_ONE_OF(sp_i_prefill_names),
+    {.key = "prefill.attention", SP_ONE_OF(sp_prefill_names),
      SP_FIELD(sp_scenario, prefill.attention),
      .text = "Attention of `slimpack prefill`: every key, SampleAttention, MInference, or "
              "FlexPrefill and XAttention by the speed-ups that XAttention's authors plot."},

@@ -5,9 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/inference/decode_json.h"
+#include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
-#include "sim/inference/decode_json.h"
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
 #include "solver/setting_uses.h"
