@@ -120,6 +120,17 @@ sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scen
     return from_json(root, source, NULL, 0, cache, scenario, err);
 }
 
+sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
+                           int override_count, sp_scenario *changed, sp_error *err)
+{
+    json_t *document = json_deep_copy(scenario->stated);
+    sp_i_scenario_undo_choices(document);
+    sp_status status =
+        sp_scenario_from_json(document, scenario->source, overrides, override_count, changed, err);
+    json_decref(document);
+    return status;
+}
+
 void sp_scenario_fini(sp_scenario *scenario)
 {
     json_decref(scenario->resolved);
@@ -403,7 +414,7 @@ sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
     sp_status status = SP_OK;
     if (file != NULL) {
-        sp_scenario_undo_choices(root);
+        sp_i_scenario_undo_choices(root);
     }
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;

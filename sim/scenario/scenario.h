@@ -150,14 +150,17 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
 
+// The scenario as it was stated, with further overrides: what followed from settings, or was chosen
+// by a strategy, is open again. Not for one that was read through a cache (`stated` is NULL).
+sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
+                           int override_count, sp_scenario *changed, sp_error *err);
+
 // Makes the paths in a document that is not read yet lead from the working directory: one that is
 // there relative to the folder of `file`, from which the document came, gets that folder in front.
 // An existing file, or the folder of a model, beats a built-in name. What the document does not
-// state goes, where it came from a file (sp_scenario_undo_choices). NULL: came from no file.
+// state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
+// no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
-// Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
-// where the document still says so: it is then read as the scenario is.
-void sp_scenario_undo_choices(json_t *root);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);

@@ -124,6 +124,10 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
+// Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
+// where the document still says so: it is then read as the scenario is.
+void sp_i_scenario_undo_choices(json_t *root);
+
 // chosen, after all else: what a strategy was asked for, and chose.
 void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
 

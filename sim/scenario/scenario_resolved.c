@@ -135,7 +135,7 @@ static void put_choice(json_t *root, const char *key, json_t *value)
     }
 }
 
-void sp_scenario_undo_choices(json_t *root)
+void sp_i_scenario_undo_choices(json_t *root)
 {
     for (int i = 0; i < CHOSEN_KEYS; i++) {
         const char *key = chosen_keys[i];

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/units.h"
+#include "sim/scenario/scenario_private.h"
 #include "tests/support/scenario_fixture.h"
 
 #include "sim/base/prng.h"
@@ -657,7 +658,7 @@ TEST(what_nobody_stated_is_undone)
     json_t *root = json_deep_copy(s.resolved);
     json_t *parallel = json_object_get(root, "parallel");
     assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 1);
-    sp_scenario_undo_choices(root);
+    sp_i_scenario_undo_choices(root);
     assert_null(json_object_get(parallel, "chunks_per_rank"));
     assert_null(json_object_get(parallel, "sequence_parallel"));
     assert_null(json_object_get(json_object_get(root, "schedule"), "kind"));
@@ -672,7 +673,7 @@ TEST(what_nobody_stated_is_undone)
     root = json_deep_copy(s.resolved);
     parallel = json_object_get(root, "parallel");
     must_succeed(sp_scenario_override(root, "parallel.chunks_per_rank=2", ERR));
-    sp_scenario_undo_choices(root);
+    sp_i_scenario_undo_choices(root);
     assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 2);
     must_succeed(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR));
     assert_true(again.chunks_given && !again.cp_overlap_given);
