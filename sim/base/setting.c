@@ -31,7 +31,7 @@ static void *field_of(const sp_setting *row, void *owner)
     return (char *)owner + row->offset;
 }
 
-// In the unit of the field. Integers above 2^53 go by store_int() and load_int() alone.
+// In the unit of the field. Integers above 2^53 go by store_int() and sp_setting_int() alone.
 static double load(const sp_setting *row, const void *owner)
 {
     const void *field = (const char *)owner + row->offset;
@@ -42,8 +42,6 @@ static double load(const sp_setting *row, const void *owner)
         return *(const int *)field;
     case SP_STORE_INT64:
         return (double)*(const int64_t *)field;
-    case SP_STORE_UINT64:
-        return (double)*(const uint64_t *)field;
     case SP_STORE_DOUBLE:
         return *(const double *)field;
     default:
@@ -51,12 +49,10 @@ static double load(const sp_setting *row, const void *owner)
     }
 }
 
-static int64_t load_int(const sp_setting *row, const void *owner)
+int64_t sp_setting_int(const sp_setting *row, const void *owner)
 {
-    const void *field = (const char *)owner + row->offset;
-    return row->store == SP_STORE_INT64    ? *(const int64_t *)field
-           : row->store == SP_STORE_UINT64 ? (int64_t) * (const uint64_t *)field
-                                           : (int64_t)load(row, owner);
+    return row->store == SP_STORE_INT64 ? *(const int64_t *)((const char *)owner + row->offset)
+                                        : (int64_t)load(row, owner);
 }
 
 static void store_int(const sp_setting *row, void *owner, int64_t value)
@@ -71,9 +67,6 @@ static void store_int(const sp_setting *row, void *owner, int64_t value)
         break;
     case SP_STORE_INT64:
         *(int64_t *)field = value;
-        break;
-    case SP_STORE_UINT64:
-        *(uint64_t *)field = (uint64_t)value;
         break;
     case SP_STORE_DOUBLE:
         *(double *)field = (double)value;
@@ -113,13 +106,9 @@ void sp_settings_init(sp_setting_table table, void *owner)
 static int read_name(sp_object *object, const sp_setting *row, const char *key, int fallback)
 {
     const char *word = json_string_value(sp_object_get(object, key));
-    for (int i = 0; row->also != NULL && word != NULL && row->also[i][0] != NULL; i++) {
-        if (strcmp(word, row->also[i][0]) == 0) {
-            int n = 0;
-            while (strcmp(row->names[n], row->also[i][1]) != 0) {
-                n++;
-            }
-            return n;
+    for (int i = 0; row->also != NULL && word != NULL && row->also[i].word != NULL; i++) {
+        if (strcmp(word, row->also[i].word) == 0) {
+            return row->also[i].index;
         }
     }
     return sp_object_enum(object, key, row->names, fallback);
@@ -152,7 +141,7 @@ static void read_value(sp_object *object, const sp_setting *row, void *owner)
     switch (row->kind) {
     case SP_SETTING_INT:
     case SP_SETTING_TOKENS:
-        store_int(row, owner, read_int(object, row, load_int(row, owner)));
+        store_int(row, owner, read_int(object, row, sp_setting_int(row, owner)));
         break;
     case SP_SETTING_REAL:
         store(row, owner,
@@ -292,7 +281,7 @@ static json_t *value_of(const sp_setting *row, const void *owner)
     case SP_SETTING_INT:
     case SP_SETTING_TOKENS:
         return row->names != NULL && value < 0.0 ? json_string(row->names[0])
-                                                 : json_integer(load_int(row, owner));
+                                                 : json_integer(sp_setting_int(row, owner));
     case SP_SETTING_REAL:
         return sp_json_figure(row->unit > 0.0 ? in_units(value, row->unit) : value);
     case SP_SETTING_SWITCH:
@@ -327,7 +316,7 @@ json_t *sp_settings_write(sp_setting_table table, const void *owner, const void 
                 value = sp_settings_write(rows_below(row, table), owner, context);
             }
         } else if (row->write != NULL) {
-            value = row->write(row, owner, context);
+            value = row->write(owner, context);
         } else if (row->store != SP_STORE_NOTHING && (!row->if_changed || is_changed(row, owner))) {
             value = value_of(row, owner);
         }

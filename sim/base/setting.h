@@ -25,12 +25,16 @@ typedef enum sp_setting_kind {
 typedef enum sp_setting_store {
     SP_STORE_NOTHING,
     SP_STORE_BOOL,
-    SP_STORE_INT, // enums too
-    SP_STORE_INT64,
-    SP_STORE_UINT64,
+    SP_STORE_INT,   // enums too
+    SP_STORE_INT64, // uint64_t too
     SP_STORE_DOUBLE,
     SP_STORE_TEXT,
 } sp_setting_store;
+
+typedef struct sp_setting_word {
+    const char *word;
+    int index; // of the name that it stands for
+} sp_setting_word;
 
 typedef struct sp_setting {
     const char *key; // dotted: "parallel.pp"
@@ -43,8 +47,8 @@ typedef struct sp_setting {
     // SP_SETTING_NAME have them for what is built in.
     const char *const *names;
     const char *(*name_at)(int index);
-    const char *const (*also)[2]; // other words for names, and the name; {NULL, NULL} ends them
-    const char *type;             // of SP_SETTING_OTHER, in the words of errors
+    const sp_setting_word *also; // other words for names; one of NULL ends them
+    const char *type;            // of SP_SETTING_OTHER, in the words of errors
     const char *fallback; // what holds where nothing is stated, where `usual` does not say it
     const char *text;     // what it does, with its unit
     const char *aliases;  // how others call it, separated by single spaces; NULL: no other name
@@ -58,7 +62,7 @@ typedef struct sp_setting {
     // In the place of the kind's own. `context` is that of sp_settings_read() and _write(); NULL
     // leaves the key out.
     void (*read)(sp_object *section, const struct sp_setting *row, void *owner, void *context);
-    json_t *(*write)(const struct sp_setting *row, const void *owner, const void *context);
+    json_t *(*write)(const void *owner, const void *context);
 } sp_setting;
 
 // The rows of one section: perhaps that of the section itself, its keys, and behind a row of
@@ -80,7 +84,7 @@ typedef struct sp_setting_table {
         int: SP_STORE_INT,         \
         unsigned: SP_STORE_INT,    \
         int64_t: SP_STORE_INT64,   \
-        uint64_t: SP_STORE_UINT64, \
+        uint64_t: SP_STORE_INT64, \
         double: SP_STORE_DOUBLE,   \
         char *: SP_STORE_TEXT)
 
@@ -121,6 +125,9 @@ bool sp_setting_is_never_written(const void *owner);
 // A number without a field, within the bounds of its row.
 int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const char *key,
                             int64_t fallback);
+
+// The integer in the field of a row.
+int64_t sp_setting_int(const sp_setting *row, const void *owner);
 
 // The object of a section as resolved, which the caller owns.
 json_t *sp_settings_write(sp_setting_table table, const void *owner, const void *context);

@@ -122,15 +122,13 @@ static void check_relations(checker *check, const sp_model *model);
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
 {
     checker check = {source, path, err, true};
-    check_range(&check, "layers", model->layers, 1, SP_I_MAX_LAYERS);
-    check_range(&check, "hidden", model->hidden, 1, SP_I_MAX_HIDDEN);
-    check_range(&check, "ffn", model->ffn, 1, SP_I_MAX_FFN);
-    check_range(&check, "heads", model->heads, 1, SP_I_MAX_HEADS);
-    check_range(&check, "kv_heads", model->kv_heads, 1, SP_I_MAX_HEADS);
-    check_range(&check, "head_dim", model->head_dim, 1, SP_I_MAX_HEAD_DIM);
-    check_range(&check, "vocab", model->vocab, 1, SP_I_MAX_VOCAB);
-    check_range(&check, "max_positions", model->max_positions, 0, SP_I_MAX_POSITIONS);
-    check_range(&check, "experts", model->experts, 0, SP_I_MAX_EXPERTS);
+    for (int i = 0; i < sp_model_settings.count; i++) {
+        const sp_setting *row = &sp_model_settings.rows[i];
+        if (row->kind == SP_SETTING_INT && row->is_written == NULL) {
+            check_range(&check, sp_setting_leaf(row->key), sp_setting_int(row, model),
+                        (int64_t)row->least, (int64_t)row->most);
+        }
+    }
     check_range(&check, "experts_per_token", model->experts_per_token, model->experts > 0 ? 1 : 0,
                 model->experts > 0 ? model->experts : 0);
     if (check.good) {

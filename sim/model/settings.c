@@ -53,10 +53,9 @@ static void read_dropout(sp_object *section, const sp_setting *row, void *owner,
     }
 }
 
-static json_t *write_dropout(const sp_setting *row, const void *owner, const void *context)
+static json_t *write_dropout(const void *owner, const void *context)
 {
     const sp_model *model = owner;
-    (void)row;
     (void)context;
     return model->dropout != SP_DROPOUT_USUAL ? json_boolean(model->dropout == SP_DROPOUT_ON)
                                               : NULL;
@@ -309,8 +308,8 @@ const sp_setting_table sp_cluster_settings = SP_SETTING_TABLE("cluster", cluster
     }
 
 // What its cp_comm_type calls them, where that is another word.
-static const char *const transformer_engine_names[][2] = {
-    {"p2p", "attention"}, {"all_gather", "blocking"}, {NULL, NULL}};
+static const sp_setting_word transformer_engine_names[] = {
+    {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
 
 // clang-format off
 static const sp_setting stack_rows[] = {

@@ -236,10 +236,9 @@ void sp_i_read_stage_layers(sp_object *parallel, const sp_setting *row, void *ow
 }
 
 // "auto" until a strategy has chosen.
-json_t *sp_i_write_stage_layers(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_stage_layers(const void *owner, const void *context)
 {
     const sp_scenario *scenario = owner;
-    (void)row;
     (void)context;
     return scenario->cuts_layers                   ? json_string("auto")
            : scenario->layout.stage_layers != NULL ? sp_i_stage_layers_array(&scenario->layout)
@@ -259,11 +258,10 @@ void sp_i_read_rank_order(sp_object *parallel, const sp_setting *row, void *owne
     }
 }
 
-json_t *sp_i_write_rank_order(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_rank_order(const void *owner, const void *context)
 {
     const sp_scenario *scenario = owner;
     char order[SP_RANK_ORDER_TEXT];
-    (void)row;
     (void)context;
     sp_rank_order_write(&scenario->layout.order, order);
     return scenario->uniform ? NULL : json_string(order);

@@ -247,7 +247,8 @@ const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NU
 
 // Megatron-LM's selective recomputation is that of the attention core (its option
 // --recompute-granularity; arXiv 2205.05198).
-const char *const sp_i_megatron_recompute_names[][2] = {{"selective", "attention"}, {NULL, NULL}};
+const sp_setting_word sp_i_megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
+                                                         {NULL, 0}};
 
 double sp_i_usual_reserve_gib(const void *owner)
 {

@@ -89,7 +89,7 @@ extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_
 
 typedef void sp_i_read_setting(sp_object *section, const sp_setting *row, void *owner,
                                void *context);
-typedef json_t *sp_i_write_setting(const sp_setting *row, const void *owner, const void *context);
+typedef json_t *sp_i_write_setting(const void *owner, const void *context);
 typedef double sp_i_derive_setting(const void *owner);
 typedef bool sp_i_is_written(const void *owner);
 
@@ -143,7 +143,7 @@ extern const char *const sp_i_deal_names[];
 extern const char *const sp_i_draft_gpus_names[];
 extern const char *const sp_i_spread_names[];
 extern const char *const sp_i_group_names[];
-extern const char *const sp_i_megatron_recompute_names[][2]; // sp_setting.also
+extern const sp_setting_word sp_i_megatron_recompute_names[];
 
 // A table of built-in names, to list in messages.
 typedef struct sp_i_names {

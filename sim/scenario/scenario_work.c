@@ -183,11 +183,10 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     }
 }
 
-json_t *sp_i_write_lengths(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_lengths(const void *owner, const void *context)
 {
     const sp_scenario *scenario = owner;
     const sp_i_scenario_reader *reader = context;
-    (void)row;
     if (scenario->workload.uniform_tokens > 0) {
         return NULL;
     }
@@ -201,10 +200,9 @@ json_t *sp_i_write_lengths(const sp_setting *row, const void *owner, const void 
     return array;
 }
 
-json_t *sp_i_write_column(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_column(const void *owner, const void *context)
 {
     const sp_i_scenario_reader *reader = context;
-    (void)row;
     (void)owner;
     return reader->column != NULL ? json_string(reader->column) : NULL;
 }
@@ -348,10 +346,9 @@ void sp_i_read_keep(sp_object *object, const sp_setting *row, void *owner, void 
     }
 }
 
-json_t *sp_i_write_keep(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_keep(const void *owner, const void *context)
 {
     const double *keep = ((const sp_decode_spec *)owner)->how.keep;
-    (void)row;
     (void)context;
     return json_pack("[f, f, f]", keep[0], keep[1], keep[2]);
 }
@@ -405,10 +402,9 @@ void sp_i_read_draft(sp_object *object, const sp_setting *row, void *owner, void
     }
 }
 
-json_t *sp_i_write_draft(const sp_setting *row, const void *owner, const void *context)
+json_t *sp_i_write_draft(const void *owner, const void *context)
 {
     const sp_decode_spec *spec = owner;
-    (void)row;
     (void)context;
     return json_string(spec->draft_kind == SP_DRAFT_EAGLE ? "eagle" : spec->draft.name);
 }
