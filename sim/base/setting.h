@@ -40,7 +40,7 @@ typedef struct sp_setting {
     const char *key; // dotted: "parallel.pp"
     sp_setting_kind kind;
     double least, most; // of numbers; no most where that is INFINITY
-    // Where nothing is stated: the number, the index of the name, or 1 for true.
+    // The default: the number, the index of the name, or 1 for true.
     double usual;
     double unit; // the field holds so many times the number; 0: once
     // Names that it may have, NULL-terminated, or one after the other until NULL. Other kinds than
@@ -140,7 +140,7 @@ enum { SP_SETTING_TYPE = 512 };
 // "an integer from 1 to 4096", or the names: "one of \"flash\", \"unfused\""; returns text.
 SP_API const char *sp_setting_type(const sp_setting *setting, char text[SP_SETTING_TYPE]);
 
-// What holds where nothing is stated, as a document would say it or in words; returns text.
+// The default, as a document would say it or in words; returns text.
 SP_API const char *sp_setting_default(const sp_setting *setting, char text[SP_SETTING_TYPE]);
 
 // The bytes of a key that name its section, 0 for a key of the document itself.

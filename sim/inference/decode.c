@@ -141,7 +141,7 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     result->host_of_profile = drafts && spec->call_ms < 0.0 && pricer.host_s > 0.0;
-    // What a draft's text is like is never measured.
+    // Nobody measures what a draft's text is like.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
     if (status == SP_OK && drafts) {
         status = resolve_text(spec, result, err);
@@ -159,7 +159,7 @@ typedef struct slot {
     sp_drafted_sequence sequence;
     int64_t produced;
     bool active;
-    sp_i_turn turn;
+    sp_i_step_sequence step;
 } slot;
 
 // The shapes whose graphs are kept, those used last in front.
@@ -174,8 +174,8 @@ typedef struct steps {
     const sp_speculation *how;
     const sp_acceptance *text;
     sp_decode_counts *counts;
-    slot *slots;      // [batch], owned
-    sp_i_turn *turns; // [batch], owned: those of one forward
+    slot *slots;                   // [batch], owned
+    sp_i_step_sequence *sequences; // [batch], owned: those of one forward
     int graphs;
     shape *kept; // [graphs], owned
     int kept_count;
@@ -194,7 +194,7 @@ static void steps_init(steps *s)
 {
     size_t batch = (size_t)s->spec->batch;
     s->slots = sp_calloc(batch, sizeof *s->slots);
-    s->turns = sp_calloc(batch, sizeof *s->turns);
+    s->sequences = sp_calloc(batch, sizeof *s->sequences);
     s->kept = sp_calloc((size_t)s->graphs, sizeof *s->kept);
     sp_draft_tree_init(&s->tree, s->how->top_k, sp_speculation_most_depth(s->how));
 }
@@ -223,7 +223,7 @@ void sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int 
 static void steps_fini(steps *s)
 {
     sp_free(s->slots);
-    sp_free(s->turns);
+    sp_free(s->sequences);
     sp_free(s->kept);
     sp_draft_tree_fini(&s->tree);
 }
@@ -235,7 +235,7 @@ static void fill_slots(steps *s)
         if (!place->active && s->begun < s->spec->sequences) {
             *place = (slot){.active = true};
             // The draft has read the prompt together with the target; what is left is its end.
-            place->turn.fresh = 1;
+            place->step.fresh = 1;
             sp_drafted_sequence_begin(&place->sequence, s->spec->seed, (uint64_t)s->begun++);
         }
     }
@@ -246,14 +246,14 @@ static int speculate(steps *s)
     int active = 0;
     for (int i = 0; i < s->spec->batch; i++) {
         slot *place = &s->slots[i];
-        sp_i_turn *turn = &place->turn;
+        sp_i_step_sequence *step = &place->step;
         if (!place->active) {
             continue;
         }
-        turn->context = (double)(s->spec->prompt_tokens + place->produced);
-        turn->call = (sp_speculated){.nodes = 1};
+        step->context = (double)(s->spec->prompt_tokens + place->produced);
+        step->call = (sp_speculated){.nodes = 1};
         if (s->how->method != SP_DECODE_PLAIN) {
-            sp_speculate(s->how, s->text, &place->sequence, &s->tree, &turn->call);
+            sp_speculate(s->how, s->text, &place->sequence, &s->tree, &step->call);
         }
         active++;
     }
@@ -264,19 +264,19 @@ static int speculate(steps *s)
 
 static bool has_graph(steps *s, shape wanted)
 {
-    int at = 0;
-    while (at < s->kept_count &&
-           (s->kept[at].depth != wanted.depth || s->kept[at].nodes != wanted.nodes)) {
-        at++;
+    int place = 0;
+    while (place < s->kept_count &&
+           (s->kept[place].depth != wanted.depth || s->kept[place].nodes != wanted.nodes)) {
+        place++;
     }
-    bool found = at < s->kept_count;
+    bool found = place < s->kept_count;
     if (s->graphs == 0) {
         return false;
     }
     s->kept_count += !found && s->kept_count < s->graphs;
-    at = found ? at : s->kept_count - 1;
-    for (; at > 0; at--) {
-        s->kept[at] = s->kept[at - 1];
+    place = found ? place : s->kept_count - 1;
+    for (; place > 0; place--) {
+        s->kept[place] = s->kept[place - 1];
     }
     s->kept[0] = wanted;
     return found;
@@ -289,8 +289,8 @@ static double hidden_s(steps *s, int count, bool padded, const sp_i_call_time *w
         return 0.0;
     }
     sp_i_call_time half[2];
-    sp_i_call_price(s->pricer, s->turns, count / 2, padded, &half[0]);
-    sp_i_call_price(s->pricer, s->turns + count / 2, count - count / 2, padded, &half[1]);
+    sp_i_call_price(s->pricer, s->sequences, count / 2, padded, &half[0]);
+    sp_i_call_price(s->pricer, s->sequences + count / 2, count - count / 2, padded, &half[1]);
     double together = 0.0;
     for (int i = 0; i < 2; i++) {
         const sp_i_call_time *other = &half[1 - i];
@@ -307,7 +307,7 @@ static void run_forward(steps *s, int count)
     sp_i_call_time time;
     bool padded = s->spec->policy == SP_BATCH_PAD;
     bool drafts = s->how->method != SP_DECODE_PLAIN;
-    sp_i_call_price(s->pricer, s->turns, count, padded, &time);
+    sp_i_call_price(s->pricer, s->sequences, count, padded, &time);
     bool miss = drafts && !has_graph(s, (shape){time.depth, time.nodes});
     double miss_s = miss ? s->pricer->miss_s : 0.0;
     double hidden = hidden_s(s, count, padded, &time);
@@ -329,10 +329,10 @@ static void run_bin(steps *s, int bin)
     int count = 0;
     for (int i = 0; i < s->spec->batch; i++) {
         const slot *place = &s->slots[i];
-        int own = place->turn.call.bin;
+        int own = place->step.call.bin;
         own = sp_speculation_is_low(s->how, own) ? own : SP_LOW_BINS;
         if (place->active && (bin < 0 || own == bin)) {
-            s->turns[count++] = place->turn;
+            s->sequences[count++] = place->step;
         }
     }
     if (count > 0) {
@@ -359,12 +359,12 @@ static void advance(steps *s)
         if (!place->active) {
             continue;
         }
-        int yielded = place->turn.call.accepted + 1;
+        int yielded = place->step.call.accepted + 1;
         place->produced += yielded;
-        place->turn.fresh = yielded;
+        place->step.fresh = yielded;
         place->active = place->produced < s->spec->output_tokens;
         s->counts->tokens += yielded;
-        s->counts->in_bin[place->turn.call.bin]++;
+        s->counts->in_bin[place->step.call.bin]++;
     }
 }
 
@@ -427,18 +427,18 @@ static double draft_forward_s(sp_i_call_pricer *pricer, const sp_forward *forwar
 }
 
 // The first forward is over what the target has accepted, the others over the K nodes of a layer.
-static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, int deepest,
-                      bool padded)
+static double draft_s(sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences, int count,
+                      int deepest, bool padded)
 {
     double sum = 0.0;
     for (int layer = 0; layer < deepest; layer++) {
         sp_forward forward = {0};
         for (int i = 0; i < count; i++) {
-            if (layer < turns[i].call.depth || padded) {
-                int rows = layer == 0 ? turns[i].fresh : pricer->spec->how.top_k;
+            if (layer < sequences[i].call.depth || padded) {
+                int rows = layer == 0 ? sequences[i].fresh : pricer->spec->how.top_k;
                 forward.rows += rows;
-                forward.kv_tokens += turns[i].context;
-                forward.pairs += rows * turns[i].context;
+                forward.kv_tokens += sequences[i].context;
+                forward.pairs += rows * sequences[i].context;
             }
         }
         sum += draft_forward_s(pricer, &forward, layer == 0);
@@ -447,11 +447,12 @@ static double draft_s(sp_i_call_pricer *pricer, const sp_i_turn *turns, int coun
 }
 
 // The features of the accepted tokens go to the draft, its tokens come back.
-static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns, int count)
+static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences,
+                         int count)
 {
     double rows = 0.0;
     for (int i = 0; i < count; i++) {
-        rows += turns[i].fresh;
+        rows += sequences[i].fresh;
     }
     double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? SP_I_EAGLE_FEATURES : 0;
     double bytes = SP_I_BF16_BYTES * rows * features * (double)pricer->machine->model->hidden;
@@ -459,28 +460,28 @@ static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_turn *turns,
            sp_time_p2p(&pricer->target.timer, 0.0, 0);
 }
 
-void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
-                     sp_i_call_time *time)
+void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences, int count,
+                     bool padded, sp_i_call_time *time)
 {
     int depth = 0;
     int widest = 0;
     sp_forward verified = {0};
     for (int i = 0; i < count; i++) {
-        depth = turns[i].call.depth > depth ? turns[i].call.depth : depth;
-        widest = turns[i].call.nodes > widest ? turns[i].call.nodes : widest;
+        depth = sequences[i].call.depth > depth ? sequences[i].call.depth : depth;
+        widest = sequences[i].call.nodes > widest ? sequences[i].call.nodes : widest;
     }
     for (int i = 0; i < count; i++) {
-        int rows = padded ? widest : turns[i].call.nodes;
+        int rows = padded ? widest : sequences[i].call.nodes;
         verified.rows += rows;
-        verified.kv_tokens += turns[i].context;
-        verified.pairs += rows * (turns[i].context + 0.5 * rows);
+        verified.kv_tokens += sequences[i].context;
+        verified.pairs += rows * (sequences[i].context + 0.5 * rows);
     }
     *time = (sp_i_call_time){.depth = depth,
                              .nodes = (int64_t)verified.rows,
                              .verify_s = sp_forward_s(&pricer->target, &verified)};
     if (depth > 0) {
-        time->draft_s = draft_s(pricer, turns, count, depth, padded);
-        time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, turns, count) : 0.0;
+        time->draft_s = draft_s(pricer, sequences, count, depth, padded);
+        time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, sequences, count) : 0.0;
         time->host_s = pricer->host_s;
     }
 }

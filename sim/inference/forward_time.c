@@ -62,7 +62,7 @@ static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, i
     return part_s(pricer, &layer, rows);
 }
 
-// Of E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
+// With E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
 // lies between those of the whole numbers around it.
 static double layer_s(const sp_forward_pricer *pricer, double rows)
 {

@@ -43,13 +43,13 @@ int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout);
 
 enum { SP_I_BF16_BYTES = 2 };
 
-// What a GPU holds of a model that reads or generates text: bytes of parameters, and of keys and
-// values, in bf16.
+// A GPU holds parameters, and keys and values, of a model that reads or generates text: bytes in
+// bf16.
 typedef struct sp_i_held {
     int64_t parameters, kv_cache;
 } sp_i_held;
 
-// Of one tensor-parallel rank of pipeline rank `pp`, with keys and values of so many tokens.
+// Those of one tensor-parallel rank of pipeline rank `pp`, with keys and values of so many tokens.
 // `stages` are all of the model (sp_layout_stages()).
 sp_i_held sp_i_held_by(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                        int pp, int64_t tokens);

@@ -97,13 +97,13 @@ static int best_nodes(const sp_draft_tree *tree, int first, int most, int *best)
             continue;
         }
         held += held < most;
-        int at = held - 1;
-        for (; at > 0 && node->value > values[at - 1]; at--) {
-            values[at] = values[at - 1];
-            best[at] = best[at - 1];
+        int place = held - 1;
+        for (; place > 0 && node->value > values[place - 1]; place--) {
+            values[place] = values[place - 1];
+            best[place] = best[place - 1];
         }
-        values[at] = node->value;
-        best[at] = i;
+        values[place] = node->value;
+        best[place] = i;
     }
     return held;
 }
@@ -258,13 +258,13 @@ static size_t best_cut(const sp_sample *samples, const sums *s, size_t first, si
 static void cut(const sp_sample *samples, const sums *s, size_t first, size_t end, size_t least,
                 int depth, sp_bins *bins)
 {
-    size_t at = depth > 0 ? best_cut(samples, s, first, end, least) : end;
-    if (at == end) {
+    size_t border = depth > 0 ? best_cut(samples, s, first, end, least) : end;
+    if (border == end) {
         return;
     }
-    cut(samples, s, first, at, least, depth - 1, bins);
-    bins->above[bins->count++ - 1] = samples[at - 1].x;
-    cut(samples, s, at, end, least, depth - 1, bins);
+    cut(samples, s, first, border, least, depth - 1, bins);
+    bins->above[bins->count++ - 1] = samples[border - 1].x;
+    cut(samples, s, border, end, least, depth - 1, bins);
 }
 
 int sp_bin_of(const sp_bins *bins, double x)

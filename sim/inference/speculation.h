@@ -1,4 +1,4 @@
-// What a draft proposes for one call of the target, how much of it is verified, and how much is
+// A draft proposes tokens for one call of the target, of which some are verified and some are
 // accepted: EAGLE-2/3's trees, and HeteroSpec's, whose depth and width follow from the entropy of
 // the draft (arXiv 2505.13254, sections 4.1 to 4.4).
 #ifndef SLIMPACK_SIM_INFERENCE_SPECULATION_H
@@ -67,7 +67,7 @@ void sp_draft_tree_grow(sp_draft_tree *tree);
 // tree. O(nodes * most) at worst, little more than O(nodes) where values fall with depth.
 void sp_draft_tree_rank(sp_draft_tree *tree, int most);
 
-// Of the deepest layer the node with the highest value: the end of HeteroSpec's meta-path (arXiv
+// The node of the deepest layer with the highest value: the end of HeteroSpec's meta-path (arXiv
 // 2505.13254, section 4.1; by value, since candidates are ranked by value).
 int sp_draft_tree_best_leaf(const sp_draft_tree *tree);
 

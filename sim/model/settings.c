@@ -307,7 +307,7 @@ const sp_setting_table sp_cluster_settings = SP_SETTING_TABLE("cluster", cluster
         .text = __VA_ARGS__                                                            \
     }
 
-// What its cp_comm_type calls them, where that is another word.
+// Its cp_comm_type has other words for these.
 static const sp_setting_word transformer_engine_names[] = {
     {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
 

@@ -8,7 +8,7 @@
 
 enum { MOST_CHUNKS = 65536 };
 
-// What one replica runs, and at what cost.
+// The plan that one replica runs, and its costs.
 typedef struct run {
     const sp_scenario *scenario;
     const sp_batch *batch;
@@ -142,8 +142,8 @@ static void add_heads(run *r, const sp_op_timer *timer)
     }
 }
 
-// Of the slices of a pack: their shares weighted by their pairs. `longest` becomes the most keys
-// that a slice sees, and *of_longest what its attention takes.
+// Attention of all slices of a pack: their shares weighted by their pairs. `longest` becomes the
+// most keys that a slice sees, and *of_longest what its attention takes.
 static sp_prefill_attention attention_of(const run *r, const sp_prefill_spec *spec,
                                          const sp_pack *pack, int64_t *longest,
                                          sp_prefill_attention *of_longest)
@@ -228,8 +228,8 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
 {
     (void)err;
     const run *r = context;
-    size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
-    outcome->took = r->costs.f[at + (size_t)r->costs.class_of_vstage[action->vstage]];
+    size_t first = (size_t)action->place.action.pack * (size_t)r->costs.classes;
+    outcome->took = r->costs.f[first + (size_t)r->costs.class_of_vstage[action->vstage]];
     return SP_OK;
 }
 
@@ -417,7 +417,7 @@ sp_status sp_prefill_crossover(const sp_scenario *scenario, int64_t *tokens, sp_
 
 // ---- the result as a document ----
 
-// What a reader of the times should know.
+// A reader of the times should know these.
 const char *const sp_prefill_not_modelled[] = {
     "launches of the host below some 10K tokens, where the profile does not state them",
     "sampling by one CP rank of queries whose keys others hold: column sums are not exchanged",

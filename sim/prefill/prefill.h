@@ -14,7 +14,7 @@
 
 // ---- attention that does not read every key, beside dense attention ----
 
-// Where the shares of a method come from; text: empty for dense attention.
+// The origin of the shares of a method; text: empty for dense attention.
 typedef struct sp_prefill_source {
     sp_level level;
     double from_tokens, to_tokens; // the lengths that it knows
@@ -29,8 +29,8 @@ static inline double sp_prefill_pairs(double begin, double tokens)
     return tokens * begin + tokens * tokens / 2.0;
 }
 
-// Of one chunk of a prompt. Shares are of the time of dense attention. The parts are those of
-// SampleAttention's mean head and 0 for other methods.
+// Attention of one chunk of a prompt. Shares are of the time of dense attention. The parts are
+// those of SampleAttention's mean head and 0 for other methods.
 typedef struct sp_prefill_attention {
     bool dense;     // all keys are read: the parts below are 0
     double share;   // what the slowest TP rank takes, the mean over layers
@@ -91,7 +91,7 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
     return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
 }
 
-// What no prediction of this kind knows of, NULL-terminated.
+// Things that no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_prefill_not_modelled[];
 
 // The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024

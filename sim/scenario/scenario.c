@@ -202,7 +202,7 @@ static void read_schedule(sp_i_scenario_reader *reader)
     sp_object_end(&schedule);
 }
 
-// What follows from the layout: several chunks are interleaved where no kind is named, and sliced
+// The layout decides: several chunks are interleaved where no kind is named, and sliced
 // schedules cut rows into as many slices as there are pipeline ranks where no number is given.
 static void resolve_schedule(sp_scenario *scenario)
 {
@@ -479,7 +479,7 @@ static const char *default_cluster(const json_t *root, sp_cluster *cluster)
     return sp_cluster_of_profile(profile, cluster) ? cluster->name : NULL;
 }
 
-// What takes the place of `section`, or NULL: it stays as it is.
+// *object takes the place of `section`; NULL: it stays as it is.
 static sp_status object_for(const json_t *root, const char *section, json_t **object, sp_error *err)
 {
     sp_cluster cluster;

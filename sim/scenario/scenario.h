@@ -27,7 +27,7 @@ enum {
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 
-// What the solver is asked for; the strategy itself is looked up by name in solver/.
+// The question to the solver; the strategy itself is looked up by name in solver/.
 typedef struct sp_strategy_spec {
     char kind[SP_STRATEGY_NAME]; // "packed"
     bool given;                  // the user wrote strategy.kind
@@ -180,7 +180,7 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 
-// What SlimPipe's planner is asked, without the tokens.
+// The question to SlimPipe's planner, without the tokens.
 sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario);
 
 // For what does not choose how the model is cut: a content error where shares_open.
@@ -206,7 +206,7 @@ void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const cha
 void sp_scenario_set_stack(sp_scenario *scenario);
 
 struct sp_cost_model;
-// What prices its actions (sim/cost/cost_model.h); refers to the scenario.
+// The model that prices its actions (sim/cost/cost_model.h); it refers to the scenario.
 sp_status sp_scenario_cost_model(const sp_scenario *scenario, struct sp_cost_model *cost,
                                  sp_error *err);
 
@@ -217,14 +217,13 @@ sp_network sp_scenario_network(const sp_scenario *scenario);
 // is where nothing is stated?
 bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
-// What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
+// Tells people what follows from the settings (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
 // owns it.
 SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 
-// What scenarios read from files, read once for many of them: profiles by name and lists of lengths
-// by path and column, for as long as the cache lives; files that change meanwhile are not read
-// again. Thread-safe.
+// A cache reads files once for many scenarios: profiles by name and lists of lengths by path and
+// column, for as long as it lives; files that change meanwhile are not read again. Thread-safe.
 typedef struct sp_scenario_cache sp_scenario_cache;
 
 SP_API sp_scenario_cache *sp_scenario_cache_new(void);
@@ -237,20 +236,22 @@ SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
 
 struct sp_decode_machine;
 struct sp_decode_result;
-// What generates its text (sim/inference/decode.h); refers to the scenario.
+// The machine that generates its text (sim/inference/decode.h); it refers to the scenario.
 struct sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario);
 // Its generated text, evaluated. SP_ERR_CONTENT where it has no decode section.
 sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_result *result,
                              sp_error *err);
 
-// Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
-// are as the profile's stack, or else the built-in one, of that name has them; else the name with
+// The kind of its step, of a scenario with a model, predicted with a profile. `stack` is its name
+// where all its switches are as the profile's stack, or else the built-in one, of that name has
+// them; else the name with
 // ", changed".
 // `bubble` is that of the prediction, NAN before there is one.
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
                      sp_step_kind *kind);
 
-// What the scenario's profile says of steps of its kind, with such a bubble; NAN: whatever it is.
+// Finds the error that the scenario's profile had on logged steps of its kind, with such a bubble;
+// NAN: whatever it is.
 SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble,
                                    sp_step_error *found);
 

@@ -267,7 +267,7 @@ json_t *sp_i_write_rank_order(const void *owner, const void *context)
     return scenario->uniform ? NULL : json_string(order);
 }
 
-// Where nodes are counted, dp is what fills them, if tp x cp x pp divides their GPUs.
+// dp fills the nodes where they are counted, if tp x cp x pp divides their GPUs.
 double sp_i_usual_dp(const void *owner)
 {
     const sp_scenario *scenario = owner;
@@ -373,24 +373,24 @@ static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
 static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
 {
     const sp_schedule_spec *schedule = &scenario->schedule;
-    const char *way = sp_cp_sharding_names[scenario->layout.cp_sharding];
+    const char *sharding = sp_cp_sharding_names[scenario->layout.cp_sharding];
     if (scenario->layout.cp_sharding == SP_SHARD_EVEN) {
         return SP_OK;
     }
     if (scenario->memory.attention == SP_ATTENTION_UNFUSED) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
-                           "\"%s\" needs memory.attention \"flash\"", way);
+                           "\"%s\" needs memory.attention \"flash\"", sharding);
     }
     if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
                            "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose "
                            "all-to-all levels the shares of neighbours",
-                           way);
+                           sharding);
     }
     if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
                            "\"%s\" does not go with schedule.exchange, which levels even shares",
-                           way);
+                           sharding);
     }
     return SP_OK;
 }
@@ -407,8 +407,8 @@ static int64_t key_heads_per_rank(const sp_scenario *scenario)
     return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
 }
 
-// Who exchanges heads where others of a CP group are in a ring: by default as many neighbours as
-// share a node and have each whole query heads and key heads.
+// Neighbours exchange heads where others of a CP group are in a ring: by default as many as share a
+// node and have each whole query heads and key heads.
 static void resolve_head_groups(sp_scenario *scenario)
 {
     const sp_stack *stack = &scenario->memory.stack;
@@ -469,10 +469,10 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
         (queries && scenario->model.kv_heads % groups == 0)) {
         return SP_OK;
     }
-    const char *of = queries ? "key heads" : "heads";
+    const char *which = queries ? "key heads" : "heads";
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
-                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks%s", of,
-                       queries ? scenario->model.kv_heads : scenario->model.heads, of,
+                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks%s", which,
+                       queries ? scenario->model.kv_heads : scenario->model.heads, which,
                        (long long)groups,
                        queries && groups % scenario->model.kv_heads == 0
                            ? ", as in Megatron-Core and Transformer Engine; verl and DeepSpeed's "
@@ -547,7 +547,7 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
-    typedef sp_status check(const sp_scenario *of, sp_error *to);
+    typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {check_chunks,   check_layout,      check_layers,
                                     check_exchange, check_cp_sharding, check_head_groups,
                                     check_flows,    check_nvls,        check_planner};

@@ -1,4 +1,4 @@
-// What a scenario runs and where: model, cluster, nodes, profile, stack, and the memory of a GPU.
+// Reads model, cluster, nodes, profile and stack of a scenario, and the memory of a GPU.
 #include <stdio.h>
 #include <string.h>
 
@@ -145,7 +145,8 @@ sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *
     return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
 }
 
-// Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
+// A profile that is named alone brings the cluster it carries, else the first built-in one that
+// uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;

@@ -59,7 +59,7 @@ static bool is_chosen_key(const char *key)
     return false;
 }
 
-// What says how a plan came about; the values themselves stand under their keys.
+// The entries tell how a plan came about; the values themselves stand under their keys.
 void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader)
 {
     sp_strategy_spec *strategy = &reader->scenario->strategy;
@@ -95,7 +95,7 @@ static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *st
     sp_json_put(chosen, key, entry);
 }
 
-// Of a document that was read, and the one that says it as resolved.
+// Compares a document that was read with the one that says it as resolved.
 static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
                              const json_t *resolved)
 {

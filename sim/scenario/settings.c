@@ -716,7 +716,7 @@ const char *sp_setting_near(const char *name)
         (near[0] != name[0] || length_apart(near, name) > (strlen(name) > 5 ? 2 : 1))) {
         return NULL;
     }
-    // Of several keys that end so the workload's: "seed" is rather its than that of jitter.
+    // Where several keys end so the workload's is meant: "seed" is rather its than that of jitter.
     const char *key = NULL;
     for (int i = 0; near != NULL && i < count; i++) {
         const char *other = sp_setting_at(i)->key;
@@ -871,8 +871,7 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
     defaults d = {.scenario = scenario, .stack = switches ? named_stack(scenario) : NULL};
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        // Of an object with rows of its own those say what is stated, where no field holds that it
-        // is.
+        // An object that no field stands for is stated by the keys in it.
         bool is_group = setting->kind == SP_SETTING_OBJECT && setting->store == SP_STORE_NOTHING &&
                         sp_setting_section(setting->key) > 0;
         const json_t *value = is_group ? NULL : value_at(root, setting->key);

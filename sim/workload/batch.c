@@ -6,7 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 
-// Of samples drawn from a distribution at least this share must fit into the context.
+// At least this share of the samples drawn from a distribution must fit into the context.
 #define LEAST_SHARE_KEPT 1e-4
 
 // A sample on its way into a batch.
@@ -68,13 +68,13 @@ static void batch_of(size_t count, bool in_pieces, sp_batch *batch)
     }
 }
 
-static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t i)
+static void put_sample(sp_batch *batch, size_t place, const sp_batch *from, size_t i)
 {
-    batch->ids[at] = from->ids[i];
-    batch->tokens[at] = from->tokens[i];
+    batch->ids[place] = from->ids[i];
+    batch->tokens[place] = from->tokens[i];
     batch->total_tokens += from->tokens[i];
     if (from->goes_on != NULL) {
-        batch->goes_on[at] = from->goes_on[i];
+        batch->goes_on[place] = from->goes_on[i];
         batch->cut_tokens += from->goes_on[i] ? from->tokens[i] : 0;
     }
 }
@@ -312,14 +312,14 @@ static size_t next_position(sampler *from)
         from->position = 0;
         from->second_pass = true;
     }
-    size_t at = from->position++;
+    size_t position = from->position++;
     if (from->order == NULL) {
-        return at;
+        return position;
     }
-    size_t other = at + (size_t)sp_prng_below(&from->prng, count - at);
+    size_t other = position + (size_t)sp_prng_below(&from->prng, count - position);
     uint32_t chosen = from->order[other];
-    from->order[other] = from->order[at];
-    from->order[at] = chosen;
+    from->order[other] = from->order[position];
+    from->order[position] = chosen;
     return chosen;
 }
 

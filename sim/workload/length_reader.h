@@ -1,4 +1,4 @@
-// What the length readers share: one buffered input, its lines, and how a bad length is refused.
+// The length readers share one buffered input, its lines, and how a bad length is refused.
 #ifndef SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
 #define SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
 

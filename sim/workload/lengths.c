@@ -146,18 +146,18 @@ static char first_letter(const sp_i_reader *reader)
 // Text, CSV or TSV, by the first line that is neither blank nor a comment.
 static sp_i_length_format format_of_line(const sp_i_reader *reader)
 {
-    const char *at = reader->buffer + reader->begin;
+    const char *text = reader->buffer + reader->begin;
     const char *end = reader->buffer + reader->end;
-    while (at < end && (sp_i_is_space(*at) || *at == '#')) {
-        const char *newline = *at == '#' ? memchr(at, '\n', (size_t)(end - at)) : at;
-        at = newline == NULL ? end : newline + 1;
+    while (text < end && (sp_i_is_space(*text) || *text == '#')) {
+        const char *newline = *text == '#' ? memchr(text, '\n', (size_t)(end - text)) : text;
+        text = newline == NULL ? end : newline + 1;
     }
-    const char *newline = memchr(at, '\n', (size_t)(end - at));
-    size_t n = (size_t)((newline == NULL ? end : newline) - at);
-    if (memchr(at, '\t', n) != NULL) {
+    const char *newline = memchr(text, '\n', (size_t)(end - text));
+    size_t n = (size_t)((newline == NULL ? end : newline) - text);
+    if (memchr(text, '\t', n) != NULL) {
         return SP_I_LENGTHS_TSV;
     }
-    return memchr(at, ',', n) != NULL ? SP_I_LENGTHS_CSV : SP_I_LENGTHS_TEXT;
+    return memchr(text, ',', n) != NULL ? SP_I_LENGTHS_CSV : SP_I_LENGTHS_TEXT;
 }
 
 static sp_i_length_format format_of_content(const sp_i_reader *reader)

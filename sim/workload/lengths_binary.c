@@ -16,7 +16,7 @@ enum {
 
 // A piece of the header.
 typedef struct npy_piece {
-    const char *at;
+    const char *text;
     size_t bytes;
 } npy_piece;
 
@@ -47,21 +47,21 @@ static sp_status malformed(sp_i_reader *reader, const char *what)
 // Takes version and header length off the buffer; *bytes is that of the dictionary.
 static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
 {
-    const char *at = reader->buffer + reader->begin;
+    const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
-    if (held < 6 || memcmp(at, "\x93NUMPY", 6) != 0) {
+    if (held < 6 || memcmp(head, "\x93NUMPY", 6) != 0) {
         return malformed(reader, "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
     }
     if (held < MAGIC_BYTES + 4) {
         return malformed(reader, "truncated: the header is not complete");
     }
-    unsigned char major = (unsigned char)at[6];
+    unsigned char major = (unsigned char)head[6];
     if (major < 1 || major > 3) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
                            "expected NumPy format version 1, 2 or 3, got %d", (int)major);
     }
     size_t size = major == 1 ? 2 : 4;
-    uint64_t length = sp_i_little_endian(at + MAGIC_BYTES, size);
+    uint64_t length = sp_i_little_endian(head + MAGIC_BYTES, size);
     if (length > HEADER_BYTES_MAX) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
                            "expected a header of at most %d bytes, got %llu", (int)HEADER_BYTES_MAX,
@@ -77,17 +77,17 @@ static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
 
 static bool is_text(const npy_piece *piece, const char *text)
 {
-    return piece->bytes == strlen(text) && memcmp(piece->at, text, piece->bytes) == 0;
+    return piece->bytes == strlen(text) && memcmp(piece->text, text, piece->bytes) == 0;
 }
 
 static npy_type type_of(const npy_piece *dtype)
 {
-    const char *at = dtype->at;
-    bool is_integer = dtype->bytes == 3 && memchr("<>|=", at[0], 4) != NULL &&
-                      (at[1] == 'i' || at[1] == 'u') && memchr("1248", at[2], 4) != NULL;
-    return is_integer ? (npy_type){.bytes = (size_t)(at[2] - '0'),
-                                   .is_signed = at[1] == 'i',
-                                   .is_big_endian = at[0] == '>'}
+    const char *name = dtype->text;
+    bool is_integer = dtype->bytes == 3 && memchr("<>|=", name[0], 4) != NULL &&
+                      (name[1] == 'i' || name[1] == 'u') && memchr("1248", name[2], 4) != NULL;
+    return is_integer ? (npy_type){.bytes = (size_t)(name[2] - '0'),
+                                   .is_signed = name[1] == 'i',
+                                   .is_big_endian = name[0] == '>'}
                       : (npy_type){0};
 }
 
@@ -96,13 +96,13 @@ static sp_status check_array(sp_i_reader *reader, const npy_header *header, npy_
     char found[SP_I_QUOTE];
     *type = header->structured ? (npy_type){0} : type_of(&header->dtype);
     if (type->bytes == 0) {
-        sp_quote(header->dtype.at, header->dtype.bytes, found);
+        sp_quote(header->dtype.text, header->dtype.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
                            "expected integers such as '<i4' or '<u8', got %s%s%s",
                            header->structured ? "" : "'", found, header->structured ? "" : "'");
     }
     if (header->dimensions < 1 || header->is_matrix) {
-        sp_quote(header->shape.at, header->shape.bytes, found);
+        sp_quote(header->shape.text, header->shape.bytes, found);
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
                            "expected one dimension, got %s", found);
     }
@@ -210,14 +210,14 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
 }
 
 typedef struct npy_cursor {
-    const char *at;
+    const char *next;
     const char *end;
 } npy_cursor;
 
 static void skip_blanks(npy_cursor *cursor)
 {
-    while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\n')) {
-        cursor->at++;
+    while (cursor->next < cursor->end && (*cursor->next == ' ' || *cursor->next == '\n')) {
+        cursor->next++;
     }
 }
 
@@ -225,10 +225,10 @@ static void skip_blanks(npy_cursor *cursor)
 static bool take(npy_cursor *cursor, char c)
 {
     skip_blanks(cursor);
-    if (cursor->at == cursor->end || *cursor->at != c) {
+    if (cursor->next == cursor->end || *cursor->next != c) {
         return false;
     }
-    cursor->at++;
+    cursor->next++;
     return true;
 }
 
@@ -239,12 +239,12 @@ static bool take_string(npy_cursor *cursor, npy_piece *string)
     if (quote == '"' && !take(cursor, '"')) {
         return false;
     }
-    const char *close = memchr(cursor->at, quote, (size_t)(cursor->end - cursor->at));
+    const char *close = memchr(cursor->next, quote, (size_t)(cursor->end - cursor->next));
     if (close == NULL) {
         return false;
     }
-    *string = (npy_piece){cursor->at, (size_t)(close - cursor->at)};
-    cursor->at = close + 1;
+    *string = (npy_piece){cursor->next, (size_t)(close - cursor->next)};
+    cursor->next = close + 1;
     return true;
 }
 
@@ -256,44 +256,45 @@ static bool take_dtype(npy_cursor *cursor, npy_header *header)
         return true;
     }
     header->structured = true;
-    const char *begin = cursor->at;
+    const char *begin = cursor->next;
     int depth = 0;
     do {
-        if (cursor->at == cursor->end) {
+        if (cursor->next == cursor->end) {
             return false;
         }
-        depth += *cursor->at == '[' || *cursor->at == '(';
-        depth -= *cursor->at == ']' || *cursor->at == ')';
-        cursor->at++;
+        depth += *cursor->next == '[' || *cursor->next == '(';
+        depth -= *cursor->next == ']' || *cursor->next == ')';
+        cursor->next++;
     } while (depth > 0);
-    header->dtype = (npy_piece){begin, (size_t)(cursor->at - begin)};
+    header->dtype = (npy_piece){begin, (size_t)(cursor->next - begin)};
     return true;
 }
 
 static bool take_bool(npy_cursor *cursor)
 {
     const char *word = take(cursor, 'T') ? "rue" : take(cursor, 'F') ? "alse" : NULL;
-    if (word == NULL || (size_t)(cursor->end - cursor->at) < strlen(word) ||
-        memcmp(cursor->at, word, strlen(word)) != 0) {
+    if (word == NULL || (size_t)(cursor->end - cursor->next) < strlen(word) ||
+        memcmp(cursor->next, word, strlen(word)) != 0) {
         return false;
     }
-    cursor->at += strlen(word);
+    cursor->next += strlen(word);
     return true;
 }
 
 static bool take_count(npy_cursor *cursor, uint64_t *count)
 {
-    const char *begin = cursor->at;
+    const char *begin = cursor->next;
     *count = 0;
-    for (; cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9'; cursor->at++) {
+    for (; cursor->next < cursor->end && *cursor->next >= '0' && *cursor->next <= '9';
+         cursor->next++) {
         if (*count > (UINT64_MAX - 9) / 10) {
             return false;
         }
-        *count = *count * 10 + (uint64_t)(*cursor->at - '0');
+        *count = *count * 10 + (uint64_t)(*cursor->next - '0');
     }
     // Python 2 wrote long integers as 5L.
-    bool digits = cursor->at > begin;
-    cursor->at += digits && cursor->at < cursor->end && *cursor->at == 'L';
+    bool digits = cursor->next > begin;
+    cursor->next += digits && cursor->next < cursor->end && *cursor->next == 'L';
     return digits;
 }
 
@@ -303,7 +304,7 @@ static bool take_shape(npy_cursor *cursor, npy_header *header)
     if (!take(cursor, '(')) {
         return false;
     }
-    const char *begin = cursor->at - 1;
+    const char *begin = cursor->next - 1;
     while (!take(cursor, ')')) {
         uint64_t count = 0;
         if (!take_count(cursor, &count)) {
@@ -312,11 +313,11 @@ static bool take_shape(npy_cursor *cursor, npy_header *header)
         bool is_first = header->dimensions++ == 0;
         header->is_matrix = header->is_matrix || (!is_first && count != 1 && header->count != 1);
         header->count = is_first || header->count == 1 ? count : header->count;
-        if (!take(cursor, ',') && (cursor->at == cursor->end || *cursor->at != ')')) {
+        if (!take(cursor, ',') && (cursor->next == cursor->end || *cursor->next != ')')) {
             return false;
         }
     }
-    header->shape = (npy_piece){begin, (size_t)(cursor->at - begin)};
+    header->shape = (npy_piece){begin, (size_t)(cursor->next - begin)};
     return true;
 }
 
@@ -405,10 +406,10 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
         return status;
     }
     index_windows *windows = sp_calloc(1, sizeof *windows);
-    int64_t at = reader->start + HEADER_BYTES;
-    window_init(&windows->sizes, at, header.sequences, 4);
-    window_init(&windows->pointers, at + 4 * header.sequences, header.sequences, 8);
-    window_init(&windows->documents, at + 12 * header.sequences, header.documents, 8);
+    int64_t offset = reader->start + HEADER_BYTES;
+    window_init(&windows->sizes, offset, header.sequences, 4);
+    window_init(&windows->pointers, offset + 4 * header.sequences, header.sequences, 8);
+    window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
     // The counts are known to fit into the file, so this room is never out of proportion to it.
     sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
     status = read_documents(reader, &header, windows);
@@ -458,9 +459,9 @@ static sp_status check_size(sp_i_reader *reader, uint64_t sequences, uint64_t do
 
 static sp_status read_index_header(sp_i_reader *reader, index_header *header)
 {
-    const char *at = reader->buffer + reader->begin;
+    const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
-    if (held < 9 || memcmp(at, "MMIDIDX\0\0", 9) != 0) {
+    if (held < 9 || memcmp(head, "MMIDIDX\0\0", 9) != 0) {
         return invalid(reader, "is no Megatron-LM index (expected it to begin with \"MMIDIDX\")");
     }
     if (held < HEADER_BYTES) {
@@ -468,18 +469,18 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
                            "truncated: needs %d bytes for its header, has %lld", (int)HEADER_BYTES,
                            (long long)reader->bytes);
     }
-    uint64_t version = sp_i_little_endian(at + 9, 8);
+    uint64_t version = sp_i_little_endian(head + 9, 8);
     if (version != 1) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "version",
                            "expected 1, got %llu", (unsigned long long)version);
     }
-    header->token_bytes = token_bytes((unsigned char)at[17]);
+    header->token_bytes = token_bytes((unsigned char)head[17]);
     if (header->token_bytes == 0) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected a code from 1 to 10, got %d", (int)(unsigned char)at[17]);
+                           "expected a code from 1 to 10, got %d", (int)(unsigned char)head[17]);
     }
-    uint64_t sequences = sp_i_little_endian(at + 18, 8);
-    uint64_t documents = sp_i_little_endian(at + 26, 8);
+    uint64_t sequences = sp_i_little_endian(head + 18, 8);
+    uint64_t documents = sp_i_little_endian(head + 26, 8);
     sp_status status = check_size(reader, sequences, documents);
     if (status != SP_OK) {
         return status;

@@ -16,7 +16,7 @@ enum {
     NUMBER = 64,    // longest number
 };
 
-// Where a value stands: in the current line, or at `where` ("[5]") of an array.
+// A value stands in the current line, or at `where` ("[5]") of an array.
 typedef struct list_item {
     const json_t *json;
     const char *where; // NULL: the line
@@ -247,7 +247,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     snprintf(where, sizeof where, "[%lld]", (long long)index);
     sp_quote(text, n, found);
     sp_status status = sp_i_refuse(scanner->reader, where, found);
-    // Where a string or a nested value ends is not followed, so the next element is not known.
+    // The end of a string or a nested value is not looked for, so the next element is not known.
     return nested || n == sizeof text ? SP_ERR_CONTENT : status;
 }
 
