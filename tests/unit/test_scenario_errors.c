@@ -46,6 +46,18 @@ TEST(documents)
         {"'schema': 1", "schema", NULL},
         {"'parallel': 8", "parallel", NULL},
         {"{}", "model", NULL},
+        {"'vpp': 2", "", "parallel.chunks_per_rank"},
+        {"'workload': {'seq_length': 4096}", "workload", "workload.context"},
+        {"'parallel': {'context': 4096}", "parallel", "workload.context"},
+        {"'workload': {'batch': 2}", "workload", "batches"},
+        {"'parallel': {'vp': 2}", "parallel", "parallel.chunks_per_rank"},
+        {"'schedule': {'type': 'gpipe'}", "schedule", "kind"},
+        {"'strategy': {'name': 'padded'}", "strategy", "kind"},
+        {"'memory': {'type': 2}", "memory", NULL},
+        // A key of another section is meant where it is spelt like that, not where it is half
+        // alike.
+        {"'recomput': 'full'", "", "memory.recompute"},
+        {"'peak_memory_gib': 2", "", NULL},
     };
     expect_errors(cases, sizeof cases / sizeof cases[0]);
 }
