@@ -114,9 +114,8 @@ static int read_name(sp_object *object, const sp_setting *row, const char *key, 
     return sp_object_enum(object, key, row->names, fallback);
 }
 
-static int64_t read_int(sp_object *object, const sp_setting *row, int64_t fallback)
+static int64_t read_int(sp_object *object, const sp_setting *row, const char *key, int64_t fallback)
 {
-    const char *key = sp_setting_leaf(row->key);
     const json_t *value = sp_object_get(object, key);
     const char *word = json_string_value(value);
     int64_t least = (int64_t)row->least;
@@ -135,13 +134,12 @@ static int64_t read_int(sp_object *object, const sp_setting *row, int64_t fallba
     return fallback;
 }
 
-static void read_value(sp_object *object, const sp_setting *row, void *owner)
+static void read_value(sp_object *object, const sp_setting *row, const char *key, void *owner)
 {
-    const char *key = sp_setting_leaf(row->key);
     switch (row->kind) {
     case SP_SETTING_INT:
     case SP_SETTING_TOKENS:
-        store_int(row, owner, read_int(object, row, sp_setting_int(row, owner)));
+        store_int(row, owner, read_int(object, row, key, sp_setting_int(row, owner)));
         break;
     case SP_SETTING_REAL:
         store(row, owner,
@@ -161,9 +159,8 @@ static void read_value(sp_object *object, const sp_setting *row, void *owner)
     }
 }
 
-static void read_row(sp_object *object, const sp_setting *row, void *owner)
+static void read_row(sp_object *object, const sp_setting *row, const char *key, void *owner)
 {
-    const char *key = sp_setting_leaf(row->key);
     bool stated = sp_object_has(object, key);
     if (row->required && !(load(row, owner) > 0.0)) {
         if (!stated && object->json != NULL) {
@@ -172,7 +169,7 @@ static void read_row(sp_object *object, const sp_setting *row, void *owner)
         store(row, owner, row->usual);
     }
     if (stated) {
-        read_value(object, row, owner);
+        read_value(object, row, key, owner);
     } else if (row->derive != NULL) {
         store(row, owner, row->derive(owner));
     }
@@ -191,29 +188,34 @@ static sp_setting_table rows_below(const sp_setting *row, sp_setting_table table
     return (sp_setting_table){.section = row->key, .rows = table.rows + first, .count = i - first};
 }
 
-// Is it a key of the section, not that of the section itself or of an object in it?
-static bool is_own(const sp_setting *row, sp_setting_table table)
+// The last part of a row's key; NULL: it is that of the section itself. Rows of objects in the
+// section are passed over with the object's.
+static const char *leaf_in(const sp_setting *row, sp_setting_table table)
 {
-    return sp_setting_section(row->key) == strlen(table.section);
+    size_t length = strlen(table.section);
+    return row->key[length] == '.' ? row->key + length + 1 : NULL;
 }
 
 void sp_settings_read(sp_object *object, sp_setting_table table, void *owner, void *context)
 {
     for (int i = 0; i < table.count; i++) {
         const sp_setting *row = &table.rows[i];
-        if (!is_own(row, table)) {
+        const char *key = leaf_in(row, table);
+        if (key == NULL) {
             continue;
         }
         if (row->kind == SP_SETTING_OBJECT) {
+            sp_setting_table below = rows_below(row, table);
             sp_object member;
-            bool stated = sp_object_member(object, sp_setting_leaf(row->key), &member);
+            bool stated = sp_object_member(object, key, &member);
             store_int(row, owner, stated);
-            sp_settings_read(&member, rows_below(row, table), owner, context);
+            sp_settings_read(&member, below, owner, context);
             sp_object_end(&member);
+            i += below.count;
         } else if (row->read != NULL) {
             row->read(object, row, owner, context);
         } else if (row->store != SP_STORE_NOTHING) {
-            read_row(object, row, owner);
+            read_row(object, row, key, owner);
         }
     }
 }
@@ -221,7 +223,7 @@ void sp_settings_read(sp_object *object, sp_setting_table table, void *owner, vo
 const sp_setting *sp_setting_row(sp_setting_table table, const char *key)
 {
     const sp_setting *row = table.rows;
-    while (!is_own(row, table) || strcmp(sp_setting_leaf(row->key), key) != 0) {
+    while (leaf_in(row, table) == NULL || strcmp(leaf_in(row, table), key) != 0) {
         row++;
         SP_ASSERT(row < table.rows + table.count);
     }
@@ -230,13 +232,13 @@ const sp_setting *sp_setting_row(sp_setting_table table, const char *key)
 
 void sp_setting_read_key(sp_object *object, sp_setting_table table, const char *key, void *owner)
 {
-    read_row(object, sp_setting_row(table, key), owner);
+    read_row(object, sp_setting_row(table, key), key, owner);
 }
 
 int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const char *key,
                             int64_t fallback)
 {
-    return read_int(object, sp_setting_row(table, key), fallback);
+    return read_int(object, sp_setting_row(table, key), key, fallback);
 }
 
 void sp_setting_read_elsewhere(sp_object *section, const sp_setting *row, void *owner,
@@ -262,6 +264,10 @@ bool sp_setting_is_never_written(const void *owner)
 static double in_units(double value, double unit)
 {
     double quotient = value / unit;
+    int power = 0;
+    if (frexp(unit, &power) == 0.5) {
+        return quotient; // exact
+    }
     for (int digits = 15; digits <= 17; digits++) {
         char text[40];
         snprintf(text, sizeof text, "%.*g", digits, quotient);
@@ -307,21 +313,25 @@ json_t *sp_settings_write(sp_setting_table table, const void *owner, const void 
     json_t *object = json_object();
     for (int i = 0; i < table.count; i++) {
         const sp_setting *row = &table.rows[i];
+        const char *key = leaf_in(row, table);
+        bool is_written = row->is_written == NULL || row->is_written(owner);
         json_t *value = NULL;
-        if (!is_own(row, table) || (row->is_written != NULL && !row->is_written(owner))) {
+        if (key == NULL) {
             continue;
         }
         if (row->kind == SP_SETTING_OBJECT) {
-            if (row->store == SP_STORE_NOTHING || load(row, owner) != 0.0) {
-                value = sp_settings_write(rows_below(row, table), owner, context);
-            }
-        } else if (row->write != NULL) {
+            sp_setting_table below = rows_below(row, table);
+            is_written = row->store == SP_STORE_NOTHING || load(row, owner) != 0.0;
+            value = is_written ? sp_settings_write(below, owner, context) : NULL;
+            i += below.count;
+        } else if (is_written && row->write != NULL) {
             value = row->write(owner, context);
-        } else if (row->store != SP_STORE_NOTHING && (!row->if_changed || is_changed(row, owner))) {
+        } else if (is_written && row->store != SP_STORE_NOTHING &&
+                   (!row->if_changed || is_changed(row, owner))) {
             value = value_of(row, owner);
         }
         if (value != NULL) {
-            sp_json_put(object, sp_setting_leaf(row->key), value);
+            json_object_set_new_nocheck(object, key, value);
         }
     }
     return object;
