@@ -298,6 +298,7 @@ static int split_aliases(const sp_setting *setting, char text[LINE], const char 
 static json_t *setting_json(const sp_setting *setting)
 {
     char type[SP_SETTING_TYPE];
+    char usual[SP_SETTING_TYPE];
     json_t *values = json_array();
     const char *value = NULL;
     for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
@@ -308,8 +309,9 @@ static json_t *setting_json(const sp_setting *setting)
     words[split_aliases(setting, text, words)] = NULL;
     return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
                      sp_setting_type(setting, type), "values", values, "tokens",
-                     (int)setting->tokens, "default", setting->fallback, "help", setting->text,
-                     "aliases", sp_json_texts(words));
+                     setting->kind == SP_SETTING_TOKENS, "default",
+                     sp_setting_default(setting, usual), "help", setting->text, "aliases",
+                     sp_json_texts(words));
 }
 
 // Words with commas between, wrapped; `head` begins the first line.
@@ -337,8 +339,8 @@ static void print_values(const sp_setting *setting)
     while (count < MOST_WORDS && (value = cli_setting_value(setting, count)) != NULL) {
         words[count++] = value;
     }
-    // Where there is no type, the values stand in its place; what a switch may be is in its type.
-    if (count > 0 && setting->type != NULL && strcmp(setting->type, "true or false") != 0) {
+    // Of other kinds the type says the values.
+    if (count > 0 && setting->kind == SP_SETTING_OTHER) {
         print_words("built in: ", words, count);
     }
 }
@@ -352,14 +354,14 @@ static void print_aliases(const sp_setting *setting)
 
 static void print_setting(const sp_setting *setting)
 {
-    char type[SP_SETTING_TYPE];
+    char text[SP_SETTING_TYPE];
     int used = printf("%s: ", setting->key);
-    cli_print_wrapped(stdout, sp_setting_type(setting, type), used, 0);
-    if (setting->tokens) {
+    cli_print_wrapped(stdout, sp_setting_type(setting, text), used, 0);
+    if (setting->kind == SP_SETTING_TOKENS) {
         puts("         128K stands for 131072 tokens, 1M for 1048576");
     }
     used = printf("default: ");
-    cli_print_wrapped(stdout, setting->fallback, used, used);
+    cli_print_wrapped(stdout, sp_setting_default(setting, text), used, used);
     putchar('\n');
     cli_print_wrapped(stdout, setting->text, 0, 0);
     putchar('\n');
@@ -513,9 +515,10 @@ const char *cli_nearest_topic(const char *topic)
 static void put_values(FILE *out, const sp_setting *setting)
 {
     const char *value = NULL;
-    if (setting->type != NULL) {
-        fputs(setting->type, out);
-        fputs(setting->tokens ? "; `128K` is 131072" : "", out);
+    if (setting->kind != SP_SETTING_NAME) {
+        char type[SP_SETTING_TYPE];
+        fputs(sp_setting_type(setting, type), out);
+        fputs(setting->kind == SP_SETTING_TOKENS ? "; `128K` is 131072" : "", out);
         return;
     }
     for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
@@ -527,7 +530,8 @@ static void put_row(FILE *out, const sp_setting *setting)
 {
     fprintf(out, "| `%s` | ", setting->key);
     put_values(out, setting);
-    fprintf(out, " | %s | %s", setting->fallback, setting->text);
+    char usual[SP_SETTING_TYPE];
+    fprintf(out, " | %s | %s", sp_setting_default(setting, usual), setting->text);
     char text[LINE];
     const char *words[MOST_WORDS];
     int count = split_aliases(setting, text, words);

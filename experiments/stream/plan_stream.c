@@ -153,7 +153,8 @@ static sp_status read_element(scanner *in)
     }
     int64_t tokens = 0;
     if (length <= ELEMENT && sp_parse_length(in->text + begin, length, &tokens)) {
-        return sp_lengths_append(in->lengths, tokens, in->err);
+        sp_lengths_append(in->lengths, tokens);
+        return SP_OK;
     }
     char found[SP_I_QUOTE];
     sp_quote(in->text + begin, length, found);

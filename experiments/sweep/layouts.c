@@ -937,8 +937,7 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
         status = list_layouts(base, scenario, f->batches.context, options, s, layouts, err);
         if (status == SP_OK) {
-            status =
-                sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads, err);
+            sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads);
             f->evaluator[s].options.names_sample = false; // the reason of one point alone is told
             // Else of all points that are short of memory.
             f->evaluator[s].options.allocator_if_tight = false;

@@ -160,8 +160,7 @@ static void release_batches(batch_cache *cache, batch_entry *entry)
 
 // ---- evaluation ----
 
-sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
-                               sp_error *err)
+void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads)
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
     evaluator->options = (sp_evaluate_options){
@@ -171,7 +170,7 @@ sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spe
     }
     evaluator->batches = sp_calloc(1, sizeof *evaluator->batches);
     evaluator->batches->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    return sp_scenario_cache_new(&evaluator->files, err);
+    evaluator->files = sp_scenario_cache_new();
 }
 
 void sweep_evaluator_fini(sweep_evaluator *evaluator)

@@ -80,8 +80,7 @@ typedef struct sweep_evaluator {
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.
-sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
-                               sp_error *err);
+void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
 
 // The scenario of a point, for that thread alone; the caller owns it.

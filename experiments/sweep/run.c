@@ -571,9 +571,7 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         summary->options.y = SWEEP_PEAK_MEMORY_GIB;
     }
     if (status == SP_OK) {
-        status = sweep_evaluator_init(&run.evaluator, spec, options->threads, err);
-    }
-    if (status == SP_OK) {
+        sweep_evaluator_init(&run.evaluator, spec, options->threads);
         const char *advice = "go on with it by --resume, or remove it";
         status = open_file(&run.file, path, options->resume ? NULL : advice, err);
     }

@@ -310,11 +310,6 @@ const json_t *sp_object_get(sp_object *object, const char *key)
         SP_ASSERT(object->known_count < SP_JSON_KEYS);
         object->known[object->known_count++] = key;
     }
-    if (!noted && object->watch != NULL && object->watch->known != NULL) {
-        char path[SP_JSON_PATH];
-        member_path(object, key, path);
-        object->watch->known(object->watch->context, path);
-    }
     const json_t *value = object->json == NULL ? NULL : json_object_get(object->json, key);
     return json_is_null(value) ? NULL : value;
 }

@@ -27,9 +27,6 @@ typedef struct sp_key_watch {
     // That of the key in an object of this path that somebody means who writes a text in place of
     // the object, or NULL.
     const char *(*held)(const char *path, const char *text);
-    // Is told the path of every key that is asked for; NULL: nobody is.
-    void (*known)(void *context, const char *path);
-    void *context;
 } sp_key_watch;
 
 // Reads a whole JSON file (duplicate keys refused), which may be a pipe. Files above limit_bytes

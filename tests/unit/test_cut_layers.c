@@ -1,9 +1,9 @@
 // parallel.stage_layers "auto": against every cut, every neighbour of the one that is chosen, equal
 // shares and nothing stated, as simulated; closed forms of the time that it goes by; and the memory
 // limit.
-#include "sim/scenario/cut_time.h"
 #include "sim/schedule/schedule.h"
 #include "solver/evaluate/evaluate.h"
+#include "solver/strategies/cut_layers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

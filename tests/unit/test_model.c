@@ -471,7 +471,8 @@ TEST(scenario_object)
 
     object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, ERR);
     assert_int_equal(ERR->status, SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0], "scenario.json: model: key 'vocab' is missing");
+    assert_string_equal(ERR->message[0],
+                        "scenario.json: model.layers: expected an integer from 1 to 4096, got 0");
     assert_int_equal(ERR->count, 5);
 
     object_from("{\"layers\":1,\"hidden\":64,\"heads\":4,\"kv_heads\":3,\"vocab\":8,\"ffn\":8}",

@@ -1,9 +1,10 @@
-// Time that packs take through a pipeline whose stages hold unlike shares of the model. Private to
-// sim/scenario.
-#ifndef SLIMPACK_SIM_SCENARIO_CUT_TIME_H
-#define SLIMPACK_SIM_SCENARIO_CUT_TIME_H
+// Layers of every virtual stage by predicted time, and the time that packs take through a pipeline
+// whose stages hold unlike shares of the model.
+#ifndef SLIMPACK_SOLVER_STRATEGIES_CUT_LAYERS_H
+#define SLIMPACK_SOLVER_STRATEGIES_CUT_LAYERS_H
 
 #include "sim/plan/plan.h"
+#include "sim/scenario/scenario.h"
 
 // Parts of a pack's time on a virtual stage: what a stage takes without layers, a layer, and what
 // the first and the last stage take besides.
@@ -39,5 +40,15 @@ double sp_i_cut_pack_ns(const sp_i_cut_clock *clock, const sp_i_cut_pack *pack, 
 // The makespan in nanoseconds, without transfers. O(count * vstages * pp), without a plan
 // O(count * vstages^2).
 double sp_i_cut_clock_ns(sp_i_cut_clock *clock, const int *stage_layers);
+
+// The layers of every virtual stage, [pp * chunks], of the scenario's layout, with which the
+// workload's first batch is predicted to run fast, whatever layers the layout has. Begins with the
+// least largest time of a rank, forward and backward with embedding and head, and moves layers one
+// by one as long as the pipeline gets faster: for rows as `packed` fills them in the order of the
+// schedule, which slices none, or for packs of about equal work, each rank running what may begin
+// first. Of cuts that fit the memory limit, if there are any, by parameters and by the rows that
+// the order keeps.
+sp_status sp_i_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stage_layers,
+                          sp_error *err);
 
 #endif
