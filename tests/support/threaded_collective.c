@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 

@@ -1,10 +1,10 @@
-// A transport (backends/comm/transport.h) between threads of one process, for tests of ranks that
+// A transport (backends/comm/comm.h) between threads of one process, for tests of ranks that
 // are processes: collectives with sums in the order of members, messages that are copied, all in
 // plain memory and under one lock.
 #ifndef SLIMPACK_TESTS_SUPPORT_THREADED_TRANSPORT_H
 #define SLIMPACK_TESTS_SUPPORT_THREADED_TRANSPORT_H
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 
 typedef struct threaded_world threaded_world;
 

@@ -5,7 +5,7 @@
 // memory counts nothing in the table of a prediction.
 #include "backends/cuda/attention/attention.h"
 
-#include "backends/comm/collective.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/products/ops.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/cuda_kernels.h"

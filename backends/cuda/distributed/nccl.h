@@ -1,5 +1,5 @@
 // Collectives and messages between GPUs by NCCL, one rank for each process or thread with a GPU of
-// its own. Groups, their ids and the shapes of calls are those of backends/comm/collective.h, so
+// its own. Groups, their ids and the shapes of calls are those of backends/comm/comm.h, so
 // that a world can hand its collectives over with the group's id; buffers are the GPU's, and a call
 // returns when it is put down on its stream. Calls of a world come from one thread at a time, whose
 // device is the world's.
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/distributed/multi_process.h"
 
@@ -54,7 +54,7 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
 // This rank's place in the group, or -1.
 int sp_i_nccl_member(const sp_i_nccl *n, int group);
 
-// ---- collectives of a group's members, as in backends/comm/collective.h ----
+// ---- collectives of a group's members, as in backends/comm/comm.h ----
 
 // out[i] = sum over members of in[i]. In place: out == in.
 sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,

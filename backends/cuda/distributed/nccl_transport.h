@@ -1,5 +1,5 @@
 // Ranks that are processes, or threads, with a GPU each: the transport of their world
-// (backends/comm/transport.h) by NCCL.
+// (backends/comm/comm.h) by NCCL.
 //
 // Collectives stand on the rank's own stream. A channel is a group of its two ends with a stream of
 // its own at each, which waits for the rank's stream by events and is waited for by them: messages
@@ -8,7 +8,7 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_NCCL_TRANSPORT_H
 #define SLIMPACK_BACKENDS_CUDA_NCCL_TRANSPORT_H
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/distributed/nccl.h"
 
 // Device, runtime and api are borrowed for as long as the transport lives.

@@ -5,7 +5,7 @@
 #define SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 
 #include "backends/api/device_runtime.h"
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/cuda/device/api.h"
 #include "backends/cuda/distributed/nccl.h"
 #include "backends/cuda/distributed/nccl_api.h"
