@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/attention.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/gpu_check.h"
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/gemm.h"
 #include "tests/gpu/gpu_check.h"
 #ifdef SP_GPU_NCCL
-#include "backends/cuda/distributed/nccl_api.h"
+#include "backends/cuda/nccl_api.h"
 #endif
 
 typedef struct check {

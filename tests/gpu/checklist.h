@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/nvml.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/gemm.h"
 
 typedef struct checklist {
     sp_i_cuda_api api;

@@ -2,9 +2,9 @@
 // the whole device from the published rate.
 #include <string.h>
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/partition.h"
+#include "backends/cuda/attention.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
 #include "tests/gpu/checklist.h"
 
 enum { LENGTH = 8192, HEADS = 64, KV_HEADS = 8, HEAD_DIM = 128 };

@@ -3,12 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/device/events.h"
-#include "backends/cuda/device/partition.h"
-#include "backends/cuda/device/runtime_state.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/runtime.h"
+#include "backends/cuda/gemm.h"
 #include "tests/gpu/gpu_check.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/device.h"
 #include "kernels/bf16.h"
 
 enum { USAGE = 2, NO_GPU = 77, CASE_S = 60 };

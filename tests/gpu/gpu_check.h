@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_GPU_GPU_CHECK_H
 #define SLIMPACK_TESTS_GPU_GPU_CHECK_H
 
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/device.h"
 
 // The commands; argv[0] is the command's name.
 int gpu_checklist(int argc, char **argv);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "backends/api/device.h"
-#include "backends/cuda/calibrate/calibrate.h"
-#include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/calibrate.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/multi_process.h"
 #include "backends/record/result.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

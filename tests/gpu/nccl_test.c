@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/distributed/calibrate_together.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/gpu_check.h"
 

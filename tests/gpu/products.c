@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
 
 // The linker's names for the calls that come by and for those of the backend.

@@ -2,7 +2,7 @@
 // their shapes, lengths and offsets, by the reference kernels; outputs and gradients agree with
 // those of the CPU's kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within
 // 1e-3.
-#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention.h"
 #include "backends/executor/stage.h"
 #include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
@@ -27,8 +27,8 @@ static given given_of(const attention_case *c, size_t pack, int launch)
 {
     given g;
     const sp_i_exec_pack *p = &c->slices.forward[pack];
-    assert_true(sp_i_cuda_launches_init(&g.launches, &c->slices, p));
-    assert_true(sp_i_cuda_segments_init(&g.segments, &g.launches, launch));
+    sp_i_cuda_launches_init(&g.launches, &c->slices, p);
+    sp_i_cuda_segments_init(&g.segments, &g.launches, launch);
     g.serves = sp_i_cuda_packed_shape(&g.segments, p->rows, &c->shape, &g.packed);
     return g;
 }

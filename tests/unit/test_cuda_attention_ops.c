@@ -1,6 +1,6 @@
 // Attention of packs on a GPU that the CPU emulates against fp64, in the norm of each tensor:
 // outputs and gradients within 1e-2, lse within 1e-3.
-#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention.h"
 #include "tests/gpu/support/attention_case.h"
 #include "tests/support/test_main.h"
 

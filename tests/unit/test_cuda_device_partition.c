@@ -1,5 +1,5 @@
 // SM partitions: the arithmetic, and green contexts on a fake driver.
-#include "backends/cuda/device/partition.h"
+#include "backends/cuda/device.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 

@@ -1,8 +1,8 @@
 // The operations in bf16 on the emulated device, with a cuBLASLt that computes, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include "backends/cuda/device/runtime.h"
-#include "backends/cuda/products/ops.h"
+#include "backends/cuda/runtime.h"
+#include "backends/cuda/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

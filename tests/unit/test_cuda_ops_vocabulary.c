@@ -1,7 +1,7 @@
 // Embedding and loss in bf16 on the emulated device, against the kernels
 // of the CPU in fp64 on the same numbers. Results are within one rounding of the largest of their
 // row, unless a case says otherwise.
-#include "backends/cuda/products/ops.h"
+#include "backends/cuda/ops.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/support/ops_tensor.h"
 #include "tests/support/test_main.h"

@@ -105,7 +105,7 @@ bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 
 // ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
-// backends/cuda/attention/attention.c
+// backends/cuda/attention.c
 
 // From the pack's queries, and the keys and values of its slices and of those before them in their
 // samples (sp_i_exec_kv, those of earlier slices without padding), writes SP_I_EXEC_ATTENTION
