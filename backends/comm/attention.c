@@ -8,9 +8,10 @@
 
 // ---- A step round a ring ----
 
-// Hops from node to node may be routed over other members of both nodes, as Zeppelin's routing layer
-// uses all NICs (arXiv 2509.21841): the sender gives each of them a part (dispatch), these send theirs
-// across, and the receiver puts together the parts that its neighbours have got (combine).
+// Hops from node to node may be routed over other members of both nodes, as Zeppelin's routing
+// layer uses all NICs (arXiv 2509.21841): the sender gives each of them a part (dispatch), these
+// send theirs across, and the receiver puts together the parts that its neighbours have got
+// (combine).
 
 typedef struct token_ring {
     sp_comm *me;

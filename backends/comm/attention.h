@@ -19,7 +19,7 @@
 
 #include "backends/comm/comm.h"
 #include "backends/comm/zigzag.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 typedef struct sp_comm_shard {
     const sp_token_run *runs;

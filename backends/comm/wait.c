@@ -48,9 +48,10 @@ static void wait_for_wake(sp_comm *me)
     pthread_mutex_lock(&me->lock);
 }
 
-// The record of what this rank waits for is written before it stops work: the last one to stop looks
-// at all records. `sleeping` is set before the look at the counters, and who changes a counter looks
-// at `sleeping` afterwards; all four are sequentially consistent, so one of the two sees the other.
+// The record of what this rank waits for is written before it stops work: the last one to stop
+// looks at all records. `sleeping` is set before the look at the counters, and who changes a
+// counter looks at `sleeping` afterwards; all four are sequentially consistent, so one of the two
+// sees the other.
 static sp_status sleep_until_over(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err)
 {
     sp_comm_world *world = me->world;

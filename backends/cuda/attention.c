@@ -9,7 +9,7 @@
 #include "backends/cuda/attention.h"
 #include "backends/cuda/ops.h"
 #include "backends/executor/typed/layer.h"
-#include "kernels/cuda_grid.h"
+#include "kernels/cuda_math.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 

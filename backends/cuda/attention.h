@@ -13,7 +13,7 @@
 
 #include "backends/cuda/device.h"
 #include "backends/executor/slices.h"
-#include "kernels/cuda_attention.h"
+#include "kernels/cuda_kernels.h"
 
 // ---- the launches that compute a pack, and their segments ----
 //

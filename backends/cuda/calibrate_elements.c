@@ -2,7 +2,7 @@
 
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/device.h"
-#include "kernels/cuda_grid.h"
+#include "kernels/cuda_math.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"

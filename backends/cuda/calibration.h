@@ -15,9 +15,9 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 #include "kernels/bf16.h"
-#include "kernels/cuda_attention.h"
+#include "kernels/cuda_kernels.h"
 #include "sim/cost/profile.h"
 #include "sim/model/model.h"
 

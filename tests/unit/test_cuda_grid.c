@@ -1,5 +1,5 @@
 // Sizes of launches: every element is visited once, blocks and threads are what a device takes.
-#include "kernels/cuda_grid.h"
+#include "kernels/cuda_math.h"
 #include "tests/support/test_main.h"
 
 // All threads walk as the kernel does; counts the visits of each item and checks its row.

@@ -1,7 +1,7 @@
 // One layer of a stage at work on a pack. Compiled for each precision.
 #include "backends/executor/stage.h"
 #include "backends/executor/typed/ops.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H
 #define SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H

@@ -5,7 +5,7 @@
 
 #include "backends/cuda/attention.h"
 #include "backends/executor/slices.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 // What attention gives of a slice, rows in the order of positions.
 typedef struct case_result {

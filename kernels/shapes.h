@@ -1,6 +1,6 @@
-// Shape of a grouped-query attention and the block of it that one call computes, in either type.
-#ifndef SLIMPACK_KERNELS_ATTENTION_SHAPE_H
-#define SLIMPACK_KERNELS_ATTENTION_SHAPE_H
+// Shapes that kernels of every type take: attention, and a step of AdamW.
+#ifndef SLIMPACK_KERNELS_SHAPES_H
+#define SLIMPACK_KERNELS_SHAPES_H
 
 #include <stdint.h>
 
@@ -20,5 +20,12 @@ typedef struct sp_kernel_attention_block {
     int64_t query_begin, queries;
     int64_t key_begin, keys;
 } sp_kernel_attention_block;
+
+typedef struct sp_kernel_adamw_step {
+    int64_t step; // from 1 on
+    double learning_rate, beta1, beta2, epsilon;
+    double weight_decay;   // times the learning rate, as the algorithm's schedule multiplier
+    double gradient_scale; // below 1 where the gradient's norm is clipped
+} sp_kernel_adamw_step;
 
 #endif
