@@ -439,11 +439,22 @@ void sp_i_nvml_driver(const sp_i_nvml *nvml, char *text, size_t text_bytes)
 
 // ---- Partitions of SMs ----
 
-bool sp_i_cuda_plan_partitions(int total, int smallest, int alignment, int partitions,
-                               sp_i_cuda_partition_plan *plan, char *text, size_t text_bytes)
+// Green contexts are made from one split into equal groups: split calls made one after another
+// overlap, so that partitions of different sizes would have to be put together from groups of one
+// split.
+typedef struct partition_plan {
+    int partitions;
+    int sms;  // of each
+    int rest; // in none
+} partition_plan;
+
+// The largest equal groups of `total` SMs, each a multiple of `alignment` and at least `smallest`
+// (compute capability 9.0: 8 and 8). False, with the reason in `text`, where they do not fit.
+static bool plan_partitions(int total, int smallest, int alignment, int partitions,
+                            partition_plan *plan, char *text, size_t text_bytes)
 {
     int step = alignment > 0 ? alignment : 1;
-    *plan = (sp_i_cuda_partition_plan){0};
+    *plan = (partition_plan){0};
     if (partitions < 1) {
         snprintf(text, text_bytes, "%d partitions", partitions);
         return false;
@@ -456,8 +467,8 @@ bool sp_i_cuda_plan_partitions(int total, int smallest, int alignment, int parti
                  partitions, least > 0 ? least : step, step);
         return false;
     }
-    *plan = (sp_i_cuda_partition_plan){
-        .partitions = partitions, .sms = sms, .rest = total - partitions * sms};
+    *plan =
+        (partition_plan){.partitions = partitions, .sms = sms, .rest = total - partitions * sms};
     return true;
 }
 
@@ -566,7 +577,7 @@ static sp_status make_context(const sp_i_cuda_partitions *p, CUdevResource *grou
 }
 
 // The groups of one split.
-static sp_status split_sms(const sp_i_cuda_partitions *p, const sp_i_cuda_partition_plan *plan,
+static sp_status split_sms(const sp_i_cuda_partitions *p, const partition_plan *plan,
                            CUdevResource *groups, sp_error *err)
 {
     const sp_i_cuda_device *device = &p->device;
@@ -591,14 +602,14 @@ static sp_status split_sms(const sp_i_cuda_partitions *p, const sp_i_cuda_partit
 static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_error *err)
 {
     sp_i_cuda_sm_resource all;
-    sp_i_cuda_partition_plan plan;
+    partition_plan plan;
     char text[SP_I_CUDA_TEXT];
     sp_status status = sp_i_cuda_sms(&p->device, &all, err);
     if (status != SP_OK) {
         return status;
     }
-    if (!sp_i_cuda_plan_partitions(all.count, all.smallest, all.alignment, p->count, &plan, text,
-                                   sizeof text)) {
+    if (!plan_partitions(all.count, all.smallest, all.alignment, p->count, &plan, text,
+                         sizeof text)) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: %s", p->device.index, text);
     }
     status = split_sms(p, &plan, groups, err);

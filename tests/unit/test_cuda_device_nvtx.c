@@ -1,6 +1,6 @@
-// Ranges for profilers carry the names of the plan's actions. A profiler that is linked in: NVTX asks
-// for it at the first range of the process, and takes its functions for the calls that it wants to
-// hear of (nvtx3/nvtxDetail/nvtxInit.h).
+// Ranges for profilers carry the names of the plan's actions. A profiler that is linked in: NVTX
+// asks for it at the first range of the process, and takes its functions for the calls that it
+// wants to hear of (nvtx3/nvtxDetail/nvtxInit.h).
 #include "backends/cuda/runtime.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

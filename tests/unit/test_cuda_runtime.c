@@ -195,17 +195,6 @@ TEST(failures_stay_with_their_rank)
     emulated_runtime_free(m);
 }
 
-TEST(a_launch_that_fails_is_named)
-{
-    sp_runtime *m = runtime_new(1, false);
-    void *none[1] = {NULL};
-    m->ops->reduce(m, SP_ELEMENT_F32, false, 1, (const void *const *)none, 0, none, 1);
-    must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
-                   "GPU 0: sp_cuda_reduce_fp32 failed with");
-    assert_non_null(strstr(ERR->message[0], "(runtime.c:"));
-    emulated_runtime_free(m);
-}
-
 TEST(scratch_memory_grows)
 {
     sp_runtime *m = runtime_new(1, false);
