@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

@@ -1,5 +1,5 @@
 // A run of the executor: all ranks of a plan in one process, or one rank where each has a process
-// and a device of its own (backends/comm/transport.h). Every process then knows the places, sizes
+// and a device of its own (backends/comm/comm.h). Every process then knows the places, sizes
 // and orders of all ranks, and has memory, stages and work of its own rank alone: the ranks that
 // are here. On the virtual clock one action runs at a time, by the ranks that share its layers or
 // its pack. On the wall clock every rank has a thread.
@@ -13,7 +13,6 @@
 #include "backends/api/device_runtime.h"
 #include "backends/comm/attention.h"
 #include "backends/comm/comm.h"
-#include "backends/comm/transport.h"
 #include "backends/executor/arena.h"
 #include "backends/executor/p2p.h"
 #include "backends/executor/stage.h"

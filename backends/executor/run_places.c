@@ -1,5 +1,5 @@
 // Places of a run, and its words when a rank cannot go on.
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 
 const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run)

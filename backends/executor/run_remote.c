@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "backends/comm/comm.h"
-#include "backends/comm/transport.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

@@ -1,4 +1,4 @@
-#include "backends/comm/workers.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"

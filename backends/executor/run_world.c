@@ -1,7 +1,7 @@
 // The ranks of a run as a communicator's world: its groups, and bodies that run on its ranks.
 #include <stdio.h>
 
-#include "backends/comm/workers.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

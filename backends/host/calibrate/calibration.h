@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "backends/api/backend.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 

@@ -1,7 +1,6 @@
 
 #include <string.h>
 
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/executor/run.h"
 #include "backends/host/calibrate/calibration.h"
