@@ -5,7 +5,7 @@
 #include "backends/cuda/device/device.h"
 #include "backends/cuda/distributed/multi_process.h"
 #include "backends/cuda/execute.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 
 static sp_status count_devices(int *count, sp_error *err)
 {

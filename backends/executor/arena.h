@@ -33,8 +33,7 @@ typedef enum sp_i_exec_measure {
 
 typedef struct sp_i_exec_arena sp_i_exec_arena;
 
-// Of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no limit. NULL
-// when memory ran out.
+// Of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no limit.
 sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
                                      int64_t limit_bytes);
 // Of several ranks, whose threads call under a lock of theirs: who takes a block that another rank
@@ -65,8 +64,7 @@ void *sp_i_exec_recount(sp_i_exec_arena *arena, void *block, sp_memory_category 
 
 // A view: a tensor inside another block, from byte `at` of it on, a multiple of 64. It is used and
 // given back like a block, but the other one counts for both. It takes sp_i_exec_view_room of its
-// real bytes there, with a gap that keeps its address from being the block's. NULL when memory ran
-// out.
+// real bytes there, with a gap that keeps its address from being the block's.
 void *sp_i_exec_view(sp_i_exec_arena *arena, void *holder, int64_t at, int64_t elements,
                      sp_i_exec_width width);
 int64_t sp_i_exec_view_room(int64_t real_bytes);

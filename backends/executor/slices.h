@@ -75,8 +75,8 @@ typedef struct sp_i_exec_slices {
 
 // The packing must hold every slice on both sides (sp_plan_check). O(slices * (parts + log
 // slices)).
-sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
-                                const sp_i_exec_place *place, sp_error *err);
+void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
+                           const sp_i_exec_place *place);
 void sp_i_exec_slices_fini(sp_i_exec_slices *slices);
 
 // The positions in its sample that a shard of a slice is made of, in the order of its rows: two

@@ -335,3 +335,37 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
     status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : layers;
 }
+
+static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "backend '%s' cannot execute %s ranks in processes of their own",
+                        site->backend, what);
+}
+
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
+sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
+                                    sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    sp_i_exec_options options;
+    if (site->transport == NULL) {
+        return SP_OK;
+    }
+    if (site->transport->ranks != sp_layout_ranks(layout)) {
+        return sp_error_set(
+            err, SP_ERR_CONTENT, "backend '%s': a plan of %lld ranks cannot run on %d processes",
+            site->backend, (long long)sp_layout_ranks(layout), site->transport->ranks);
+    }
+    sp_status status = sp_i_exec_options_read(request, site->backend, &options, err);
+    if (status == SP_OK && request->clock != SP_CLOCK_WALL) {
+        return refuse_processes(site, "virtual time on", err);
+    }
+    if (status == SP_OK && layout->zero >= 2 && layout->dp * layout->cp > 1) {
+        return refuse_processes(site, layout->zero == 2 ? "ZeRO 2 on" : "ZeRO 3 on", err);
+    }
+    if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
+        return refuse_processes(site, "attention in a ring of", err);
+    }
+    return status;
+}
