@@ -44,7 +44,7 @@ sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks,
 sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_request *request,
                            sp_error *err);
 
-// Checks, executes, and checks what came back (timeline_check.h): a timeline that is not one of the
+// Checks, executes, and checks what came back (api/device_check.c): a timeline that is not one of the
 // plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
 sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
                          sp_run **run, sp_error *err);

@@ -61,7 +61,7 @@ typedef struct sp_result_file {
     sp_executed_run *batches;   // owned; [plans.count], NULL where the status is not SP_OK
 } sp_result_file;
 
-// Reads a result and checks it against its plans (timeline_check.h); takes over `root`. `layout` is
+// Reads a result and checks it against its plans (api/device_check.c); takes over `root`. `layout` is
 // that of the plan's scenario, which the caller resolves and keeps. Errors name file, path and
 // value.
 sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,

@@ -3,8 +3,8 @@
 #ifndef SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 #define SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 
-#include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
+#include "sim/base/csv.h"
 
 enum { SP_MAP_TARGETS = 8, SP_MAP_LIST = 200 };
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/result.h"
@@ -109,5 +110,24 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
 // beyond what any mistake in a profile does, and below the 1000 of a wrong unit.
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err);
+
+// ---- Published tables ----
+
+// The tables of published measurements that travel with the project.
+
+enum { SP_PUBLISHED_TABLES = 64, SP_PUBLISHED_NAME = 64, SP_PUBLISHED_PATH = SP_DATA_PATH };
+
+typedef struct sp_published {
+    char folder[SP_DATA_PATH];
+    char names[SP_PUBLISHED_TABLES][SP_PUBLISHED_NAME]; // without ".csv", ascending
+    int count;
+} sp_published;
+
+// The tables with a map, of the first folder of the program that has some (sp_data_folder()).
+sp_status sp_published_list(sp_published *published, sp_error *err);
+
+// The table's file. SP_ERR_USAGE with the nearest name where there is none of that name.
+sp_status sp_published_file(const sp_published *published, const char *name,
+                            char path[SP_PUBLISHED_PATH], sp_error *err);
 
 #endif

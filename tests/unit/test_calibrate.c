@@ -4,9 +4,8 @@
 
 #include <unistd.h>
 
+#include "experiments/calibrate/fit_model.h"
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/folds.h"
-#include "experiments/calibrate/profile_document.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "experiments/measurements/published.h"
+#include "experiments/measurements/measurements.h"
 #include "experiments/measurements/validation.h"
 #include "solver/evaluate/evaluate.h"
 

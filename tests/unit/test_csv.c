@@ -1,6 +1,6 @@
 // Comma-separated tables: quotes, places of cells, mistakes and limits.
 
-#include "experiments/measurements/measurement_csv.h"
+#include "sim/base/csv.h"
 #include "tests/support/test_main.h"
 
 static void must_read_csv(const char *text, size_t bytes, sp_csv *csv)
