@@ -6,6 +6,7 @@
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
+#include "tests/support/same_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -43,59 +44,6 @@ static sp_status try_run(const sp_run_request *request, sp_error *err)
     return status;
 }
 
-static void equal_spans(const sp_span *a, const sp_span *b, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(a[i].action.kind, b[i].action.kind);
-        assert_int_equal(a[i].action.chunk, b[i].action.chunk);
-        assert_int_equal(a[i].action.pack, b[i].action.pack);
-        assert_int_equal(a[i].action.with_next, b[i].action.with_next);
-        assert_int_equal(a[i].start_ns, b[i].start_ns);
-        assert_int_equal(a[i].end_ns, b[i].end_ns);
-        assert_int_equal(a[i].tp_ns, b[i].tp_ns);
-        assert_int_equal(a[i].cp_ns, b[i].cp_ns);
-        assert_int_equal(a[i].dp_ns, b[i].dp_ns);
-        assert_int_equal(a[i].launch_ns, b[i].launch_ns);
-        assert_int_equal(a[i].wait_p2p_ns, b[i].wait_p2p_ns);
-    }
-}
-
-static void equal_timelines(const sp_timeline *a, const sp_timeline *b)
-{
-    assert_int_equal(a->rank_count, b->rank_count);
-    assert_int_equal(a->makespan_ns, b->makespan_ns);
-    assert_int_equal(a->iteration_ns, b->iteration_ns);
-    for (size_t r = 0; r < a->rank_count; r++) {
-        const sp_rank_timeline *x = &a->ranks[r];
-        const sp_rank_timeline *y = &b->ranks[r];
-        assert_int_equal(x->dp, y->dp);
-        assert_int_equal(x->pp, y->pp);
-        assert_int_equal(x->count, y->count);
-        assert_int_equal(x->copy_count, y->copy_count);
-        equal_spans(x->spans, y->spans, x->count);
-        equal_spans(x->copies, y->copies, x->copy_count);
-        assert_int_equal(x->reduce_start_ns, y->reduce_start_ns);
-        assert_int_equal(x->reduce_end_ns, y->reduce_end_ns);
-        assert_int_equal(x->optimizer_end_ns, y->optimizer_end_ns);
-        assert_int_equal(x->gather_end_ns, y->gather_end_ns);
-    }
-}
-
-static void equal_memory(const sp_memory_timeline *a, const sp_memory_timeline *b)
-{
-    assert_int_equal(a->rank_count, b->rank_count);
-    for (size_t r = 0; r < a->rank_count; r++) {
-        assert_memory_equal(&a->ranks[r].peak, &b->ranks[r].peak, sizeof a->ranks[r].peak);
-        assert_int_equal(a->ranks[r].peak_ns, b->ranks[r].peak_ns);
-        assert_int_equal(a->ranks[r].point_count, b->ranks[r].point_count);
-        for (size_t i = 0; i < a->ranks[r].point_count; i++) {
-            assert_int_equal(a->ranks[r].points[i].time_ns, b->ranks[r].points[i].time_ns);
-            assert_memory_equal(&a->ranks[r].points[i].bytes, &b->ranks[r].points[i].bytes,
-                                sizeof(sp_bytes));
-        }
-    }
-}
-
 static sp_run_request simulated(const sp_plan *plan, const sp_step_costs *costs)
 {
     return (sp_run_request){.plan = plan,
@@ -124,8 +72,8 @@ static bool must_equal_the_simulator(const sp_plan *plan, const sp_step_costs *c
         fail_msg("%s", ERR->message[0]);
     }
     sp_run *run = must_run(&request);
-    equal_timelines(&sp_run_step(run, 0)->timeline, &timeline);
-    equal_memory(&sp_run_step(run, 0)->memory, &memory);
+    must_be_same_timeline(&sp_run_step(run, 0)->timeline, &timeline);
+    must_be_same_memory(&sp_run_step(run, 0)->memory, &memory);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     fake_end(run);
