@@ -223,7 +223,7 @@ sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_r
         return status;
     }
     status = check_capabilities(backend, &info, request, err);
-    // What a device lacks and what its backend finds are told together.
+    // All that a device lacks and that its backend finds is told together.
     if ((status == SP_OK || status == SP_ERR_CONTENT) && backend->ops.check != NULL) {
         sp_status own = backend->ops.check(device, request, err);
         status = status != SP_OK ? status : own;
@@ -443,7 +443,7 @@ static sp_status check_after(check *c, const sp_rank_timeline *rank, const sp_sp
     if (span->start_ns >= end_ns) {
         return SP_OK;
     }
-    // What is recomputed before its load does not wait for it.
+    // A unit that is recomputed before its load does not wait for it.
     if (span->action.kind == SP_ACTION_R && from->action.kind == SP_ACTION_L &&
         copy_start(rank, from->action) >= span->end_ns) {
         return SP_OK;

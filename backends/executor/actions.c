@@ -89,7 +89,7 @@ static bool dispatch_named(const work *w)
     return ok;
 }
 
-// What this action and the next one read from other processes.
+// Posts the receives of what this action and the next one read from other processes.
 static sp_status post_receives(const work *w, const sp_plan_place *place, sp_error *err)
 {
     sp_error own = {0};
@@ -101,7 +101,7 @@ static sp_status post_receives(const work *w, const sp_plan_place *place, sp_err
                                                 own.message[0]);
 }
 
-// What a request can make go wrong at one action, of the first rank of its (dp, pp).
+// Lets one action go wrong as the request asks, on the first rank of its (dp, pp).
 static sp_status fail_on_demand(const work *w, const sp_plan_place *place, sp_error *err)
 {
     const sp_i_exec_options *options = &w->run->options;
@@ -166,7 +166,7 @@ static work work_of(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action)
                   .vstage = sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk)};
 }
 
-// What an action gives to another stage goes off when its end is on record, and that of the first
+// An output goes off to another stage when the end of its action is on record, that of the first
 // of a pair with that of the second.
 static void send_outputs(const work *w)
 {
@@ -475,8 +475,8 @@ static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
     return status;
 }
 
-// Of a rank in a process of its own. The barrier stands for one moment of all ranks, whose devices
-// have clocks of their own: each counts from where it has left it.
+// A rank in a process of its own begins behind a barrier, which stands for one moment of all ranks,
+// whose devices have clocks of their own: each counts from where it has left it.
 static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_comm_set_action(rank->links.me, "begin of the step");

@@ -98,7 +98,7 @@ static void addresses_remove(addresses *table, const void *address)
 
 enum { ALIGNMENT = 64, STEPS = 4, CLASSES = 64 * STEPS };
 
-// What is known of a block or a view.
+// A block or a view.
 typedef struct block {
     void *data;
     struct block *next; // among the unused of its size, or those that stand for nothing
@@ -197,7 +197,7 @@ static int64_t class_bytes(int64_t bytes, int *size_class)
     return base + above * step;
 }
 
-// Of a device, for a block of that many bytes.
+// The bytes that a device gives for a block of so many.
 static int64_t taken_bytes(int64_t bytes)
 {
     return (bytes + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
@@ -254,7 +254,7 @@ static void count(sp_i_exec_arena *arena, const block *b, int64_t real, int64_t 
     }
 }
 
-// Of a block as a whole: in use under its category, or kept.
+// Counts a block as a whole: in use under its category, or kept.
 static void count_taken(sp_i_exec_arena *arena, const block *b, bool kept, int sign)
 {
     if (b->holder == NULL) {

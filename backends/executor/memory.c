@@ -22,7 +22,7 @@ typedef struct leaving {
     void *resident;       // what stays meanwhile
 } leaving;
 
-// What offloading takes away from a unit: a forward pack on one virtual stage.
+// The tensors that offloading takes away from a unit, which is a forward pack on one virtual stage.
 struct sp_i_exec_copies {
     leaving *items;
     size_t count, capacity;
@@ -45,7 +45,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Of a block up to `bytes` of the table's; returns how many.
+// Lists a block, up to `bytes` of the table's; returns how many.
 static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_width width,
                    int64_t bytes)
 {
@@ -114,7 +114,7 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
                                 shape->kv_tokens, shape->full_pairs, tensors);
     sp_unit_offload(tensors, count, ratio);
     for (int k = 0; k < count; k++) {
-        // Of one kind they leave layer by layer, above a ratio of a half from the last one on.
+        // Tensors of one kind leave layer by layer, above a ratio of a half from the last one on.
         int64_t left = tensors[k].away_bytes;
         for (int i = 0; left > 0; i++) {
             int layer = ratio > 0.5 ? tensors[k].count - 1 - i : i;
@@ -139,7 +139,7 @@ static void raise(int64_t *to, int64_t value)
     *to = value > *to ? value : *to;
 }
 
-// Of a forward that runs again nothing is left to take.
+// A forward that runs again leaves nothing to take.
 static void list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t number,
                       sp_action action)
 {
@@ -230,8 +230,8 @@ static sp_i_exec_width resident_of(const leaving *item)
                              item->elements * item->width.table_bytes - item->away.table_bytes};
 }
 
-// What was copied goes; of a tensor that left in part the resident part moves into a block of its
-// own.
+// Gives back what was copied; of a tensor that left in part the resident part moves into a block of
+// its own.
 static bool let_go(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_i_exec_copies *copies = rank->offload.leaving;
@@ -536,7 +536,7 @@ static int64_t most_held(const sp_i_exec_rank *rank)
     return most;
 }
 
-// Of the ranks of one (dp, pp), whose rows may differ by a few, the fullest stands for all.
+// The fullest of the ranks of one (dp, pp), whose rows may differ by a few, stands for all.
 static sp_i_exec_rank *fullest(const sp_i_exec_run *run, int dp, int pp)
 {
     sp_i_exec_rank *full = sp_i_exec_rank_at(run, dp, pp, 0);

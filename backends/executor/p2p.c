@@ -37,7 +37,7 @@ static void add(const route *r, sp_i_exec_transfers *transfers, sp_action action
     }
 }
 
-// What the first of a pair leaves goes off with what the second does, before it.
+// The output of the first of a pair goes off with that of the second, before it.
 static void list_sent(const route *r, const sp_stage_plan *sender, sp_i_exec_transfers *transfers)
 {
     for (size_t a = 0; a < sender->count; a++) {
@@ -374,7 +374,7 @@ sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_er
 
 // ---- What an action reads and gives, by sim/plan/depends ----
 
-// Of emulated links between pipeline ranks, on the virtual clock.
+// Links between pipeline ranks are emulated on the virtual clock alone.
 int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to)
 {
     sp_action_kind kind = (sp_action_kind)from->action.kind;
@@ -402,7 +402,7 @@ static int target_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_ac
     return sp_depends_target(&run->depends, action, vstage_of(run, rank, action));
 }
 
-// Of what stage `vstage` reads for the pack of an action.
+// The slot of what stage `vstage` reads for the pack of an action.
 static slot slot_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action,
                     int vstage)
 {

@@ -13,7 +13,7 @@
 typedef struct sp_i_exec_p2p_buffer {
     void *content;
     sp_comm_flag full;
-    // Of a transfer from another process:
+    // A transfer from another process has:
     uint64_t message;
     size_t sent; // the sender's action (sp_i_exec_transfer)
 } sp_i_exec_p2p_buffer;
@@ -68,7 +68,7 @@ void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers);
 // something has come that the receiver sent after it had read that buffer, or at the end of the
 // step. So no rank ever waits for a rank that may be waiting for it, whatever the plan.
 
-// What a sender has sent: memory of the P2P arena, and the message that carries it.
+// A transfer that was sent: memory of the P2P arena, and the message that carries it.
 typedef struct sp_i_exec_sent {
     void *content;
     uint64_t message;

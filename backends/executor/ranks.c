@@ -13,7 +13,7 @@ sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
 {
     char text[SP_ERROR_TEXT / 2];
     if (rank->links.status != SP_OK) {
-        // What the world says names rank and action, this rank's or another's.
+        // The world's message names rank and action, this rank's or another's.
         bool own = place != NULL && sp_comm_world_failure(run->world, NULL) == SP_OK;
         for (int i = 0; own && i < rank->links.err.count; i++) {
             sp_error_at_action(err, rank->links.status, run->request->plan, place, "%s",
@@ -237,7 +237,7 @@ int64_t sp_i_exec_wall_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-// What is left of the request's time in the step that runs; 0: no limit.
+// The rest of the request's time in the step that runs; 0: no limit.
 static int64_t time_left_ns(const sp_i_exec_run *run)
 {
     if (!run->clock->side_by_side || run->request->timeout_ns == 0) {

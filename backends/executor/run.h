@@ -122,8 +122,8 @@ struct sp_i_exec_rank {
     sp_i_exec_offload offload;
     sp_i_exec_log *log; // of its actions
     size_t logged;
-    // Of its shares of a vocabulary in others' actions; `counted`, `out`, `forwards` have no
-    // meaning.
+    // Its shares of a vocabulary in others' actions have logs of their own; `counted`, `out`,
+    // `forwards` have no meaning.
     sp_i_exec_log *share_log;
     size_t shares_logged;
     int64_t share_ns;        // computed in the last share, in its own action or another's
@@ -337,14 +337,14 @@ bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_actio
 bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
 bool sp_i_exec_forward_ended(const sp_i_exec_run *run, sp_i_exec_rank *rank);
 void sp_i_exec_offload_end(sp_i_exec_rank *rank); // at the end of a step
-// What a rank holds, on the device and in host memory.
+// The bytes that a rank holds, on the device and in host memory.
 sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // The memory of a step whose timeline is complete.
 sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
 
 // ---- Actions (actions.c) ----
 
-// Of a multi-process run on the wall clock, when all ranks' logs are here.
+// Fills the spans of a multi-process run on the wall clock, when all ranks' logs are here.
 void sp_i_exec_fill_spans(const sp_i_exec_run *run, sp_timeline *timeline);
 
 #endif

@@ -149,7 +149,7 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
     return true;
 }
 
-// Of a pack's rows, or of those of the rank's own part.
+// Fills in one number of a pack's rows, or of those of the rank's own part.
 static void pack_number(const sp_i_exec_job *job, const sp_i_exec_pack *pack, bool own,
                         const int64_t *from, int64_t *to)
 {

@@ -65,15 +65,16 @@ typedef enum sp_i_exec_number {
     SP_I_EXEC_NUMBERS
 } sp_i_exec_number;
 
-// What all stages of a rank share in a step.
+// Shared by all stages of a rank in a step.
 typedef struct sp_i_exec_job {
     sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
     sp_shard shard;
     sp_i_exec_specs specs;
     sp_i_exec_slices slices;
-    // Of each of the rank's rows, slice after slice in the order of the forward packs: token, token
-    // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
+    // Each of the rank's rows, slice after slice in the order of the forward packs, has a token, a
+    // token to be predicted (negative: padding) and position. token_at[slice] is the place of its
+    // first.
     int64_t *token, *target, *position;
     int64_t *token_at;
     // These numbers row by row of every pack, from `packed_at` on.
@@ -85,7 +86,7 @@ typedef struct sp_i_exec_job {
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;
 
-// What the weight gradients of a layer read: inputs of its products and gradients of their outputs.
+// The weight gradients of a layer read inputs of its products and gradients of their outputs.
 typedef enum sp_i_exec_deferred {
     SP_I_EXEC_QKV_IN,
     SP_I_EXEC_QKV_OUT,
@@ -96,7 +97,7 @@ typedef enum sp_i_exec_deferred {
     SP_I_EXEC_FC2_IN,
     SP_I_EXEC_FC2_OUT,
     SP_I_EXEC_DEFERRED,
-    // Of the head.
+    // The head has two.
     SP_I_EXEC_HEAD_IN = 0,
     SP_I_EXEC_HEAD_OUT = 1
 } sp_i_exec_deferred;
@@ -137,7 +138,7 @@ typedef struct sp_i_exec_share {
 
 typedef struct sp_i_exec_contribution sp_i_exec_contribution;
 
-// What a member has given in this step.
+// The contributions of a member to this step.
 typedef struct sp_i_exec_contributor {
     sp_i_exec_contribution *first, *last; // on their way
     int64_t given;
@@ -254,9 +255,9 @@ sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_
 bool sp_i_exec_open(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 bool sp_i_exec_close(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 
-// What computes, for each precision. Hidden states have the rows of the rank's own part of the pack
-// (slices.h). False: an exchange with other ranks failed (links), or memory ran out
-// (sp_i_exec_arena_failure); what was held stays in the arena.
+// The functions that compute, for each precision. Hidden states have the rows of the rank's own
+// part of the pack (slices.h). False: an exchange with other ranks failed (links), or memory ran
+// out (sp_i_exec_arena_failure); what was held stays in the arena.
 
 typedef struct sp_i_exec_update {
     int64_t step; // from 1 on
@@ -272,7 +273,7 @@ typedef enum sp_i_exec_vocab_work {
 } sp_i_exec_vocab_work;
 
 typedef struct sp_i_exec_math {
-    // Of values and hidden states; of statistics, gradients, optimizer states and masters.
+    // Bytes of values and hidden states; of statistics, gradients, optimizer states and masters.
     int64_t real_bytes, exact_bytes;
     // Runs a forward pack. `input` [own rows, hidden] comes from the stage before, NULL where the
     // stage embeds; `output` goes to the stage behind, NULL where it has the head, which adds to
@@ -301,7 +302,7 @@ typedef struct sp_i_exec_math {
 } sp_i_exec_math;
 
 extern const sp_i_exec_math sp_i_exec_math_f32, sp_i_exec_math_f64;
-// Of values in bf16 and all else in fp32; a GPU's, in the CUDA backend.
+// Values are bf16 there and all else fp32; a GPU's, in the CUDA backend.
 extern const sp_i_exec_math sp_i_exec_math_bf16;
 
 #endif

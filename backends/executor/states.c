@@ -44,7 +44,7 @@ static sp_element element_of(int64_t bytes)
                                                        : SP_ELEMENT_BF16;
 }
 
-// What parameters are made of, and what gradients, masters and moments are.
+// Elements of parameters; of gradients, masters and moments.
 static sp_element value_element(const sp_i_exec_run *run)
 {
     return element_of(run->math->real_bytes);
@@ -126,7 +126,7 @@ static void *take_state(sp_i_exec_rank *rank, sp_memory_category category, int64
     return sp_i_exec_take_zeroed(rank->arena, category, 1, all);
 }
 
-// What a tensor starts with, piece by piece, and as the device has it.
+// A piece of a tensor's starting values, and as the device has it.
 typedef struct start {
     double value[PIECE];
     char real[PIECE * sizeof(double)];
@@ -392,7 +392,7 @@ static sp_i_exec_range repeated(const sp_i_exec_weight *weight)
                : (sp_i_exec_range){weight->shared_first, weight->shared_elements};
 }
 
-// Of those the first of the ranks counts.
+// The first of the ranks that have them counts them.
 static bool is_first(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                      const sp_i_exec_weight *weight)
 {
@@ -401,7 +401,7 @@ static bool is_first(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     return same < 2 || rank->tp % same == 0;
 }
 
-// Of the rank's share.
+// Sums the squares of the elements in the rank's share.
 static double sum_range(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t begin,
                         int64_t end)
 {
@@ -430,7 +430,7 @@ static double sum_squares(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
            sum_range(run, rank, from + twice.count, weight->offset + weight->elements);
 }
 
-// Of one number at each rank.
+// Sums one number of each rank.
 static sp_status sum_ranks(const sp_i_exec_run *run, const sp_i_exec_rank *rank, double *x,
                            sp_error *err)
 {
@@ -452,7 +452,7 @@ static sp_status sum_ranks(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     return status;
 }
 
-// What clipping multiplies all gradients with: 1, or what brings their norm down to the option's.
+// Clipping multiplies all gradients with 1, or with what brings their norm down to the option's.
 static sp_status clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank, double *scale,
                             sp_error *err)
 {
@@ -482,7 +482,7 @@ static sp_status clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank
 // Gradients at the end of a step: sums over the ranks that hold the same parameters. Where ZeRO
 // shards them the actions have given each share what it sums (replicas.h).
 
-// Those of which this rank holds the gradients.
+// The elements of which this rank holds the gradients.
 static sp_i_exec_range held(const sp_i_exec_rank *rank, int64_t first, int64_t count)
 {
     return overlap((sp_i_exec_range){first, count}, rank->states.held_gradients);
@@ -801,7 +801,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// What a rank has of a tensor, to their places in the whole, or with `part` one after the other.
+// Reads what a rank has of a tensor to its places in the whole, or with `part` one behind the
+// other.
 static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            double *part, sp_error *err)
 {

@@ -163,7 +163,7 @@ static int64_t *end_of(const end_times *e, const sp_plan_place *place)
                      [sp_depends_entry(e->depends, place->action, place->dp, vstage)];
 }
 
-// Of a pair both are over when the second is.
+// Both of a pair are over when the second is.
 static void note_end(const end_times *e, const rank_clock *l, size_t action, int64_t end_ns)
 {
     sp_plan_place place = {
@@ -375,7 +375,7 @@ static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
     return SP_OK;
 }
 
-// What a rank holds when the step is over, and the loss of one with the head.
+// Notes what a rank holds when the step is over, and the loss of one with the head.
 static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
     size_t packs = run->request->plan->packing->forward.count;
@@ -417,7 +417,7 @@ static double sum_loss(const sp_i_exec_run *run)
     return sum;
 }
 
-// What all ranks noted becomes one timeline, the same in every process.
+// Makes one timeline of what all ranks noted, the same in every process.
 static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     sp_status status = sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err);

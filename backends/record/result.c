@@ -259,7 +259,7 @@ static const json_t *array_of(sp_object *object, const char *key, size_t count)
     return array;
 }
 
-// What stands at index `i` of the array `key` is not what was expected.
+// Tells that what stands at index `i` of the array `key` is not what was expected.
 static void wrong(rank_reader *r, const char *key, size_t i, const char *expected,
                   const json_t *value)
 {

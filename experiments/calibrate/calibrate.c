@@ -356,7 +356,7 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
     return status;
 }
 
-// Of tables with folds alone where `folds` is given.
+// Sums up tables, those with folds alone where `folds` is given.
 static void table_errors(const fit_rows *rows, const double *predicted, const int *folds,
                          sp_prediction_errors errors[FIT_TABLES])
 {
@@ -435,7 +435,7 @@ static sp_status find_correlations(calibration *c)
 
 // ---- parts of the rows ----
 
-// Of "fold 2" or "resample 7", which may have too few rows for a fit that all rows allow.
+// Fits "fold 2" or "resample 7", which may have too few rows for a fit that all rows allow.
 static sp_status refit_part(calibration *c, const char *part, int number, const double *weight,
                             fit_solution *solution)
 {

@@ -16,7 +16,7 @@ typedef struct fit_value {
     bool undetermined; // no row depends on it
 } fit_value;
 
-// Of the logs of two constants, by their numbers.
+// Correlation of the logs of two constants, by their numbers.
 typedef struct fit_correlation {
     int a, b;
     double r;
@@ -67,7 +67,7 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
                         const fit_options *options, fit_outcome *outcome, sp_error *err);
 void fit_outcome_fini(fit_outcome *outcome);
 
-// Of predicted / observed - 1 in rows [first, end); unknown where there are none.
+// Finds the errors predicted / observed - 1 in rows [first, end); unknown where there are none.
 void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
                    sp_prediction_errors *errors);
 

@@ -368,7 +368,7 @@ static sp_status predict_row(void *context, int worker, int row, sp_error *err)
 }
 
 // predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
-// Of several rows that fail the first one's error is returned. Independent of `threads`.
+// Returns the error of the first of several rows that fail. Independent of `threads`.
 static sp_status predict_rows(const fit_rows *rows, const sp_profile *profile,
                               const uint8_t *wanted, int threads, double *predicted, sp_error *err)
 {
@@ -399,7 +399,7 @@ sp_status fit_model_init(const fit_spec *spec, const fit_ablation *ablation, fit
     if (status == SP_OK) {
         fit_document_apply(model->document, spec->start);
     }
-    // What the ablation takes away may be what a constant's start would have made.
+    // The part that the ablation takes away may be what a constant's start would have made.
     for (int c = 0; status == SP_OK && c < spec->constant_count; c++) {
         const fit_constant *constant = &spec->constants[c];
         if (constant->start > 0.0) {

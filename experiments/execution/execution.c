@@ -105,9 +105,9 @@ static sp_run_request request_of(const executor *e, const sp_step_view *view)
                             .option_count = options->option_count};
 }
 
-// What is the same for both results. Bounds and peak rate are those of the scenario's machine,
-// which need not be the one that executes: without them gaps and MFU are unknown. What explains the
-// peak tensor by tensor knows simulated steps alone.
+// Copies what is the same for both results. Bounds and peak rate are those of the scenario's
+// machine, which need not be the one that executes: without them gaps and MFU are unknown. What
+// explains the peak tensor by tensor knows simulated steps alone.
 static void describe(const executor *e, sp_result *measured)
 {
     const sp_result *predicted = &e->execution->predicted;
@@ -226,8 +226,8 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
     return status;
 }
 
-// What ended an execution on another machine, as a status of this one: what was wrong with that
-// machine's files or memory is no such thing here.
+// Turns what ended an execution on another machine into a status of this one: what was wrong with
+// that machine's files or memory is no such thing here.
 static sp_status recalled(sp_status status)
 {
     switch (status) {

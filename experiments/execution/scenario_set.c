@@ -94,7 +94,7 @@ static const char *clock_of(sp_object *object, const char *fallback)
     return given ? sp_clock_names[index] : fallback;
 }
 
-// What the cases of a group have in common.
+// Settings that the cases of a group have in common.
 typedef struct group_settings {
     const char *name, *clock;
     const json_t *settings;
@@ -393,7 +393,7 @@ static sp_status run_once(const sp_scenario_case *of, const sp_execution_options
     return status;
 }
 
-// Of runs of one kind the one of median time; of equal ones the earlier counts as the faster.
+// Returns the run of median time of one kind; of equal ones the earlier counts as the faster.
 static const sp_case_outcome *median(const sp_case_outcome *runs, int count, bool steady)
 {
     const sp_case_outcome *found = &runs[0];
@@ -681,7 +681,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
         execution->options = options;
         return status;
     }
-    // What stays where this process is stopped from outside, or crashes.
+    // This stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
     sp_status status =
         sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err);
@@ -707,7 +707,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 
 // ---- what came back ----
 
-// What a plan is executed by is to be what its case has now.
+// A plan must have been executed by what its case has now.
 static sp_status compare_scenarios(json_t *executed, json_t *now, const char *source, sp_error *err)
 {
     static const char *const parts[] = {"model", "parallel", "memory", "stack"};

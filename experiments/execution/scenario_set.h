@@ -129,7 +129,7 @@ bool sp_case_memory_is_exact(const sp_case_outcome *outcome);
 void sp_set_summarize(const sp_case_outcome *outcomes, size_t count,
                       const sp_scenario_set_bounds *bounds, sp_set_summary *summary);
 
-// slimpack/validation/1 of a set: cases[] and summary. NULL when memory runs out.
+// slimpack/validation/1 of a set: cases[] and summary.
 json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
                                const sp_execution_options *options, int repeat,
                                const sp_scenario_set_bounds *bounds);

@@ -756,7 +756,7 @@ static bool whole_number(const char *text, long long *number)
     return errno == 0 && *end == '\0';
 }
 
-// What a cell says as JSON. Anything that is neither number nor truth value is a text; where a
+// Turns a cell into JSON. Anything that is neither number nor truth value is a text; where a
 // setting is none, its reader says what it expected.
 static json_t *cell_value(const char *text)
 {

@@ -269,7 +269,7 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
     return status;
 }
 
-// Of a column that is named by the path that it sets the last part says enough.
+// The last part of a column's name says enough where that is the path that it sets.
 static const char *label_name(const sp_map_column *column, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -551,9 +551,7 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
 
 // ---- Predictions ----
 
-// What the simulator says of measured rows.
-
-// What a result holds of the measured quantity; of a speed-up the time.
+// Returns the measured quantity of a result; of a speed-up the time.
 static double value_of(sp_measured kind, const sp_result *result)
 {
     switch (kind) {
@@ -598,7 +596,7 @@ static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
                           const sp_profile *profile, sp_result *result, sp_error *err)
 {
     const sp_evaluate_options options = {
-        // Of a cell's rows those that fit well may be picked.
+        // Rows of a cell that fit well may be picked.
         .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
                           (measured->cell[0] != '\0' && measured->reserved_bytes == 0),
         .reserved_bytes = measured->reserved_bytes,
@@ -669,7 +667,7 @@ sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured
 // Beyond what a profile gets wrong, below the 1000 of a wrong unit.
 static const double most_off = 100.0;
 
-// What the unit may be where the measured value is far below, or far above, the predicted one.
+// Guesses the unit where the measured value is far below, or far above, the predicted one.
 static const char *suspected_unit(sp_measured kind, double over)
 {
     switch (kind) {

@@ -13,7 +13,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/workload/batch.h"
 
-// What the measured column holds; always compared in this unit.
+// The quantity of the measured column; always compared in this unit.
 typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
     SP_MEASURED_TOKENS_PER_S,              // of all GPUs together
@@ -52,8 +52,8 @@ struct sp_measured_case {
     double measured;
     bool at_most;               // measured is an upper bound: less is no error
     sp_measured_case *baseline; // of a speed-up: scenario and batches of what it is over; owned
-    // What PyTorch would reserve, where the row is one of a cell and sp_measured_case_count has
-    // counted it; else 0. No constant of a profile changes it.
+    // The bytes that PyTorch would reserve, where the row is one of a cell and
+    // sp_measured_case_count has counted it; else 0. No constant of a profile changes it.
     int64_t reserved_bytes;
 };
 
@@ -63,7 +63,7 @@ typedef struct sp_measurements {
     char path[224];                  // of the table, for messages
     char source[512], licence[256];
     sp_measured kind;
-    // What the map expects: mean |predicted / measured - 1| at most this, for bubble rates the
+    // The map's bound of mean |predicted / measured - 1| at most this, for bubble rates the
     // largest |predicted - measured|. Negative: nothing.
     double bound;
     double published_error; // such a mean as others published it; negative: not known

@@ -75,7 +75,7 @@ static sp_i_timing time_work(void (*work)(void *), void *context, double budget_
 
 enum { EDGE = 256, COPIED_BYTES = 2 << 20, SEED = 1, WALL_REPEATS = 100 };
 
-// Of each of the two.
+// Seconds of each of the two.
 #define BUDGET_S 0.01
 
 typedef struct reference {

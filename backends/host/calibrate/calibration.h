@@ -74,8 +74,8 @@ enum { SP_I_HOST_LEAST_REPEATS = 5, SP_I_HOST_MOST_REPEATS = 1001 };
 
 // The processor time of the calling thread.
 int64_t sp_i_host_now_ns(void);
-// Of `count` samples, which it sorts, the lower quartile: what disturbs a run can only make it
-// longer.
+// Returns the lower quartile of `count` samples, which it sorts: what disturbs a run can only make
+// it longer.
 sp_i_timing sp_i_host_timing_of(double *seconds, int count);
 
 // ---- the parts of the document, each O(its measurements) ----

@@ -10,7 +10,7 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
 
-// What the steps measure of a pack of `tokens` tokens, for virtual stages with the embedding, with
+// Times of a pack of `tokens` tokens, for virtual stages with the embedding, with
 // nothing but a layer, and with the head: seconds of F, I and W.
 enum { STAGES = 3, KINDS = 3 };
 
@@ -29,7 +29,7 @@ static const sp_action_kind kinds[KINDS] = {SP_ACTION_F, SP_ACTION_I, SP_ACTION_
 
 static const sp_layout layout = {.tp = 1, .cp = 1, .pp = STAGES, .dp = 1, .chunks = 1};
 
-// What the steps took so far.
+// Samples of the steps so far.
 typedef struct record {
     double seconds[STAGES][KINDS][SAMPLES];
     int count[STAGES][KINDS];
@@ -231,14 +231,14 @@ static sp_status time_steps(const sp_i_host_calibration *c, const sp_profile *pr
 
 // ---- The fit ----
 
-// What products and attention leave of an action: element-wise kernels at one rate over the bytes
+// Products and attention leave a rest of an action: element-wise kernels at one rate over the bytes
 // that the cost model counts, a fixed time of each layer, the loss, the optimizer.
 
 enum { SIZES = 8, FIRST_TOKENS = 16, MIDDLE = 1, HEAD = 2 };
 
 // A layer's launches are paid in quarters by F, I and W (sim/cost/cost_private.h).
 #define LAYER_SHARE 0.25
-// Of the loss, per logit.
+// Bounds of the loss, for each logit.
 #define LEAST_BYTES 1e-3
 #define MOST_BYTES 1e5
 
