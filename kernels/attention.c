@@ -1,12 +1,191 @@
+// Causal attention in tiles of scores, in blocks of keys.
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
-#include "kernels/attention_tiles.h"
+#include "kernels/shapes.h"
 #include "kernels/typed.h"
 #include "kernels/vector.h"
 
+// Scores of one tile stay in the second-level cache.
+enum { QUERY_TILE = 128, KEY_TILE = 256, TILE_ELEMENTS = QUERY_TILE * KEY_TILE };
+
+// Queries [query, query + queries) and keys [key, key + keys), counted from the block's first ones,
+// of one query head and the KV head it reads. Every query sees at least the tile's first key, and
+// the last query sees all of them.
+typedef struct score_tile {
+    int64_t head, kv_head;
+    int64_t query, queries;
+    int64_t key, keys;
+} score_tile;
+
+#define FIRST_TILE       \
+    {                    \
+        .key = -KEY_TILE \
+    }
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// Cuts off what the causal order hides; false if nothing is left.
+static bool trim(const sp_kernel_attention_shape *shape, const sp_kernel_attention_block *block,
+                 int64_t next_query, score_tile *tile)
+{
+    int64_t first_key = block->key_begin + tile->key;
+    int64_t first_query = block->query_begin + tile->query;
+    if (first_query < first_key) {
+        tile->query += first_key - first_query;
+    }
+    tile->queries = next_query - tile->query;
+    int64_t last_visible = block->query_begin + next_query - first_key;
+    tile->keys = least(least(KEY_TILE, block->keys - tile->key), last_visible);
+    tile->kv_head = tile->head / (shape->heads / shape->kv_heads);
+    return tile->queries > 0 && tile->keys > 0;
+}
+
+// The next tile that has a visible pair, of a tile that begins as FIRST_TILE: keys run fastest,
+// then queries, then heads. False if there is none.
+static bool next_tile(const sp_kernel_attention_shape *shape,
+                      const sp_kernel_attention_block *block, score_tile *tile)
+{
+    int64_t query = tile->query / QUERY_TILE * QUERY_TILE;
+    int64_t key = tile->key + KEY_TILE;
+    for (int64_t head = tile->head; head < shape->heads; head++) {
+        for (; query < block->queries; query += QUERY_TILE) {
+            int64_t next_query = least(query + QUERY_TILE, block->queries);
+            *tile = (score_tile){.head = head, .query = query, .key = key};
+            // Once a tile of keys is hidden, so are all later ones.
+            if (key < block->keys && trim(shape, block, next_query, tile)) {
+                return true;
+            }
+            key = 0;
+        }
+        query = 0;
+    }
+    return false;
+}
+
+// How many keys of the tile the query sees that is `row` after the tile's first.
+static int64_t visible_keys(const sp_kernel_attention_block *block, const score_tile *tile,
+                            int64_t row)
+{
+    int64_t query = block->query_begin + tile->query + row;
+    return least(query - (block->key_begin + tile->key) + 1, tile->keys);
+}
+
+// ---- Forward ----
+
+// Scores become exp(score - running maximum), 0 where hidden; out and sum are brought to the new
+// maximum, and the row's exponentials added to sum.
+static void take_row(int64_t visible, int64_t keys, int64_t head_dim, real *scores, real *out,
+                     real *max, real *sum)
+{
+    real largest = row_max(visible, scores);
+    if (largest > *max) {
+        real factor = exp_real(*max - largest);
+        *max = largest;
+        *sum *= factor;
+        row_scale(head_dim, factor, out);
+    }
+    *sum += row_exp_sum(visible, scores, *max);
+    memset(scores + visible, 0, (size_t)(keys - visible) * sizeof *scores);
+}
+
+void SP_KERNEL(attention_block)(const sp_kernel_attention_shape *shape,
+                                const sp_kernel_attention_block *block, const real *q,
+                                const real *k, const real *v, real *out, real *max, real *sum,
+                                real *workspace)
+{
+    int64_t head_dim = shape->head_dim;
+    real *scores = workspace;
+    score_tile tile = FIRST_TILE;
+    while (next_tile(shape, block, &tile)) {
+        const real *tile_q = q + tile.query * shape->q_stride + tile.head * head_dim;
+        int64_t kv_at = tile.key * shape->kv_stride + tile.kv_head * head_dim;
+        real *tile_out = out + tile.query * shape->out_stride + tile.head * head_dim;
+        gemm(false, true, tile.queries, tile.keys, head_dim, shape->scale, tile_q, shape->q_stride,
+             k + kv_at, shape->kv_stride, 0.0, scores, KEY_TILE);
+        for (int64_t i = 0; i < tile.queries; i++) {
+            int64_t at = (tile.query + i) * shape->heads + tile.head;
+            take_row(visible_keys(block, &tile, i), tile.keys, head_dim, scores + i * KEY_TILE,
+                     tile_out + i * shape->out_stride, max + at, sum + at);
+        }
+        gemm(false, false, tile.queries, head_dim, tile.keys, 1.0, scores, KEY_TILE, v + kv_at,
+             shape->kv_stride, 1.0, tile_out, shape->out_stride);
+    }
+}
+
+// ---- Backward ----
+
+// dscores holds the gradient by the probabilities p and becomes that by the scores, p (dp - delta).
+SP_KERNEL_WIDE static void through_softmax(int64_t n, real delta, const real *restrict p,
+                                           real *restrict dscores)
+{
+    for (int64_t i = 0; i < n; i++) {
+        dscores[i] = p[i] * (dscores[i] - delta);
+    }
+}
+
+static void hide(int64_t visible, int64_t keys, real *row)
+{
+    memset(row + visible, 0, (size_t)(keys - visible) * sizeof *row);
+}
+
+// From the scores in p and dout v^T in dscores: the probabilities and the scores' gradients.
+static void differentiate_tile(const sp_kernel_attention_shape *shape,
+                               const sp_kernel_attention_block *block, const score_tile *tile,
+                               const real *lse, const real *delta, real *p, real *dscores)
+{
+    for (int64_t i = 0; i < tile->queries; i++) {
+        int64_t at = (tile->query + i) * shape->heads + tile->head;
+        int64_t visible = visible_keys(block, tile, i);
+        real *p_row = p + i * KEY_TILE;
+        real *dscores_row = dscores + i * KEY_TILE;
+        row_exp(visible, p_row, lse[at], (real)1.0);
+        through_softmax(visible, delta[at], p_row, dscores_row);
+        hide(visible, tile->keys, p_row);
+        hide(visible, tile->keys, dscores_row);
+    }
+}
+
+void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
+                                         const sp_kernel_attention_block *block, const real *q,
+                                         const real *k, const real *v, const real *dout,
+                                         const real *lse, const real *delta, real *dq, real *dk,
+                                         real *dv, real *workspace)
+{
+    int64_t d = shape->head_dim;
+    int64_t q_stride = shape->q_stride;
+    int64_t kv_stride = shape->kv_stride;
+    int64_t out_stride = shape->out_stride;
+    real *p = workspace;
+    real *dscores = workspace + TILE_ELEMENTS;
+    score_tile tile = FIRST_TILE;
+    while (next_tile(shape, block, &tile)) {
+        int64_t q_at = tile.query * q_stride + tile.head * d;
+        int64_t kv_at = tile.key * kv_stride + tile.kv_head * d;
+        const real *tile_dout = dout + tile.query * out_stride + tile.head * d;
+        gemm(false, true, tile.queries, tile.keys, d, shape->scale, q + q_at, q_stride, k + kv_at,
+             kv_stride, 0.0, p, KEY_TILE);
+        gemm(false, true, tile.queries, tile.keys, d, 1.0, tile_dout, out_stride, v + kv_at,
+             kv_stride, 0.0, dscores, KEY_TILE);
+        differentiate_tile(shape, block, &tile, lse, delta, p, dscores);
+        gemm(true, false, tile.keys, d, tile.queries, 1.0, p, KEY_TILE, tile_dout, out_stride, 1.0,
+             dv + kv_at, kv_stride);
+        gemm(false, false, tile.queries, d, tile.keys, shape->scale, dscores, KEY_TILE, k + kv_at,
+             kv_stride, 1.0, dq + q_at, q_stride);
+        gemm(true, false, tile.keys, d, tile.queries, shape->scale, dscores, KEY_TILE, q + q_at,
+             q_stride, 1.0, dk + kv_at, kv_stride);
+    }
+}
+
+// ---- Slices, and the parts of a ring ----
+
 // Two tiles of scores, and a number for each query.
-enum { TILES_ELEMENTS = 2 * SP_I_KERNEL_QUERY_TILE * SP_I_KERNEL_KEY_TILE };
+enum { TILES_ELEMENTS = 2 * TILE_ELEMENTS };
 
 int64_t SP_KERNEL(attention_workspace)(const sp_kernel_attention_shape *shape, int64_t queries)
 {

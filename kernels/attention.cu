@@ -2,8 +2,8 @@
 // dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(O dO)), dQ = dS K, dK = dS^T Q. A block of
 // threads computes one row of one head: each thread a score at a time, then each thread its
 // columns.
-#include "kernels/cuda_attention.h"
-#include "kernels/cuda_grid.h"
+#include "kernels/cuda_kernels.h"
+#include "kernels/cuda_math.h"
 #include "kernels/instructions.cuh"
 
 namespace

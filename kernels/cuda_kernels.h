@@ -1,11 +1,30 @@
-// The CUDA kernels' launchers; those of attention stand in cuda_attention.h, and cuda_stream.h says
-// what all launchers share.
+// The launchers of the CUDA kernels. C17 and C++.
+//
+// A launcher queues work on `stream` and returns without waiting; nothing is allocated. It returns
+// 0 or a cudaError_t: cudaErrorInvalidValue (1) for a shape that the kernel does not take,
+// otherwise what the launch returned. Pointers are device addresses unless a comment says `host`.
+// Tensors are row-major, one row a token; a `stride` is the number of elements from one row to the
+// next. Any size and any alignment of elements is correct; 16-byte aligned rows whose length is a
+// multiple of 8 elements are fast.
 #ifndef SLIMPACK_KERNELS_CUDA_KERNELS_H
 #define SLIMPACK_KERNELS_CUDA_KERNELS_H
 
-#include "kernels/adamw_step.h"
-#include "kernels/cuda_attention.h"
-#include "kernels/cuda_stream.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/bf16.h"
+#include "kernels/shapes.h"
+
+#ifdef __cplusplus
+#define SP_CUDA_BEGIN extern "C" {
+#define SP_CUDA_END }
+#else
+#define SP_CUDA_BEGIN
+#define SP_CUDA_END
+#endif
+
+// The same type as cudaStream_t and CUstream; NULL is the default stream.
+typedef struct CUstream_st *sp_cuda_stream;
 
 SP_CUDA_BEGIN
 
@@ -249,6 +268,39 @@ int sp_cuda_delay(int64_t ns, sp_cuda_stream stream);
 
 // *at = nanoseconds of that timer, which all streams of the device share.
 int sp_cuda_stamp(int64_t *at, sp_cuda_stream stream);
+
+// ---- Attention ----
+
+// Causal grouped-query attention of a pack on a CUDA device, forward and backward, as plainly as it
+// is defined: what tests compare with and what computes heads that cuDNN does not take. Shapes as
+// for the CPU (shapes.h) but for the gradients of keys and values, in bf16 and rows of
+// kv_heads head_dim. Queries, keys, values and outputs are bf16, lse and sums fp32.
+
+// A run of queries against the keys of its sample up to the last of them: that one sees all keys,
+// each one before it one key less.
+typedef struct sp_cuda_attention_segment {
+    int64_t row, queries;  // rows of q, out, lse, dout, delta and dq
+    int64_t key_row, keys; // rows of k and v, which segments may share
+    int64_t gradient_row;  // of as many rows of dk and dv, which are the segment's own
+} sp_cuda_attention_segment;
+
+// Rows of no segment are left as they are.
+typedef struct sp_cuda_attention_pack {
+    const sp_cuda_attention_segment *segments; // on the device; row and gradient_row ascend
+    int64_t count;
+    int64_t rows, gradient_rows; // up to the end of the last segment
+    const sp_bf16 *q, *k, *v;
+    sp_bf16 *out;
+    float *lse; // [rows, heads]: log of the sum of exp(score)
+    // Of a backward, which reads out and lse.
+    const sp_bf16 *dout;
+    float *delta; // [rows, heads], written: the sum of out dout
+    sp_bf16 *dq, *dk, *dv;
+} sp_cuda_attention_pack;
+
+// Any head dimension and any strides. Shape and pack are on the host. Every sum has a fixed order.
+int sp_cuda_attention(const sp_kernel_attention_shape *shape, const sp_cuda_attention_pack *pack,
+                      bool backward, sp_cuda_stream stream);
 
 SP_CUDA_END
 

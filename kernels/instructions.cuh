@@ -10,7 +10,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/cuda_kernels.h"
 
 // The block's dynamic shared memory, 128-byte aligned.
 __device__ __forceinline__ unsigned char *sp_i_shared()

@@ -1,8 +1,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/exp.h"
-#include "kernels/gemm.h"
 #include "kernels/typed.h"
 #include "kernels/vector.h"
 

@@ -2,10 +2,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/adamw_step.h"
-#include "kernels/attention_shape.h"
 #include "kernels/real.h"
 #include "kernels/sample_attention.h"
+#include "kernels/shapes.h"
 
 // ---- Linear layers ----
 

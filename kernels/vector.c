@@ -1,7 +1,5 @@
 #include "kernels/vector.h"
 
-#include "kernels/exp.h"
-
 enum { LANES = 16 };
 
 static inline real sum_lanes(real lane[LANES])

@@ -1,10 +1,171 @@
-#include "backends/comm/attention.h"
-
+// Attention of a sample that several ranks hold, in blocks of keys.
 #include <string.h>
 
+#include "backends/comm/attention.h"
 #include "backends/comm/private.h"
-#include "backends/comm/ring_hop.h"
 #include "kernels/kernels.h"
+#include "sim/base/alloc.h"
+
+// ---- A step round a ring ----
+
+// Hops from node to node may be routed over other members of both nodes, as Zeppelin's routing
+// layer uses all NICs (arXiv 2509.21841): the sender gives each of them a part (dispatch), these
+// send theirs across, and the receiver puts together the parts that its neighbours have got
+// (combine).
+
+typedef struct token_ring {
+    sp_comm *me;
+    int group;
+    int tag; // and those a multiple of HOP_TAGS above it
+    int size, member;
+    int node; // members of a node, neighbours in the group; the last node may have fewer
+} token_ring;
+
+enum { HOP_TAGS = 16 };
+
+enum { DISPATCH = HOP_TAGS, ACROSS = 2 * HOP_TAGS, COMBINE = 3 * HOP_TAGS };
+
+static int begin_of(const token_ring *ring, int member)
+{
+    return member / ring->node * ring->node;
+}
+
+static int end_of(const token_ring *ring, int member)
+{
+    int end = begin_of(ring, member) + ring->node;
+    return end < ring->size ? end : ring->size;
+}
+
+static int after(const token_ring *ring, int member)
+{
+    return member + 1 < ring->size ? member + 1 : 0;
+}
+
+static int before(const token_ring *ring, int member)
+{
+    return member > 0 ? member - 1 : ring->size - 1;
+}
+
+// The member from which a hop leaves this member's node, and the one from which one enters it.
+static int hop_leaves(const token_ring *ring)
+{
+    return end_of(ring, ring->member) - 1;
+}
+
+static int hop_enters(const token_ring *ring)
+{
+    return before(ring, begin_of(ring, ring->member));
+}
+
+static bool crosses(const token_ring *ring, int from)
+{
+    return begin_of(ring, from) != begin_of(ring, after(ring, from));
+}
+
+// Paths of a hop between nodes: as many members as both nodes have.
+static int paths(const token_ring *ring, int from)
+{
+    int to = after(ring, from);
+    int here = end_of(ring, from) - begin_of(ring, from);
+    int there = end_of(ring, to) - begin_of(ring, to);
+    return here < there ? here : there;
+}
+
+// Part j of so many bytes.
+static size_t part_at(size_t bytes, int paths, int j)
+{
+    return bytes / (size_t)paths * (size_t)j + (j == paths ? bytes % (size_t)paths : 0);
+}
+
+static sp_status send(const token_ring *ring, int to, int tag, const void *out, size_t bytes,
+                      sp_error *err)
+{
+    int rank = sp_comm_group_rank(ring->me->world, ring->group, to);
+    return sp_comm_send(ring->me, rank, ring->tag + tag, out, bytes, err);
+}
+
+static sp_status receive(const token_ring *ring, int from, int tag, void *in, size_t bytes,
+                         sp_error *err)
+{
+    int rank = sp_comm_group_rank(ring->me->world, ring->group, from);
+    return sp_comm_receive(ring->me, rank, ring->tag + tag, in, bytes, err);
+}
+
+// Sends to the next member: a step begins with it.
+static sp_status hop_send(const token_ring *ring, const void *out, size_t bytes, sp_error *err)
+{
+    int next = after(ring, ring->member);
+    if (!crosses(ring, ring->member)) {
+        return send(ring, next, 0, out, bytes, err);
+    }
+    int count = paths(ring, ring->member);
+    sp_status status = SP_OK;
+    for (int j = 0; status == SP_OK && j < count; j++) {
+        int path = begin_of(ring, ring->member) + j;
+        size_t at = part_at(bytes, count, j);
+        size_t part = part_at(bytes, count, j + 1) - at;
+        bool own = path == ring->member;
+        status = send(ring, own ? begin_of(ring, next) + j : path, own ? ACROSS : DISPATCH,
+                      (const char *)out + at, part, err);
+    }
+    return status;
+}
+
+static sp_status pass_on(const token_ring *ring, int from, int from_tag, int to, int to_tag,
+                         size_t bytes, sp_error *err)
+{
+    char *part = sp_malloc(bytes + 1);
+    sp_status status = receive(ring, from, from_tag, part, bytes, err);
+    if (status == SP_OK) {
+        status = send(ring, to, to_tag, part, bytes, err);
+    }
+    sp_free(part);
+    return status;
+}
+
+// Passes on the parts that take their path by this member, out of its node and into it.
+static sp_status relay(const token_ring *ring, size_t leaving_bytes, size_t entering_bytes,
+                       sp_error *err)
+{
+    int leaves = hop_leaves(ring);
+    int enters = hop_enters(ring);
+    int first = begin_of(ring, ring->member);
+    int j = ring->member - first;
+    sp_status status = SP_OK;
+    if (crosses(ring, leaves) && ring->member != leaves && j < paths(ring, leaves)) {
+        int count = paths(ring, leaves);
+        size_t part = part_at(leaving_bytes, count, j + 1) - part_at(leaving_bytes, count, j);
+        status = pass_on(ring, leaves, DISPATCH, begin_of(ring, after(ring, leaves)) + j, ACROSS,
+                         part, err);
+    }
+    if (status == SP_OK && crosses(ring, enters) && j > 0 && j < paths(ring, enters)) {
+        int count = paths(ring, enters);
+        size_t part = part_at(entering_bytes, count, j + 1) - part_at(entering_bytes, count, j);
+        status = pass_on(ring, begin_of(ring, enters) + j, ACROSS, first, COMBINE, part, err);
+    }
+    return status;
+}
+
+// Receives from the member before, after passing on parts of the hops, so many bytes in all, that
+// leave this member's node and that enter it. No step blocks for good, for the reason that
+// sp_comm_shift() gives.
+static sp_status hop_receive(const token_ring *ring, size_t leaving_bytes, size_t entering_bytes,
+                             void *in, size_t bytes, sp_error *err)
+{
+    int from = before(ring, ring->member);
+    sp_status status = relay(ring, leaving_bytes, entering_bytes, err);
+    if (status != SP_OK || !crosses(ring, from)) {
+        return status == SP_OK ? receive(ring, from, 0, in, bytes, err) : status;
+    }
+    int count = paths(ring, from);
+    for (int j = 0; status == SP_OK && j < count; j++) {
+        size_t at = part_at(bytes, count, j);
+        status = receive(ring, j == 0 ? begin_of(ring, from) : ring->member + j,
+                         j == 0 ? ACROSS : COMBINE, (char *)in + at,
+                         part_at(bytes, count, j + 1) - at, err);
+    }
+    return status;
+}
 
 // ---- Queries of this member against the keys of one shard, in either type ----
 
@@ -243,14 +404,13 @@ static int owner_at(const pass *p, int step)
     return owner_of(p, p->member, step);
 }
 
-// What the member before sends in this step, and the hops that this member is a way for.
-static sp_status hop_in(const pass *p, const sp_i_comm_ring *ring, int step, void *in,
-                        sp_error *err)
+// Receives what the member before sends in this step, and passes on hops of others.
+static sp_status hop_in(const pass *p, const token_ring *ring, int step, void *in, sp_error *err)
 {
-    size_t leaving = message_bytes(p, owner_of(p, sp_i_comm_hop_leaves(ring), step));
-    size_t entering = message_bytes(p, owner_of(p, sp_i_comm_hop_enters(ring), step));
+    size_t leaving = message_bytes(p, owner_of(p, hop_leaves(ring), step));
+    size_t entering = message_bytes(p, owner_of(p, hop_enters(ring), step));
     size_t coming = message_bytes(p, owner_at(p, step + 1));
-    return sp_i_comm_hop_receive(ring, leaving, entering, in, coming, err);
+    return hop_receive(ring, leaving, entering, in, coming, err);
 }
 
 // Keys are on their way to the next member while this one works on them.
@@ -258,21 +418,21 @@ static sp_status visit_ring(const pass *p, bool backward, sp_error *err)
 {
     const sp_comm_attention *a = p->attention;
     int node = a->way == SP_COMM_ROUTED ? a->node_members : p->size;
-    const sp_i_comm_ring keys = {p->me, a->group, a->tag, p->size, p->member, node};
-    const sp_i_comm_ring gradients = {p->me, a->group, a->tag + 1, p->size, p->member, node};
+    const token_ring keys = {p->me, a->group, a->tag, p->size, p->member, node};
+    const token_ring gradients = {p->me, a->group, a->tag + 1, p->size, p->member, node};
     sp_status status = SP_OK;
     for (int step = 0; step < p->size && status == SP_OK; step++) {
         bool last = step + 1 == p->size;
         const char *kv = step == 0 ? p->own : p->kv;
         size_t here = message_bytes(p, owner_at(p, step));
         if (!last) {
-            status = sp_i_comm_hop_send(&keys, kv, here, err);
+            status = hop_send(&keys, kv, here, err);
         }
         if (status == SP_OK) {
             visit_shard(p, owner_at(p, step), kv, backward ? p->dkv : NULL);
         }
         if (status == SP_OK && backward && p->size > 1) {
-            status = sp_i_comm_hop_send(&gradients, p->dkv, here, err);
+            status = hop_send(&gradients, p->dkv, here, err);
             status = status == SP_OK ? hop_in(p, &gradients, step, p->dkv, err) : status;
         }
         if (status == SP_OK && !last) {

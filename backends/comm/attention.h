@@ -17,9 +17,9 @@
 #ifndef SLIMPACK_BACKENDS_COMM_ATTENTION_H
 #define SLIMPACK_BACKENDS_COMM_ATTENTION_H
 
-#include "backends/comm/collective.h"
+#include "backends/comm/comm.h"
 #include "backends/comm/zigzag.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 typedef struct sp_comm_shard {
     const sp_token_run *runs;
@@ -30,7 +30,7 @@ typedef struct sp_comm_shard {
 
 int64_t sp_comm_shard_tokens(const sp_comm_shard *shard);
 
-// Routed: a ring whose hops from node to node go over other members, too (ring_hop.h).
+// Routed: a ring whose hops from node to node go over other members, too .
 typedef enum sp_comm_attention_way {
     SP_COMM_RING,
     SP_COMM_GATHERED,

@@ -1,4 +1,4 @@
-// What the files of the communicator share.
+// The state of a world, and the calls between the files of the communicator.
 #ifndef SLIMPACK_BACKENDS_COMM_PRIVATE_H
 #define SLIMPACK_BACKENDS_COMM_PRIVATE_H
 
@@ -6,29 +6,15 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
-#include "backends/comm/transport.h"
 #include "sim/base/alloc.h"
 
 // A flow of control with a stack of its own, on the thread of whoever drives it: entered and left
 // at places that it chooses, without the operating system, in a fraction of the time in which one
-// thread wakes another.
-
+// thread wakes another (run.c).
 typedef struct sp_i_fiber sp_i_fiber;
-
-// Kept from flow to flow; NULL when memory runs out.
-sp_i_fiber *sp_i_fiber_new(void);
 // No flow is under way. NULL is allowed.
 void sp_i_fiber_free(sp_i_fiber *fiber);
-
-// The next resume enters main(data); no flow is under way.
-void sp_i_fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data);
-// Runs the flow until it parks (true) or has ended (false). A flow stays on the thread of its first
-// resume.
-bool sp_i_fiber_resume(sp_i_fiber *fiber);
-// Leaves the flow that calls, which is this fiber's, until it is resumed.
-void sp_i_fiber_park(sp_i_fiber *fiber);
 
 enum { SP_I_CACHE_LINE = 64 };
 
@@ -39,9 +25,8 @@ typedef enum sp_i_comm_kind {
     SP_I_REDUCE_SCATTER,
     SP_I_BROADCAST
 } sp_i_comm_kind;
-extern const char *const sp_i_comm_kind_names[];
 
-// What a member brings to a collective.
+// A call of a collective by one member.
 typedef struct sp_i_comm_call {
     sp_i_comm_kind kind;
     sp_element type;
@@ -92,7 +77,8 @@ typedef struct sp_i_comm_queue {
     _Atomic uint64_t received; // by the receiver alone
 } sp_i_comm_queue;
 
-// What a rank waits for: a phase of a group, room or a message in a queue, or a flag.
+// One of the things that a rank waits for: a phase of a group, room or a message in a queue, or a
+// flag.
 typedef struct sp_i_comm_wait {
     const char *operation; // NULL: it does not wait
     sp_i_comm_group *group;
@@ -154,13 +140,8 @@ struct sp_comm_world {
     bool *reported; // [rank_count]
 };
 
-// The fiber scheduler, for worlds in which ranks compute one at a time. A rank's fiber is made
-// once. `start` lets the fiber enter main(data) when its turn comes, and `run` drives the fibers
-// that were started until all have ended. Ranks call the other two: `ready` says that a rank may go
-// on, and `suspend` lets other ranks go on until then.
-sp_status sp_i_comm_fiber_make(sp_comm *me, sp_error *err);
-void sp_i_comm_fiber_start(sp_comm *me, void (*main)(void *data), void *data);
-void sp_i_comm_scheduler_run(sp_comm_world *world, int started);
+// For worlds in which ranks compute one at a time: `ready` says that a rank may go on, and
+// `suspend` lets other ranks go on until then.
 void sp_i_comm_fiber_ready(sp_comm *me);
 void sp_i_comm_fiber_suspend(sp_comm *me);
 
@@ -174,7 +155,6 @@ void sp_i_comm_deadline_over(sp_comm_world *world);
 
 // Returns when the wait is over or the world has failed.
 sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err);
-bool sp_i_comm_is_over(const sp_i_comm_wait *wait);
 // To be called after a change of an atomic counter that the rank may wait for.
 void sp_i_comm_wake(sp_comm_world *world, int rank);
 
@@ -192,26 +172,10 @@ sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const cha
 // the rank that failed, or -1.
 void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *));
 
-// The group of an id that `me` is a member of; otherwise the world fails and it is NULL.
-sp_i_comm_group *sp_i_comm_group_of(sp_comm *me, int group, int *member, sp_error *err);
 // A barrier: enters the group's next phase and waits until all members have entered it. The rank's
 // work from then on is done after all that members were given before.
 sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
                                const char *operation, sp_error *err);
-
-// This member's share of a collective between two phases. Returns the bytes written.
-int64_t sp_i_comm_work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase);
-// Elements of a member's part.
-int64_t sp_i_comm_part_count(const sp_i_comm_call *call, int member);
-// What a member brought to a phase.
-const sp_i_comm_call *sp_i_comm_call_at(const sp_i_comm_group *group, int member, uint64_t phase);
-
-// A collective of a world with a transport, found valid (transport.c).
-sp_status sp_i_comm_remote_collective(sp_comm *me, int number, const sp_i_comm_group *group,
-                                      const sp_i_comm_call *call, sp_error *err);
-// Of any world: waits for the work of a rank whose body has ended with this status and error; adds
-// what went wrong in it to that of a good end.
-sp_status sp_i_comm_end_work(sp_comm *me, sp_status status, sp_error *err);
 
 void sp_i_comm_queues_free(sp_comm_world *world);
 

@@ -1,8 +1,8 @@
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backends/comm/private.h"
-#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
@@ -10,23 +10,26 @@ enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
 // Between the tables of two ranks, so that they are not in one cache line.
 enum { UNSHARED = SP_I_CACHE_LINE / sizeof(void *) };
 
-static sp_status rank_init(sp_comm *me, sp_comm_world *world, int rank, sp_error *err)
+static void lock_init(pthread_mutex_t *lock)
 {
-    bool made = false;
+    if (pthread_mutex_init(lock, NULL) != 0) {
+        sp_out_of_memory(sizeof *lock);
+    }
+}
+
+static void rank_init(sp_comm *me, sp_comm_world *world, int rank)
+{
     me->world = world;
     me->rank = rank;
     me->ended = true;
     snprintf(me->name, sizeof me->name, "rank %d", rank);
-    if (pthread_mutex_init(&me->lock, NULL) == 0) {
-        made = pthread_cond_init(&me->wake, NULL) == 0;
-        if (!made) {
-            pthread_mutex_destroy(&me->lock);
-        }
+    lock_init(&me->lock);
+    if (pthread_cond_init(&me->wake, NULL) != 0) {
+        sp_out_of_memory(sizeof me->wake);
     }
-    return made ? SP_OK : sp_error_no_memory(err, "a rank's lock");
 }
 
-static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
+static void ranks_init(sp_comm_world *world, int ranks)
 {
     size_t n = (size_t)ranks;
     size_t operands = n + UNSHARED;
@@ -37,15 +40,11 @@ static sp_status ranks_init(sp_comm_world *world, int ranks, sp_error *err)
     const void **inputs = sp_arena_take(&world->memory, n * operands, sizeof *inputs);
     void **outputs = sp_arena_take(&world->memory, n * operands, sizeof *outputs);
     for (int rank = 0; rank < ranks; rank++) {
-        sp_status status = rank_init(&world->ranks[rank], world, rank, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        rank_init(&world->ranks[rank], world, rank);
         world->ranks[rank].inputs = inputs + (size_t)rank * operands;
         world->ranks[rank].outputs = outputs + (size_t)rank * operands;
-        world->rank_count = rank + 1;
     }
-    return SP_OK;
+    world->rank_count = ranks;
 }
 
 sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
@@ -60,15 +59,8 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
                             options->transport->ranks);
     }
     sp_comm_world *made = sp_calloc(1, sizeof *made);
-    if (pthread_mutex_init(&made->failure_lock, NULL) != 0) {
-        sp_free(made);
-        return sp_error_no_memory(err, "a world of ranks");
-    }
-    if (pthread_mutex_init(&made->work_lock, NULL) != 0) {
-        pthread_mutex_destroy(&made->failure_lock);
-        sp_free(made);
-        return sp_error_no_memory(err, "a world of ranks");
-    }
+    lock_init(&made->failure_lock);
+    lock_init(&made->work_lock);
     made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
     made->runtime = options->runtime;
     made->transport = options->transport;
@@ -81,11 +73,7 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     }
     made->spins = made->one_at_a_time ? 0 : made->spins;
     made->failed_rank = -1;
-    sp_status status = ranks_init(made, ranks, err);
-    if (status != SP_OK) {
-        sp_comm_world_free(made);
-        return status;
-    }
+    ranks_init(made, ranks);
     *world = made;
     return SP_OK;
 }
@@ -231,4 +219,102 @@ int sp_comm_group_rank(const sp_comm_world *world, int group, int member)
 int sp_comm_member(const sp_comm *me, int group)
 {
     return group_at(me->world, group)->member_of[me->rank];
+}
+
+// ---- Failures ----
+
+sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err)
+{
+    if (!atomic_load(&world->failed)) {
+        return SP_OK;
+    }
+    pthread_mutex_lock(&world->failure_lock);
+    sp_status status = sp_error_add(err, &world->failure);
+    pthread_mutex_unlock(&world->failure_lock);
+    return status;
+}
+
+int sp_comm_failed_rank(sp_comm_world *world)
+{
+    pthread_mutex_lock(&world->failure_lock);
+    int rank = world->failed_rank;
+    pthread_mutex_unlock(&world->failure_lock);
+    return rank;
+}
+
+// Takes the failure lock; whoever does first holds it until the reason is complete. False, without
+// the lock, where the world has failed already.
+static bool claim_failure(sp_comm_world *world)
+{
+    pthread_mutex_lock(&world->failure_lock);
+    if (atomic_load(&world->failed)) {
+        pthread_mutex_unlock(&world->failure_lock);
+        return false;
+    }
+    atomic_store(&world->failed, true);
+    return true;
+}
+
+static void end_waits(sp_comm_world *world, int rank)
+{
+    world->failed_rank = rank;
+    pthread_mutex_unlock(&world->failure_lock);
+    for (int i = 0; i < world->rank_count; i++) {
+        pthread_mutex_lock(&world->ranks[i].lock);
+        pthread_cond_broadcast(&world->ranks[i].wake);
+        pthread_mutex_unlock(&world->ranks[i].lock);
+    }
+}
+
+static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *format,
+                 va_list arguments)
+{
+    char text[SP_ERROR_TEXT];
+    SP_ASSERT(status != SP_OK);
+    vsnprintf(text, sizeof text, format, arguments);
+    if (!claim_failure(world)) {
+        return;
+    }
+    if (me == NULL) {
+        sp_error_set(&world->failure, status, "%s", text);
+    } else {
+        // The action is this thread's own: only it writes it.
+        const char *mark = me->action[0] != '\0' ? ": " : "";
+        sp_error_set(&world->failure, status, "%s: %s%s%s", me->name, me->action, mark, text);
+    }
+    end_waits(world, me != NULL ? me->rank : -1);
+}
+
+sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fail(me->world, me, status, format, arguments);
+    va_end(arguments);
+    return sp_comm_world_failure(me->world, NULL);
+}
+
+sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fail(me->world, me, status, format, arguments);
+    va_end(arguments);
+    return sp_comm_world_failure(me->world, err);
+}
+
+sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fail(world, NULL, status, format, arguments);
+    va_end(arguments);
+    return sp_comm_world_failure(world, NULL);
+}
+
+void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *))
+{
+    if (claim_failure(world)) {
+        end_waits(world, report(world, &world->failure));
+    }
 }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/device/runtime.h"
-#include "backends/cuda/distributed/multi_process.h"
-#include "backends/cuda/distributed/nccl_transport.h"
+#include "backends/cuda/attention.h"
+#include "backends/cuda/multi_process.h"
+#include "backends/cuda/nccl.h"
+#include "backends/cuda/runtime.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
@@ -107,9 +107,6 @@ static sp_status prepare_attention(const execution *e, sp_error *err)
 {
     const size_t count = e->run->end_here - e->run->here;
     const sp_i_exec_job **jobs = sp_calloc(count + 1, sizeof *jobs);
-    if (jobs == NULL) {
-        return sp_error_no_memory(err, "a run");
-    }
     for (size_t r = 0; r < count; r++) {
         jobs[r] = e->run->ranks[e->run->here + r].job;
     }

@@ -4,9 +4,9 @@
 #define SLIMPACK_BACKENDS_CUDA_EXECUTE_H
 
 #include "backends/api/backend.h"
-#include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/multi_process.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/gemm.h"
+#include "backends/cuda/multi_process.h"
 
 // Options of the executor and of this backend.
 extern const sp_backend_option_info sp_i_cuda_option_list[];

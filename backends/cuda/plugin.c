@@ -1,10 +1,10 @@
 // The table by which a registry finds the backend.
 #include <stdio.h>
 
-#include "backends/cuda/calibrate/calibrate.h"
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/calibrate.h"
+#include "backends/cuda/device.h"
 #include "backends/cuda/execute.h"
+#include "backends/cuda/multi_process.h"
 #include "backends/executor/executor.h"
 
 static sp_status count_devices(int *count, sp_error *err)

@@ -1,5 +1,5 @@
 // The executor: plans whose actions compute, on any device (README.md). All ranks of a plan live in
-// one process, or each has a process and a device of its own (backends/comm/transport.h).
+// one process, or each has a process and a device of its own (backends/comm/comm.h).
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_EXECUTOR_H
 #define SLIMPACK_BACKENDS_EXECUTOR_EXECUTOR_H
 
@@ -8,7 +8,7 @@
 
 #include "backends/api/backend.h"
 #include "backends/api/device_runtime.h"
-#include "backends/comm/transport.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/stage.h"
 #include "sim/base/status.h"
 

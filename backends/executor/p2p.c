@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "backends/comm/transport.h"
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "backends/comm/workers.h"
 #include "sim/base/alloc.h"
 
 sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,

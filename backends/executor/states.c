@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/comm/workers.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/comm/comm.h"
-#include "backends/comm/transport.h"
 #include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"

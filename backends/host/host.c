@@ -1,6 +1,6 @@
 #include "backends/host/host.h"
 
-#include "backends/comm/workers.h"
+#include "backends/comm/comm.h"
 #include "backends/executor/executor.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"

@@ -114,7 +114,7 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     }
 }
 
-// Rows that work spaces of cuDNN are for (backends/cuda/attention/segments.c).
+// Rows that work spaces of cuDNN are for (backends/cuda/attention.c).
 static int64_t planned_rows(int64_t rows)
 {
     int64_t base = 128;

@@ -113,7 +113,7 @@ typedef struct sp_stack {
     // its backward, and where ranks share a pack the keys of all of them, gathered, with gradients.
     bool device_bytes;
     // Then: cuDNN computes attention of heads of a multiple of 16 features, for which it has work
-    // spaces (backends/cuda/attention/segments.c).
+    // spaces (backends/cuda/attention.c).
     bool cudnn_attention;
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/comm/collective.h"
-#include "backends/comm/queue.h"
-#include "backends/comm/workers.h"
+#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/progress.h"
 #include "tests/bench/bench.h"

@@ -3,13 +3,14 @@
 // each tensor (bf16 in and out, fp32 sums).
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/attention/attention.h"
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/attention.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "sim/base/alloc.h"
 #include "tests/gpu/attention_reference.h"
+#include "tests/gpu/checklist.h"
 #include "tests/gpu/gpu_check.h"
 
 enum { MOST = 8 };
@@ -20,7 +21,7 @@ typedef struct sample {
     int64_t queries, keys;
 } sample;
 
-// What one case computes: segments of the given lengths, one after another in memory.
+// One case: segments of the given lengths, one after another in memory.
 typedef struct attention_case {
     sample samples[MOST];
     int count;
@@ -36,6 +37,14 @@ typedef struct buffers {
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS];
     void *workspace;
 } buffers;
+
+// A pass of one shape, again and again.
+typedef struct timed_pass {
+    sp_i_cuda_attention *attention;
+    sp_i_cuda_attention_shape shape;
+    bool backward;
+    buffers buffers;
+} timed_pass;
 
 static sp_i_cuda_attention_shape shape_of(const attention_case *c)
 {
@@ -62,13 +71,6 @@ static sp_i_cuda_attention_shape shape_of(const attention_case *c)
         s.keys = c->plan.keys;
     }
     return s;
-}
-
-static char *take(char **next, int64_t bytes)
-{
-    char *data = *next;
-    *next += (bytes + 255) / 256 * 256;
-    return data;
 }
 
 static sp_status upload_tables(gpu_test *t, const attention_case *c,
@@ -113,20 +115,22 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
         return status;
     }
     char *next = b->memory;
-    char *q = take(&next, wide);
+    char *q = sp_i_cuda_take_part(&next, wide);
     b->tensors[SP_I_CUDA_Q] = q;
-    b->tensors[SP_I_CUDA_K] = c->interleaved ? q + 2 * s->heads * s->head_dim : take(&next, wide);
-    b->tensors[SP_I_CUDA_V] =
-        c->interleaved ? q + 2 * (s->heads + s->kv_heads) * s->head_dim : take(&next, wide);
-    b->tensors[SP_I_CUDA_DO] = take(&next, wide);
+    b->tensors[SP_I_CUDA_K] =
+        c->interleaved ? q + 2 * s->heads * s->head_dim : sp_i_cuda_take_part(&next, wide);
+    b->tensors[SP_I_CUDA_V] = c->interleaved ? q + 2 * (s->heads + s->kv_heads) * s->head_dim
+                                             : sp_i_cuda_take_part(&next, wide);
+    b->tensors[SP_I_CUDA_DO] = sp_i_cuda_take_part(&next, wide);
     const int64_t drawn = (next - b->memory) / 2;
     for (int id = SP_I_CUDA_O; id < SP_I_CUDA_QUERY_LENGTHS; id++) {
         if (b->tensors[id] == NULL) {
-            b->tensors[id] = take(&next, id == SP_I_CUDA_STATS ? 4 * rows * s->heads : wide);
+            b->tensors[id] =
+                sp_i_cuda_take_part(&next, id == SP_I_CUDA_STATS ? 4 * rows * s->heads : wide);
         }
     }
     for (int id = SP_I_CUDA_QUERY_LENGTHS; id < SP_I_CUDA_ATTENTION_TENSORS; id++) {
-        b->tensors[id] = take(&next, 4 * (MOST + 1));
+        b->tensors[id] = sp_i_cuda_take_part(&next, 4 * (MOST + 1));
     }
     b->workspace = next;
     status = sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err);
@@ -139,7 +143,7 @@ static double *read_rows(gpu_test *t, const void *data, int64_t first, int64_t r
 {
     const char *from = (const char *)data + first * stride * (fp32 ? 4 : 2);
     const int64_t count = (rows - 1) * stride + width;
-    double *all = fp32 ? gpu_read_fp32(t, from, count, err) : gpu_read_bf16(t, from, count, err);
+    double *all = gpu_read(t, from, count, fp32, err);
     for (int64_t r = 0; all != NULL && r < rows; r++) {
         memmove(&all[r * width], &all[r * stride], (size_t)width * sizeof *all);
     }
@@ -196,13 +200,14 @@ static sp_status check_sample(gpu_test *t, const sp_i_cuda_attention_shape *s, c
     }
     attention_reference_free(&r);
     for (int i = 0; i < TENSORS; i++) {
-        free(values[i]);
+        sp_free(values[i]);
     }
     return read ? SP_OK : SP_ERR_INTERNAL;
 }
 
-static sp_status check_case(gpu_test *t, const attention_case *c, sp_error *err)
+static sp_status check_case(gpu_test *t, sp_error *err)
 {
+    const attention_case *c = t->context;
     sp_i_cuda_attention *attention;
     buffers b;
     int64_t bytes[2];
@@ -240,78 +245,119 @@ static sp_status check_case(gpu_test *t, const attention_case *c, sp_error *err)
     return status;
 }
 
-static sp_status whole_samples(gpu_test *t, sp_error *err)
+// ---- attention in SM partitions ----
+
+static sp_status run_pass(void *context, cudaStream_t stream, sp_error *err)
 {
-    const attention_case c = {
-        .samples = {{384, 384}}, .count = 1, .heads = 4, .kv_heads = 4, .head_dim = 128};
-    return check_case(t, &c, err);
+    const timed_pass *p = context;
+    return sp_i_cuda_attention_run(p->attention, &p->shape, p->backward, p->buffers.tensors,
+                                   p->buffers.workspace, stream, err);
 }
 
-static sp_status late_slices_of_grouped_heads(gpu_test *t, sp_error *err)
+static sp_status time_partition(const checklist *c, timed_pass *p, int count, sp_error *err)
 {
-    const attention_case c = {.samples = {{200, 713}},
-                              .count = 1,
-                              .heads = 8,
-                              .kv_heads = 2,
-                              .head_dim = 64,
-                              .interleaved = false};
-    return check_case(t, &c, err);
+    sp_i_cuda_partitions *partitions = NULL;
+    sp_i_cuda_bench bench = {0};
+    sp_i_cuda_timing t;
+    const sp_i_cuda_attention_shape *s = &p->shape;
+    const double pairs = 0.5 * (double)s->queries * (double)s->keys;
+    sp_status status = sp_i_cuda_partitions_new(&c->device, count, 1, &partitions, err);
+    if (status == SP_OK) {
+        status = sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(partitions, 0, 0),
+                                      2 * c->info.l2_bytes, &bench, err);
+    }
+    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+        p->backward = pass == 1;
+        status = sp_i_cuda_bench_time(&bench, run_pass, p, 0.05, &t, err);
+        double flops = (p->backward ? 10.0 : 4.0) * pairs * (double)(s->heads * s->head_dim);
+        if (status == SP_OK) {
+            checklist_found("attention",
+                            json_pack("{s:i, s:i, s:b, s:b, s:f, s:f, s:f}", "partitions", count,
+                                      "sms", sp_i_cuda_partition_sms(partitions, 0), "disjoint",
+                                      sp_i_cuda_are_partitioned(partitions, NULL), "backward",
+                                      p->backward, "median_us", 1e6 * t.median_s, "spread",
+                                      t.spread, "tflops", 1e-12 * flops / t.median_s));
+        }
+    }
+    sp_i_cuda_bench_fini(&bench);
+    sp_i_cuda_partitions_free(partitions);
+    return status;
 }
 
-static sp_status matrices_beside_each_other(gpu_test *t, sp_error *err)
+// Does its time follow the partition's share of the SMs, and how far is the whole device from the
+// published rate? The published shape: causal, batch 1, 64 query and 8 key heads of 128, 8192
+// tokens.
+sp_status check_attention(checklist *c, sp_error *err)
 {
-    const attention_case c = {.samples = {{256, 256}},
-                              .count = 1,
-                              .heads = 8,
-                              .kv_heads = 2,
-                              .head_dim = 128,
-                              .interleaved = true};
-    return check_case(t, &c, err);
+    static const attention_case published = {
+        .samples = {{8192, 8192}}, .count = 1, .heads = 64, .kv_heads = 8, .head_dim = 128};
+    gpu_test t = {.api = c->api, .device = c->device, .info = c->info};
+    timed_pass p = {.shape = shape_of(&published)};
+    int64_t bytes[2] = {0};
+    sp_status status = sp_i_cuda_attention_new(&c->device, NULL, &p.attention, err);
+    if (status == SP_ERR_USAGE) {
+        checklist_missing("attention", err->message[0]);
+        sp_error_clear(err);
+        return SP_OK;
+    }
+    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+        status = sp_i_cuda_attention_workspace(p.attention, &p.shape, pass == 1, &bytes[pass], err);
+    }
+    if (status == SP_OK) {
+        checklist_found("attention",
+                        json_pack("{s:I}", "backward_workspace_bytes", (json_int_t)bytes[1]));
+        status = make_buffers(&t, &published, &p.shape, bytes[0] > bytes[1] ? bytes[0] : bytes[1],
+                              &p.buffers, err);
+    }
+    for (int count = 1; status == SP_OK && count <= 8; count *= 2) {
+        status = time_partition(c, &p, count, err);
+    }
+    (void)c->api.Free(p.buffers.memory);
+    sp_i_cuda_attention_free(p.attention);
+    return status;
 }
 
-static sp_status packed_samples(gpu_test *t, sp_error *err)
-{
-    const attention_case c = {.samples = {{100, 100}, {257, 257}, {3, 3}, {64, 64}},
-                              .count = 4,
-                              .heads = 8,
-                              .kv_heads = 2,
-                              .head_dim = 128};
-    return check_case(t, &c, err);
-}
-
-static sp_status packed_late_slices(gpu_test *t, sp_error *err)
-{
-    const attention_case c = {.samples = {{100, 300}, {57, 57}, {128, 513}},
-                              .count = 3,
-                              .heads = 4,
-                              .kv_heads = 4,
-                              .head_dim = 64};
-    return check_case(t, &c, err);
-}
-
-// Segments that are not there have length 0, and all lengths are less than the plan's.
-static sp_status segments_of_no_tokens(gpu_test *t, sp_error *err)
-{
-    const attention_case c = {.samples = {{100, 300}, {57, 57}, {128, 513}, {0, 0}, {0, 0}},
-                              .count = 5,
-                              .heads = 8,
-                              .kv_heads = 2,
-                              .head_dim = 128,
-                              .plan = {8, 512, 1024}};
-    return check_case(t, &c, err);
-}
+// ---- the cases ----
 
 int gpu_attention_test(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
+    static const attention_case whole = {
+        .samples = {{384, 384}}, .count = 1, .heads = 4, .kv_heads = 4, .head_dim = 128};
+    static const attention_case grouped = {
+        .samples = {{200, 713}}, .count = 1, .heads = 8, .kv_heads = 2, .head_dim = 64};
+    static const attention_case beside = {.samples = {{256, 256}},
+                                          .count = 1,
+                                          .heads = 8,
+                                          .kv_heads = 2,
+                                          .head_dim = 128,
+                                          .interleaved = true};
+    static const attention_case packed = {.samples = {{100, 100}, {257, 257}, {3, 3}, {64, 64}},
+                                          .count = 4,
+                                          .heads = 8,
+                                          .kv_heads = 2,
+                                          .head_dim = 128};
+    static const attention_case late = {.samples = {{100, 300}, {57, 57}, {128, 513}},
+                                        .count = 3,
+                                        .heads = 4,
+                                        .kv_heads = 4,
+                                        .head_dim = 64};
+    // Segments that are not there have length 0, and all lengths are less than the plan's.
+    static const attention_case none = {
+        .samples = {{100, 300}, {57, 57}, {128, 513}, {0, 0}, {0, 0}},
+        .count = 5,
+        .heads = 8,
+        .kv_heads = 2,
+        .head_dim = 128,
+        .plan = {8, 512, 1024}};
     static const gpu_case cases[] = {
-        {"whole_samples", whole_samples},
-        {"late_slices_of_grouped_heads", late_slices_of_grouped_heads},
-        {"matrices_beside_each_other", matrices_beside_each_other},
-        {"packed_samples", packed_samples},
-        {"packed_late_slices", packed_late_slices},
-        {"segments_of_no_tokens", segments_of_no_tokens},
+        {"whole_samples", check_case, &whole},
+        {"late_slices_of_grouped_heads", check_case, &grouped},
+        {"matrices_beside_each_other", check_case, &beside},
+        {"packed_samples", check_case, &packed},
+        {"packed_late_slices", check_case, &late},
+        {"segments_of_no_tokens", check_case, &none},
     };
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -7,12 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/gemm.h"
 #include "tests/gpu/gpu_check.h"
-#ifdef SP_GPU_NCCL
-#include "backends/cuda/distributed/nccl_api.h"
-#endif
 
 typedef struct check {
     const char *name;
@@ -63,28 +60,15 @@ void checklist_missing(const char *name, const char *reason)
     without_result(name, "missing", reason);
 }
 
-static bool start(checklist *c, char *reason, size_t reason_bytes)
+static bool start(checklist *c, char reason[SP_ERROR_TEXT])
 {
-    int count = 0;
-    char why[SP_I_CUDA_TEXT];
-    sp_error err = {0};
-    sp_i_cuda_api_init(&c->api);
+    gpu_test t;
+    if (!gpu_start(&t, reason)) {
+        return false;
+    }
+    c->api = t.api;
     c->device = (sp_i_cuda_device){&c->api, 0};
-    sp_status status = sp_i_cuda_device_count(&c->api, &count, why, &err);
-    if (status == SP_OK && count == 0) {
-        snprintf(reason, reason_bytes, "no GPU: %s", why);
-        return false;
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_use(&c->device, &err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_device_info(&c->device, &c->info, &err);
-    }
-    if (status != SP_OK) {
-        snprintf(reason, reason_bytes, "%s", err.message[0]);
-        return false;
-    }
+    c->info = t.info;
     c->has_cublas = sp_i_cublas_api_init(&c->cublas, c->no_cublas, sizeof c->no_cublas);
     c->nvml = sp_i_nvml_open(c->info.pci, c->no_nvml, sizeof c->no_nvml);
     return true;
@@ -128,7 +112,7 @@ int gpu_checklist(int argc, char **argv)
     }
     // Queues of the hardware: with fewer, work of different partitions may wait for each other.
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    if (!start(&c, reason, sizeof reason)) {
+    if (!start(&c, reason)) {
         checklist_missing("device", reason);
         return 77;
     }
@@ -371,113 +355,78 @@ sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
 #ifdef SP_GPU_NCCL
 // ---- NCCL ----
 
-// NCCL with one rank: does a communicator come up, do collectives and a send to itself work.
+// A world of one rank: does a communicator come up, do collectives and a send to itself work?
 
 enum { COUNT = 1 << 22 };
 
-typedef struct ring {
-    const checklist *c;
-    sp_i_nccl_api api;
-    ncclComm_t comm;
+typedef struct one_rank {
+    sp_i_nccl *n;
+    int group;
     char *from, *to;
-    bool send;
-} ring;
+    bool sends;
+} one_rank;
 
-static sp_status check_call(const ring *r, ncclResult_t code, const char *call, sp_error *err)
+static sp_status run_call(void *context, cudaStream_t stream, sp_error *err)
 {
-    return code == ncclSuccess ? SP_OK
-                               : sp_error_set(err, SP_ERR_INTERNAL, "%s failed with %d: %s", call,
-                                              (int)code, r->api.GetErrorString(code));
+    const one_rank *r = context;
+    return r->sends ? sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_BF16, r->from, r->to, COUNT,
+                                           stream, err)
+                    : sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_BF16, false, r->from, r->to,
+                                           COUNT, stream, err);
 }
 
-static sp_status run_ring(void *context, cudaStream_t stream, sp_error *err)
+static sp_status time_call(const checklist *c, one_rank *r, cudaStream_t stream, sp_error *err)
 {
-    const ring *r = context;
-    if (!r->send) {
-        return check_call(
-            r, r->api.AllReduce(r->from, r->to, COUNT, ncclBfloat16, ncclSum, r->comm, stream),
-            "ncclAllReduce", err);
-    }
-    ncclResult_t code = r->api.GroupStart();
-    if (code == ncclSuccess) {
-        code = r->api.Send(r->from, COUNT, ncclBfloat16, 0, r->comm, stream);
-    }
-    if (code == ncclSuccess) {
-        code = r->api.Recv(r->to, COUNT, ncclBfloat16, 0, r->comm, stream);
-    }
-    if (code == ncclSuccess) {
-        code = r->api.GroupEnd();
-    }
-    return check_call(r, code, "a send to itself", err);
-}
-
-static sp_status report_ring(ring *r, cudaStream_t stream, const char *what, sp_error *err)
-{
-    sp_i_cuda_bench bench;
+    sp_i_cuda_bench bench = {0};
     sp_i_cuda_timing t;
-    sp_status status = sp_i_cuda_bench_init(&r->c->device, stream, 0, &bench, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_i_cuda_bench_time(&bench, run_ring, r, 0.01, &t, err);
+    sp_status status = sp_i_cuda_bench_init(&c->device, stream, 0, &bench, err);
+    status = status == SP_OK ? sp_i_cuda_bench_time(&bench, run_call, r, 0.01, &t, err) : status;
     if (status == SP_OK) {
-        checklist_found("nccl", json_pack("{s:s, s:i, s:f, s:f}", "what", what, "bytes", 2 * COUNT,
-                                          "median_us", 1e6 * t.median_s, "spread", t.spread));
+        checklist_found("nccl",
+                        json_pack("{s:s, s:i, s:f, s:f}", "what",
+                                  r->sends ? "send to itself" : "all-reduce of one rank", "bytes",
+                                  2 * COUNT, "median_us", 1e6 * t.median_s, "spread", t.spread));
     }
     sp_i_cuda_bench_fini(&bench);
     return status;
 }
 
-static sp_status run_all(ring *r, cudaStream_t stream, sp_error *err)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    sp_status status = check_call(r, r->api.GetUniqueId(&id), "ncclGetUniqueId", err);
-    if (status == SP_OK) {
-        status = check_call(r, r->api.CommInitRank(&r->comm, 1, id, 0), "ncclCommInitRank", err);
-    }
-    if (status == SP_OK) {
-        status = report_ring(r, stream, "all-reduce of one rank", err);
-    }
-    r->send = true;
-    if (status == SP_OK) {
-        status = report_ring(r, stream, "send to itself", err);
-    }
-    if (r->comm != NULL) {
-        (void)r->api.CommDestroy(r->comm);
-    }
-    return status;
-}
-
 sp_status check_nccl(checklist *c, sp_error *err)
 {
-    ring r = {.c = c};
-    char reason[SP_I_CUDA_TEXT];
+    enum { TIMEOUT_MS = 60000 };
+    const sp_i_place alone = {.ranks = 1};
+    const sp_i_nccl_options options = {
+        .device = c->device, .place = &alone, .card = "checklist", .timeout_ms = TIMEOUT_MS};
+    one_rank r = {.n = NULL};
     cudaStream_t stream = NULL;
     void *data = NULL;
-    if (!sp_i_nccl_api_init(&r.api, reason, sizeof reason)) {
+    char reason[SP_I_CUDA_TEXT];
+    if (sp_i_nccl_version(reason) == 0) {
         checklist_missing("nccl", reason);
         return SP_OK;
     }
     sp_status status = SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT);
+    r.from = data;
+    r.to = r.from + 2 * (size_t)COUNT;
     if (status == SP_OK) {
-        r.from = data;
-        r.to = r.from + 2 * (size_t)COUNT;
         status =
             SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0);
     }
     if (status == SP_OK) {
         status = sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err);
     }
+    status = status == SP_OK ? sp_i_nccl_new(&options, &r.n, err) : status;
     if (status == SP_OK) {
-        status = run_all(&r, stream, err);
+        status = sp_i_nccl_group_new(r.n, "alone", &alone.rank, 1, &r.group, err);
     }
+    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
+    r.sends = true;
+    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
+    sp_i_nccl_free(r.n);
     if (stream != NULL) {
         (void)c->api.StreamDestroy(stream);
     }
-    if (data != NULL) {
-        (void)c->api.Free(data);
-    }
+    (void)c->api.Free(data);
     return status;
 }
 #endif

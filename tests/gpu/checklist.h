@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/nvml.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/gemm.h"
 
 typedef struct checklist {
     sp_i_cuda_api api;
@@ -35,7 +35,7 @@ sp_status check_splits(checklist *c, sp_error *err); // checklist_partition.c
 sp_status check_sm_target(checklist *c, sp_error *err);
 sp_status check_neighbours(checklist *c, sp_error *err);
 sp_status check_copy_place(checklist *c, sp_error *err);
-sp_status check_attention(checklist *c, sp_error *err); // checklist_attention.c
+sp_status check_attention(checklist *c, sp_error *err); // attention_test.c
 sp_status check_nccl(checklist *c, sp_error *err);      // where NCCL's header is
 
 // A product of square bf16 matrices on a stream of its own, with its memory; for several checks.

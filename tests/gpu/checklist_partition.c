@@ -2,7 +2,7 @@
 // neighbours, copies in a partition.
 #include <string.h>
 
-#include "backends/cuda/device/partition.h"
+#include "backends/cuda/device.h"
 #include "tests/gpu/checklist.h"
 
 // Groups that a split gives for each size asked for. Each is only asked, no context is made.

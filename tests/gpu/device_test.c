@@ -1,14 +1,12 @@
 // The device layer on a GPU: memory, errors, partitions, transfers between them, products.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "backends/cuda/calibrate/bench.h"
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/device/events.h"
-#include "backends/cuda/device/partition.h"
-#include "backends/cuda/device/runtime_state.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/gemm.h"
+#include "backends/cuda/runtime.h"
+#include "sim/base/alloc.h"
 #include "tests/gpu/gpu_check.h"
 
 static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
@@ -30,7 +28,7 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
     if (status == SP_OK) {
         status = sp_i_cuda_fill_normal(&t->device, data, count, 2.0, 5, NULL, err);
     }
-    double *values = status == SP_OK ? gpu_read_bf16(t, data, count, err) : NULL;
+    double *values = status == SP_OK ? gpu_read(t, data, count, false, err) : NULL;
     (void)t->api.Free(data);
     if (values == NULL) {
         return status != SP_OK ? status : SP_ERR_INTERNAL;
@@ -45,7 +43,7 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
     // 4.2 million different numbers: the mean's own deviation is 0.001.
     gpu_require(t, fabs(mean) < 0.005 && fabs(deviation - 2.0) < 0.01, "mean %.4f, deviation %.4f",
                 mean, deviation);
-    free(values);
+    sp_free(values);
     return SP_OK;
 }
 
@@ -59,7 +57,7 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
 {
     enum { BLOCKS = 24, CAPACITY = 64 << 20 };
     void *block[BLOCKS];
-    unsigned char *read = malloc(CAPACITY);
+    unsigned char *read = sp_malloc(CAPACITY);
     void *base = NULL;
     sp_status status = SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY);
     sp_i_cuda_arena *arena = status == SP_OK ? sp_i_cuda_arena_new(base, CAPACITY) : NULL;
@@ -72,7 +70,7 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
             block[i - 1] = NULL;
         }
     }
-    for (int i = 0; arena != NULL && read != NULL && status == SP_OK && i < BLOCKS; i++) {
+    for (int i = 0; arena != NULL && status == SP_OK && i < BLOCKS; i++) {
         if (block[i] == NULL) {
             continue;
         }
@@ -83,7 +81,7 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
     }
     sp_i_cuda_arena_free(arena);
     (void)t->api.Free(base);
-    free(read);
+    sp_free(read);
     return status;
 }
 
@@ -119,8 +117,8 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     sp_i_cuda_partitions *p = NULL;
     sp_i_cuda_events events = {0};
     void *memory = NULL;
-    unsigned char *sent = malloc(BYTES);
-    unsigned char *got = malloc(BYTES);
+    unsigned char *sent = sp_malloc(BYTES);
+    unsigned char *got = sp_malloc(BYTES);
     sp_status status = sp_i_cuda_partitions_new(&t->device, PARTITIONS, 1, &p, err);
     if (status == SP_OK) {
         status = sp_i_cuda_events_init(&t->device, PARTITIONS, false, &events, err);
@@ -128,11 +126,11 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     if (status == SP_OK) {
         status = SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)PARTITIONS * BYTES);
     }
-    for (int i = 0; sent != NULL && i < BYTES; i++) {
+    for (int i = 0; i < BYTES; i++) {
         sent[i] = (unsigned char)(i * 31 + i / 251);
     }
     char *place = memory;
-    if (status == SP_OK && sent != NULL && got != NULL) {
+    if (status == SP_OK) {
         status = sp_i_cuda_upload(&t->device, place, sent, BYTES,
                                   sp_i_cuda_partition_stream(p, 0, 0), err);
     }
@@ -154,7 +152,7 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
                                sender);
         }
     }
-    if (status == SP_OK && sent != NULL && got != NULL) {
+    if (status == SP_OK) {
         status = sp_i_cuda_download(&t->device, got, place, BYTES,
                                     sp_i_cuda_partition_stream(p, 0, 0), err);
         gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
@@ -163,8 +161,8 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     (void)t->api.Free(memory);
     sp_i_cuda_events_fini(&events);
     sp_i_cuda_partitions_free(p);
-    free(sent);
-    free(got);
+    sp_free(sent);
+    sp_free(got);
     return status;
 }
 
@@ -218,13 +216,12 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     if (status != SP_OK) {
         return status;
     }
-    double *left = gpu_read_bf16(t, operands.left, forward ? TOKENS * IN : TOKENS * OUT, err);
-    double *right = gpu_read_bf16(t, operands.right, weight ? TOKENS * IN : IN * OUT, err);
-    double *got = what.fp32 ? gpu_read_fp32(t, m->result, rows * columns, err)
-                            : gpu_read_bf16(t, m->result, rows * columns, err);
-    double *more = gpu_read_bf16(t, added ? bias : operands.left, OUT, err);
-    double *want = malloc((size_t)(rows * columns) * sizeof *want);
-    bool read = left != NULL && right != NULL && got != NULL && more != NULL && want != NULL;
+    double *left = gpu_read(t, operands.left, forward ? TOKENS * IN : TOKENS * OUT, false, err);
+    double *right = gpu_read(t, operands.right, weight ? TOKENS * IN : IN * OUT, false, err);
+    double *got = gpu_read(t, m->result, rows * columns, what.fp32, err);
+    double *more = gpu_read(t, added ? bias : operands.left, OUT, false, err);
+    double *want = sp_malloc((size_t)(rows * columns) * sizeof *want);
+    bool read = left != NULL && right != NULL && got != NULL && more != NULL;
     for (int64_t i = 0; read && i < rows * columns; i++) {
         want[i] = (what.accumulate ? 2.0 : 1.0) *
                       reference(what.kind, left, right, i / columns, i % columns) +
@@ -238,11 +235,11 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     // One that is aligned as other parameters are has an algorithm; of any other it may be.
     gpu_require(t, bias == NULL || added || (uintptr_t)bias % 16 != 0,
                 "no algorithm adds an aligned bias");
-    free(more);
-    free(left);
-    free(right);
-    free(got);
-    free(want);
+    sp_free(more);
+    sp_free(left);
+    sp_free(right);
+    sp_free(got);
+    sp_free(want);
     return SP_OK;
 }
 
@@ -293,12 +290,12 @@ int gpu_device_test(int argc, char **argv)
     (void)argc;
     (void)argv;
     static const gpu_case cases[] = {
-        {"failures_leave_the_device_usable", failures_leave_the_device_usable},
-        {"random_numbers_are_normal", random_numbers_are_normal},
-        {"arena_blocks_keep_their_bytes", arena_blocks_keep_their_bytes},
-        {"partitions_split_the_device", partitions_split_the_device},
-        {"transfers_arrive_in_order", transfers_arrive_in_order},
-        {"products_are_those_of_a_linear_layer", products_are_those_of_a_linear_layer},
+        {"failures_leave_the_device_usable", failures_leave_the_device_usable, NULL},
+        {"random_numbers_are_normal", random_numbers_are_normal, NULL},
+        {"arena_blocks_keep_their_bytes", arena_blocks_keep_their_bytes, NULL},
+        {"partitions_split_the_device", partitions_split_the_device, NULL},
+        {"transfers_arrive_in_order", transfers_arrive_in_order, NULL},
+        {"products_are_those_of_a_linear_layer", products_are_those_of_a_linear_layer, NULL},
     };
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -10,8 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/device.h"
 #include "kernels/bf16.h"
+#include "sim/base/alloc.h"
 
 enum { USAGE = 2, NO_GPU = 77, CASE_S = 60 };
 
@@ -58,25 +59,35 @@ int main(int argc, char **argv)
 
 // ---- tests by cases ----
 
-static bool start(gpu_test *t)
+bool gpu_start(gpu_test *t, char reason[SP_ERROR_TEXT])
 {
     int count = 0;
-    char reason[SP_I_CUDA_TEXT] = "";
+    char why[SP_I_CUDA_TEXT] = "";
     sp_error err = {0};
     sp_i_cuda_api_init(&t->api);
     t->device = (sp_i_cuda_device){&t->api, 0};
-    sp_status status = sp_i_cuda_device_count(&t->api, &count, reason, &err);
+    sp_status status = sp_i_cuda_device_count(&t->api, &count, why, &err);
     if (status == SP_OK && count > 0) {
         status = sp_i_cuda_use(&t->device, &err);
     }
     if (status == SP_OK && count > 0) {
         status = sp_i_cuda_device_info(&t->device, &t->info, &err);
     }
-    if (status != SP_OK || count == 0) {
-        printf("no GPU: %s\n", status != SP_OK ? err.message[0] : reason);
-        return false;
+    snprintf(reason, SP_ERROR_TEXT, "%s%s",
+             status != SP_OK ? "" : "no GPU: ", status != SP_OK ? err.message[0] : why);
+    return status == SP_OK && count > 0;
+}
+
+int gpu_start_command(gpu_test *t)
+{
+    char reason[SP_ERROR_TEXT];
+    memset(t, 0, sizeof *t);
+    t->small = getenv("SP_GPU_SMALL") != NULL;
+    if (gpu_start(t, reason)) {
+        return 0;
     }
-    return true;
+    printf("%s\n", reason);
+    return strncmp(reason, "no GPU: ", 8) == 0 ? NO_GPU : 1;
 }
 
 static void print_line(const char *name, const char *status, const char *finding)
@@ -94,6 +105,7 @@ static int run_case(gpu_test *t, const gpu_case *c)
 {
     sp_error err = {0};
     t->failed = false;
+    t->context = c->context;
     t->finding[0] = '\0';
     sp_status status = c->run(t, &err);
     if (status == SP_ERR_USAGE) {
@@ -116,10 +128,9 @@ static int run_apart(const gpu_case *c)
     pid_t child = fork();
     if (child == 0) {
         gpu_test t;
-        memset(&t, 0, sizeof t);
-        t.small = getenv("SP_GPU_SMALL") != NULL;
         (void)alarm(CASE_S);
-        int status = start(&t) ? (c != NULL ? run_case(&t, c) : 0) : NO_GPU;
+        int status = gpu_start_command(&t);
+        status = status == 0 ? (c != NULL ? run_case(&t, c) : 0) : NO_GPU;
         fflush(stdout);
         _exit(status);
     }
@@ -139,10 +150,8 @@ int gpu_run_cases(const gpu_case *cases, int count)
 {
     bool failed = false;
     gpu_test t;
-    memset(&t, 0, sizeof t);
-    t.small = getenv("SP_GPU_SMALL") != NULL;
     const bool apart = count > 1 && getenv("SP_GPU_ONE_PROCESS") == NULL;
-    if (apart ? run_apart(NULL) == NO_GPU : !start(&t)) {
+    if (apart ? run_apart(NULL) == NO_GPU : gpu_start_command(&t) != 0) {
         return NO_GPU;
     }
     for (int i = 0; i < count; i++) {
@@ -177,36 +186,20 @@ double gpu_relative_error(const double *got, const double *want, int64_t count)
     return sqrt(difference / size);
 }
 
-double *gpu_read_bf16(gpu_test *t, const void *data, int64_t count, sp_error *err)
+double *gpu_read(gpu_test *t, const void *data, int64_t count, bool fp32, sp_error *err)
 {
-    uint16_t *bits = malloc((size_t)count * sizeof *bits);
-    double *values = malloc((size_t)count * sizeof *values);
-    if (bits == NULL || values == NULL ||
-        sp_i_cuda_download(&t->device, bits, data, 2 * count, NULL, err) != SP_OK) {
-        free(bits);
-        free(values);
+    const size_t size = fp32 ? sizeof(float) : sizeof(sp_bf16);
+    char *stored = sp_malloc((size_t)count * size);
+    double *values = sp_malloc((size_t)count * sizeof *values);
+    if (sp_i_cuda_download(&t->device, stored, data, count * (int64_t)size, NULL, err) != SP_OK) {
+        sp_free(stored);
+        sp_free(values);
         return NULL;
     }
     for (int64_t i = 0; i < count; i++) {
-        values[i] = (double)sp_bf16_to_float(bits[i]);
+        values[i] = (double)(fp32 ? ((const float *)(void *)stored)[i]
+                                  : sp_bf16_to_float(((const sp_bf16 *)(void *)stored)[i]));
     }
-    free(bits);
-    return values;
-}
-
-double *gpu_read_fp32(gpu_test *t, const void *data, int64_t count, sp_error *err)
-{
-    float *singles = malloc((size_t)count * sizeof *singles);
-    double *values = malloc((size_t)count * sizeof *values);
-    if (singles == NULL || values == NULL ||
-        sp_i_cuda_download(&t->device, singles, data, 4 * count, NULL, err) != SP_OK) {
-        free(singles);
-        free(values);
-        return NULL;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = (double)singles[i];
-    }
-    free(singles);
+    sp_free(stored);
     return values;
 }

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_GPU_GPU_CHECK_H
 #define SLIMPACK_TESTS_GPU_GPU_CHECK_H
 
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/device.h"
 
 // The commands; argv[0] is the command's name.
 int gpu_checklist(int argc, char **argv);
@@ -26,7 +26,8 @@ typedef struct gpu_test {
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     bool small;
-    char finding[256]; // of the case that runs: what it measured, or why it failed
+    const void *context; // of the case that runs
+    char finding[256];   // what it measured, or why it failed
     bool failed;
 } gpu_test;
 
@@ -34,7 +35,14 @@ typedef struct gpu_case {
     const char *name;
     // An error, or gpu_require's verdict, makes the case fail. SP_ERR_USAGE: not to be had here.
     sp_status (*run)(gpu_test *test, sp_error *err);
+    const void *context;
 } gpu_case;
+
+// Fills in the first GPU, which the thread uses from then on. False, with the reason, where there
+// is none.
+bool gpu_start(gpu_test *test, char reason[SP_ERROR_TEXT]);
+// The same for a command: prints the reason; its exit status, 77 or 1, or 0 where there is a GPU.
+int gpu_start_command(gpu_test *test);
 
 // Runs all cases; the command's exit status.
 int gpu_run_cases(const gpu_case *cases, int count);
@@ -46,8 +54,8 @@ void gpu_require(gpu_test *test, bool holds, const char *format, ...) SP_PRINTF(
 // sqrt(sum (got - want)^2 / sum want^2).
 double gpu_relative_error(const double *got, const double *want, int64_t count);
 
-// bf16 or fp32 numbers of the device as double; the caller frees them. NULL when memory ran out.
-double *gpu_read_bf16(gpu_test *test, const void *data, int64_t count, sp_error *err);
-double *gpu_read_fp32(gpu_test *test, const void *data, int64_t count, sp_error *err);
+// bf16 or fp32 numbers of the device as double; the caller frees them (sp_free). NULL where they
+// cannot be read.
+double *gpu_read(gpu_test *test, const void *data, int64_t count, bool fp32, sp_error *err);
 
 #endif

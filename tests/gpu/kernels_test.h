@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda_attention.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "tests/gpu/kernels_tensor.h"
 

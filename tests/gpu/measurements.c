@@ -1,5 +1,5 @@
-// What a GPU machine measures of slimpack: gaps between actions, a profile, products in an
-// executor.
+// Measurements of slimpack on a GPU machine: gaps between actions, a profile, products in an
+// executor, kernels bound by memory.
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "backends/api/device.h"
-#include "backends/cuda/calibrate/calibrate.h"
-#include "backends/cuda/calibrate/calibration.h"
-#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/calibrate.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/multi_process.h"
 #include "backends/record/result.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
@@ -55,9 +55,6 @@ static sp_status print_gaps(const char *name, const sp_result_file *file, sp_err
 {
     const sp_measured_step *step = &file->batches[0].step;
     int64_t *idle_ns = sp_calloc(step->timeline.rank_count, sizeof *idle_ns);
-    if (idle_ns == NULL) {
-        return sp_error_no_memory(err, "gaps");
-    }
     size_t worst = 0;
     sp_status status = sp_measured_step_idle(step->timeline.plan, step, idle_ns, err);
     for (size_t r = 1; r < step->timeline.rank_count; r++) {
@@ -156,11 +153,8 @@ static void write_file(void *context, const json_t *document)
 
 int gpu_calibrate(int argc, char **argv)
 {
-    sp_i_cuda_api api;
-    sp_i_cuda_info info;
+    gpu_test t;
     sp_error err = {0};
-    char reason[SP_I_CUDA_TEXT];
-    int count = 0;
     char *end = "";
     long partitions = argc == 3 ? strtol(argv[2], &end, 10) : 1;
     if (argc < 2 || argc > 3 || *end != '\0' || partitions < 1 ||
@@ -168,14 +162,9 @@ int gpu_calibrate(int argc, char **argv)
         fprintf(stderr, "gpu_check calibrate FOLDER [PARTITIONS]\n");
         return 2;
     }
-    sp_i_cuda_api_init(&api);
-    const sp_i_cuda_device device = {&api, 0};
-    if (sp_i_cuda_device_count(&api, &count, reason, &err) != SP_OK) {
-        return fail("calibrate", "", &err);
-    }
-    if (count == 0) {
-        printf("no GPU: %s\n", reason);
-        return NONE;
+    const int missing = gpu_start_command(&t);
+    if (missing != 0) {
+        return missing;
     }
     json_t *document;
     sp_profile profile;
@@ -188,11 +177,10 @@ int gpu_calibrate(int argc, char **argv)
                                             .seed = 1,
                                             .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
                                             .partitions = (int)partitions};
-    if (sp_i_place_read(getenv, &place, &err) != SP_OK ||
-        sp_i_cuda_device_info(&device, &info, &err) != SP_OK) {
+    if (sp_i_place_read(getenv, &place, &err) != SP_OK) {
         return fail("calibrate", "", &err);
     }
-    sp_i_cuda_profile_name(info.name, (int)partitions, name, sizeof name);
+    sp_i_cuda_profile_name(t.info.name, (int)partitions, name, sizeof name);
     snprintf(o.file, sizeof o.file, "%s/%s.json", argv[1], name);
     if (sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
         return fail("calibrate", "", &err);
@@ -282,33 +270,83 @@ static void print_shapes(const char *path, int count)
 
 int gpu_products(int argc, char **argv)
 {
-    sp_i_cuda_api api;
+    gpu_test t;
     sp_i_cublas_api cublas;
     sp_error err = {0};
     char reason[SP_I_CUDA_TEXT];
-    int devices = 0;
     if (argc < 2) {
         fprintf(stderr, "gpu_check products PLAN...\n");
         return 2;
     }
-    sp_i_cuda_api_init(&api);
-    const sp_i_cuda_device device = {&api, 0};
-    if (sp_i_cuda_device_count(&api, &devices, reason, &err) != SP_OK) {
-        return fail("products", "the device", &err);
+    const int missing = gpu_start_command(&t);
+    if (missing != 0) {
+        return missing;
     }
-    if (devices == 0 || !sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
+    if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         printf("nothing to time: %s\n", reason);
         return NONE;
     }
-    if (sp_i_cuda_use(&device, &err) != SP_OK) {
-        return fail("products", "the device", &err);
-    }
     for (int i = 1; i < argc; i++) {
         int count = 0;
-        if (time_plan(argv[i], &device, &cublas, &count, &err) != SP_OK) {
+        if (time_plan(argv[i], &t.device, &cublas, &count, &err) != SP_OK) {
             return fail("products", argv[i], &err);
         }
         print_shapes(argv[i], count);
     }
     return 0;
+}
+
+// ---- kernels bound by memory ----
+
+// gpu_check kernels_bench: a layer's kernels that are bound by memory, as a calibration times them,
+// on larger tensors. Prints a line for each; `ratio` is the time of a copy that moves as many bytes
+// over the kernel's. Exit status: 0 timed, 1 failed, 77 no GPU.
+enum { KERNEL_TOKENS = 32768 };
+
+static sp_status time_kernels(sp_i_cuda_calibration *c, sp_error *err)
+{
+    sp_status status = sp_i_cuda_calibration_begin(c, err);
+    status = status == SP_OK ? sp_i_cuda_calibrate_copies(c, err) : status;
+    status = status == SP_OK ? sp_i_cuda_calibrate_elements(c, err) : status;
+    sp_i_cuda_calibration_end(c);
+    return status;
+}
+
+int gpu_kernels_bench(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    gpu_test t;
+    sp_error err = {0};
+    size_t i;
+    const json_t *note;
+    const int missing = gpu_start_command(&t);
+    if (missing != 0) {
+        return missing;
+    }
+    sp_i_cuda_calibration c = {.device = t.device,
+                               .info = t.info,
+                               .launch = sp_i_cuda_launch_element,
+                               .places = 1,
+                               .seed = 1,
+                               .limit_s = LIMIT_S,
+                               .most_tokens = t.small ? KERNEL_TOKENS / 64 : KERNEL_TOKENS,
+                               .document = json_object(),
+                               .extra = json_object()};
+    sp_status status = sp_model_builtin("llama-7b", &c.model, &err);
+    status = status == SP_OK ? time_kernels(&c, &err) : status;
+    json_array_foreach (json_object_get(c.extra, "elements"), i, note) {
+        if (json_integer_value(json_object_get(note, "tokens")) * 4 > c.most_tokens) {
+            printf("{\"bench\": \"cuda_kernels\", \"device\": \"%s\", \"kernel\": \"%s\", "
+                   "\"median_us\": %.3f, \"rate\": %.2f, \"unit\": \"GB/s\", \"limit\": "
+                   "\"copy\", \"ratio\": %.3f}\n",
+                   t.info.name, json_string_value(json_object_get(note, "name")),
+                   json_number_value(json_object_get(note, "us")),
+                   json_number_value(json_object_get(note, "gb_per_s")),
+                   json_number_value(json_object_get(note, "copy_ratio")));
+        }
+    }
+    json_decref(c.document);
+    json_decref(c.extra);
+    return status == SP_OK ? 0 : fail("kernels_bench", "", &err);
 }

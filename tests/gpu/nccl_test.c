@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cuda/device/device.h"
-#include "backends/cuda/distributed/calibrate_together.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/gpu_check.h"
 
@@ -139,16 +139,13 @@ static sp_status times(rank *r, sp_error *err)
     free(text);
     json_decref(tables);
     // Ranks that are in few groups are done long before the others.
-    sp_transport_part *parts = calloc((size_t)r->place.ranks, sizeof *parts);
-    if (parts == NULL) {
-        return sp_error_no_memory(err, "ranks");
-    }
+    sp_transport_part *parts = sp_calloc((size_t)r->place.ranks, sizeof *parts);
     status =
         status == SP_OK ? sp_i_nccl_exchange_bytes(r->n, NULL, 0, parts, r->stream, err) : status;
     for (int i = 0; i < r->place.ranks; i++) {
         sp_free(parts[i].data);
     }
-    free(parts);
+    sp_free(parts);
     return status;
 }
 
@@ -156,15 +153,12 @@ static sp_status times(rank *r, sp_error *err)
 
 static sp_status make_group(rank *r, sp_error *err)
 {
-    int *members = malloc((size_t)r->place.ranks * sizeof *members);
-    if (members == NULL) {
-        return sp_error_no_memory(err, "a group");
-    }
+    int *members = sp_calloc((size_t)r->place.ranks, sizeof *members);
     for (int i = 0; i < r->place.ranks; i++) {
         members[i] = i;
     }
     sp_status status = sp_i_nccl_group_new(r->n, "ranks", members, r->place.ranks, &r->group, err);
-    free(members);
+    sp_free(members);
     return status;
 }
 
@@ -181,17 +175,14 @@ static sp_status make_world(rank *r, sp_error *err)
 static sp_status make_buffers(rank *r, sp_error *err)
 {
     const sp_i_cuda_device *device = &r->test->device;
-    r->rows = malloc((size_t)r->place.ranks * sizeof *r->rows);
-    for (int i = 0; r->rows != NULL && i < r->place.ranks; i++) {
+    r->rows = sp_calloc((size_t)r->place.ranks, sizeof *r->rows);
+    for (int i = 0; i < r->place.ranks; i++) {
         r->own_first += i < r->place.rank ? (i + 1) * WIDTH : 0;
         r->rows[i] = i + 1;
         r->count += r->rows[i] * WIDTH;
     }
     const size_t bytes = (size_t)r->count * sizeof *r->in;
-    r->numbers = malloc(bytes);
-    if (r->rows == NULL || r->numbers == NULL) {
-        return sp_error_no_memory(err, "numbers");
-    }
+    r->numbers = sp_malloc(bytes);
     void *in = NULL;
     void *out = NULL;
     sp_status status = SP_I_CUDA(device, err, Malloc, &in, bytes);
@@ -226,8 +217,8 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
         (void)t->api.Free(r.in);
         (void)t->api.Free(r.out);
     }
-    free(r.numbers);
-    free(r.rows);
+    sp_free(r.numbers);
+    sp_free(r.rows);
     return status;
 }
 
@@ -235,6 +226,6 @@ int gpu_nccl_test(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange}};
+    static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange, NULL}};
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

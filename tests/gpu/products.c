@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/cuda/calibrate/bench.h"
+#include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
 
 // The linker's names for the calls that come by and for those of the backend.
@@ -57,24 +57,30 @@ static watched *next(const sp_i_cuda_product *product)
     return w;
 }
 
-static void record(cudaEvent_t event, cudaStream_t stream)
+// Without a record there is no time, which is found when it is asked for.
+static const watched *begin(const sp_i_cuda_product *product, cudaStream_t stream)
 {
-    // Without a record there is no time, which is found when it is asked for.
-    (void)seen.device.api->EventRecord(event, stream);
+    const watched *w = next(product);
+    if (w != NULL) {
+        (void)seen.device.api->EventRecord(w->begin, stream);
+    }
+    return w;
+}
+
+static void end(const watched *w, cudaStream_t stream)
+{
+    if (w != NULL) {
+        (void)seen.device.api->EventRecord(w->end, stream);
+    }
 }
 
 sp_status __wrap_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                     const sp_i_cuda_operands *operands, cudaStream_t stream,
                                     sp_error *err)
 {
-    const watched *w = next(product);
-    if (w != NULL) {
-        record(w->begin, stream);
-    }
+    const watched *w = begin(product, stream);
     sp_status status = __real_sp_i_cuda_gemm_run(gemm, product, operands, stream, err);
-    if (w != NULL) {
-        record(w->end, stream);
-    }
+    end(w, stream);
     return status;
 }
 
@@ -82,15 +88,10 @@ sp_status __wrap_sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda
                                            const sp_i_cuda_operands *operands, const void *bias,
                                            bool *added, cudaStream_t stream, sp_error *err)
 {
-    const watched *w = next(product);
-    if (w != NULL) {
-        record(w->begin, stream);
-    }
+    const watched *w = begin(product, stream);
     sp_status status =
         __real_sp_i_cuda_gemm_run_biased(gemm, product, operands, bias, added, stream, err);
-    if (w != NULL) {
-        record(w->end, stream);
-    }
+    end(w, stream);
     return status;
 }
 
@@ -116,13 +117,9 @@ static int shape_of(const sp_i_cuda_product *product, const products_shape *shap
     return at;
 }
 
-static sp_status take_medians(const double *all_s, int first, products_shape *shapes, int count,
-                              sp_error *err)
+static void take_medians(const double *all_s, int first, products_shape *shapes, int count)
 {
-    double *own_s = sp_malloc((size_t)(seen.count + 1) * sizeof *own_s);
-    if (own_s == NULL) {
-        return sp_error_no_memory(err, "times of products");
-    }
+    double *own_s = sp_malloc((size_t)seen.count * sizeof *own_s);
     for (int s = 0; s < count; s++) {
         shapes[s].times = 0;
         for (int i = first; i < seen.count; i++) {
@@ -135,7 +132,6 @@ static sp_status take_medians(const double *all_s, int first, products_shape *sh
         }
     }
     sp_free(own_s);
-    return SP_OK;
 }
 
 static sp_status read_times(int steps, double *all_s, products_shape *shapes, int *count,
@@ -161,7 +157,10 @@ static sp_status read_times(int steps, double *all_s, products_shape *shapes, in
             shapes[(*count)++] = (products_shape){.product = seen.of[i].product};
         }
     }
-    return status == SP_OK ? take_medians(all_s, first, shapes, *count, err) : status;
+    if (status == SP_OK) {
+        take_medians(all_s, first, shapes, *count);
+    }
+    return status;
 }
 
 sp_status products_seen(int steps, products_shape shapes[PRODUCTS_SHAPES], int *count,
@@ -170,8 +169,7 @@ sp_status products_seen(int steps, products_shape shapes[PRODUCTS_SHAPES], int *
     const sp_i_cuda_api *api = seen.device.api;
     seen.watching = false;
     double *all_s = sp_malloc((size_t)(seen.count + 1) * sizeof *all_s);
-    sp_status status = all_s != NULL ? read_times(steps, all_s, shapes, count, err)
-                                     : sp_error_no_memory(err, "times of products");
+    sp_status status = read_times(steps, all_s, shapes, count, err);
     for (int i = 0; i < seen.count; i++) {
         (void)api->EventDestroy(seen.of[i].begin);
         (void)api->EventDestroy(seen.of[i].end);

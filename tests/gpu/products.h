@@ -5,7 +5,7 @@
 #ifndef SLIMPACK_TESTS_GPU_PRODUCTS_H
 #define SLIMPACK_TESTS_GPU_PRODUCTS_H
 
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/gemm.h"
 
 enum { PRODUCTS_MOST = 16384, PRODUCTS_SHAPES = 256 };
 

@@ -4,9 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
-#include "backends/comm/queue.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

@@ -2,8 +2,7 @@
 // and failures and deadlines end all waiting.
 #include <stdatomic.h>
 
-#include "backends/comm/collective.h"
-#include "backends/comm/queue.h"
+#include "backends/comm/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -165,4 +164,33 @@ TEST(deadline_ends_a_turn)
         assert_int_equal(atomic_load(&j.runs[rank]), 1);
     }
     sp_comm_world_free(j.world);
+}
+
+// ---- Stacks ----
+
+// 16 KiB a level, left and entered again at the bottom of 4 MiB.
+static int descend(sp_comm *me, int group, int depth, sp_error *err)
+{
+    volatile char page[16384];
+    memset((char *)page, depth, sizeof page);
+    if (depth == 256) {
+        return sp_comm_barrier(me, group, err) == SP_OK ? depth : -1;
+    }
+    int reached = descend(me, group, depth + 1, err);
+    return page[sizeof page / 2] == (char)depth ? reached : -1;
+}
+
+static sp_status go_deep(sp_comm *me, void *data, sp_error *err)
+{
+    return RANK_CHECK(descend(me, *(const int *)data, 0, err) == 256);
+}
+
+TEST(stacks_are_deep)
+{
+    sp_comm_world *world = world_of_fibers(3);
+    int group = group_of_all(world);
+    for (int again = 0; again < 2; again++) {
+        assert_ranks(world, go_deep, &group);
+    }
+    sp_comm_world_free(world);
 }

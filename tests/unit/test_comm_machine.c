@@ -1,12 +1,15 @@
 // Collectives, barriers and flags in memory that is reached through its machine alone, against
-// their definitions: on the CPU, and on a machine that does work as late as fences allow.
-#include "backends/comm/collective.h"
+// their definitions: on the CPU, on a machine that does work as late as fences allow, and between
+// processes.
+#include <pthread.h>
+
 #include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
 #include "tests/support/queued_runtime.h"
 #include "tests/support/test_main.h"
+#include "tests/support/threaded_transport.h"
 
 enum { MOST_RANKS = 6, MOST_PART = 500, GROUPS = 6, STEPS = 150, ROOM = MOST_RANKS * MOST_PART };
 enum { ROOM_BYTES = ROOM * WIDEST_ELEMENT };
@@ -33,7 +36,7 @@ typedef struct job {
     char *mail[MOST_RANKS]; // [STEPS] a number that others copy
 } job;
 
-// ---- What a step is, by definition ----
+// ---- A step by its definition ----
 
 static int64_t part(const step *s, int member)
 {
@@ -261,9 +264,10 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 
 // ---- Scripts ----
 
-static step random_step(sp_prng *prng, const job *j, int ranks)
+// Flags, and memory of other ranks, are for ranks of one process.
+static step random_step(sp_prng *prng, const job *j, int ranks, bool apart)
 {
-    step s = {.kind = (kind)sp_prng_below(prng, KINDS),
+    step s = {.kind = (kind)sp_prng_below(prng, apart ? BARRIER : KINDS),
               .group = j->groups[sp_prng_below(prng, GROUPS)],
               .op = sp_prng_below(prng, 4) == 0 ? SP_COMM_MAX : SP_COMM_SUM,
               .from = prng_below(prng, ranks),
@@ -295,25 +299,33 @@ static void random_groups(sp_prng *prng, job *j, int ranks)
     }
 }
 
+static void draw_script(job *j, int ranks, bool apart)
+{
+    sp_prng prng = prng_seeded(j->seed);
+    random_groups(&prng, j, ranks);
+    for (int i = 0; i < STEPS; i++) {
+        j->steps[i] = random_step(&prng, j, ranks, apart);
+    }
+}
+
+static char *mail_new(sp_runtime *runtime)
+{
+    char *mail = runtime->ops->allocate(runtime, STEPS * WIDEST_ELEMENT + (2 + STEPS) * ROOM_BYTES);
+    assert_non_null(mail);
+    return mail;
+}
+
 static void check_scripts(sp_runtime *runtime, int ranks, uint64_t seed, bool virtual_time)
 {
     static job j;
-    sp_prng prng = prng_seeded(seed);
-    memset(&j, 0, sizeof j);
-    j.runtime = runtime;
-    j.seed = seed;
-    j.world = world_with(ranks, &(sp_comm_options){.spins = -1,
+    j = (job){.runtime = runtime, .seed = seed};
+    j.world = world_with(ranks, &(sp_comm_options){.spins = seed % 3 == 0 ? 0 : -1,
                                                    .one_at_a_time = virtual_time,
                                                    .runtime = runtime,
                                                    .clocked = virtual_time});
-    random_groups(&prng, &j, ranks);
-    for (int i = 0; i < STEPS; i++) {
-        j.steps[i] = random_step(&prng, &j, ranks);
-    }
+    draw_script(&j, ranks, false);
     for (int r = 0; r < ranks; r++) {
-        j.mail[r] =
-            runtime->ops->allocate(runtime, STEPS * WIDEST_ELEMENT + (2 + STEPS) * ROOM_BYTES);
-        assert_non_null(j.mail[r]);
+        j.mail[r] = mail_new(runtime);
     }
     assert_ranks(j.world, run_rank, &j);
     for (int r = 0; r < ranks; r++) {
@@ -343,3 +355,49 @@ TEST(on_the_cpu)
 TEST_CALL(as_late_as_fences_allow, check_queued(1, 18, false, false))
 TEST_CALL(through_the_machine_alone, check_queued(200, 6, true, false))
 TEST_CALL(in_virtual_time, check_queued(300, 6, false, true))
+
+// ---- Worlds with one rank each, and a transport between them ----
+
+typedef struct process {
+    pthread_t thread;
+    sp_transport *transport;
+    job job;
+    sp_status status;
+    sp_error err;
+} process;
+
+static void *run_process(void *data)
+{
+    process *p = data;
+    sp_transport *transport = p->transport;
+    sp_runtime *cpu = sp_runtime_cpu();
+    p->job = (job){.runtime = cpu, .seed = 20 + (uint64_t)transport->ranks};
+    p->job.world = world_with(transport->ranks, &(sp_comm_options){.transport = transport});
+    draw_script(&p->job, transport->ranks, true);
+    p->job.mail[transport->rank] = mail_new(cpu);
+    p->status = run_ranks(p->job.world, run_rank, &p->job, &p->err);
+    cpu->ops->release(cpu, p->job.mail[transport->rank]);
+    sp_comm_world_free(p->job.world);
+    return NULL;
+}
+
+TEST(over_a_transport)
+{
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        static process all[MOST_RANKS];
+        threaded_world *world = threaded_world_new(ranks, false);
+        for (int r = 0; r < ranks; r++) {
+            all[r] = (process){.transport = threaded_rank_at(world, r)};
+            assert_int_equal(pthread_create(&all[r].thread, NULL, run_process, &all[r]), 0);
+        }
+        for (int r = 0; r < ranks; r++) {
+            assert_int_equal(pthread_join(all[r].thread, NULL), 0);
+        }
+        for (int r = 0; r < ranks; r++) {
+            if (all[r].status != SP_OK) {
+                fail_msg("rank %d: %s", r, all[r].err.message[0]);
+            }
+        }
+        threaded_world_free(world);
+    }
+}

@@ -1,5 +1,5 @@
 // Queues between ranks: order, bounds, sizes, counts, and rings.
-#include "backends/comm/queue.h"
+#include "backends/comm/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

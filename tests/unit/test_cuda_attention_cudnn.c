@@ -1,8 +1,8 @@
-// What cuDNN's attention is given of a pack. What computes in its place here reads the tensors by
-// their shapes, lengths and offsets, by the reference kernels; outputs and gradients agree with
-// those of the CPU's kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within
-// 1e-3.
-#include "backends/cuda/attention/attention.h"
+// Attention of packs on a GPU that the CPU emulates, and what cuDNN's is given of a pack. A fake in
+// cuDNN's place reads the tensors by their shapes, lengths and offsets, by the reference kernels,
+// which compute where there is none, too; outputs and gradients agree with those of the CPU's
+// kernels, slice by slice, within 1e-2 in the norm of each tensor, lse within 1e-3.
+#include "backends/cuda/attention.h"
 #include "backends/executor/stage.h"
 #include "sim/model/explicit_state.h"
 #include "tests/gpu/support/attention_case.h"
@@ -13,7 +13,7 @@ static attention_case small(void)
     return (attention_case){.heads = 4, .kv_heads = 2, .head_dim = 16};
 }
 
-// ---- what cuDNN is given ----
+// ---- the tables that cuDNN is given ----
 
 typedef struct given {
     sp_i_cuda_launches launches;
@@ -27,8 +27,8 @@ static given given_of(const attention_case *c, size_t pack, int launch)
 {
     given g;
     const sp_i_exec_pack *p = &c->slices.forward[pack];
-    assert_true(sp_i_cuda_launches_init(&g.launches, &c->slices, p));
-    assert_true(sp_i_cuda_segments_init(&g.segments, &g.launches, launch));
+    sp_i_cuda_launches_init(&g.launches, &c->slices, p);
+    sp_i_cuda_segments_init(&g.segments, &g.launches, launch);
     g.serves = sp_i_cuda_packed_shape(&g.segments, p->rows, &c->shape, &g.packed);
     return g;
 }
@@ -156,7 +156,7 @@ TEST(packs_of_much_the_same_size_share_a_shape)
     assert_false(sp_i_cuda_packed_shape(&s, 2000, &odd, &packed));
 }
 
-// ---- what comes back ----
+// ---- outputs and gradients ----
 
 static void agrees(attention_case *c)
 {
@@ -197,15 +197,16 @@ TEST(drawn_packs_agree)
 {
     static const int shares[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 1, 2},
                                     {2, 1, 2}, {1, 2, 1}, {3, 1, 1}};
-    for (uint64_t seed = 0; seed < 12; seed++) {
+    for (uint64_t seed = 0; seed < 18; seed++) {
         struct sp_i_cuda_attention plans = {0};
         attention_case c = small();
         sp_prng prng;
-        c.plans = &plans;
-        plans.large = seed % 2 == 1;
-        c.cp = shares[seed / 2][0];
-        c.dp = shares[seed / 2][1];
-        c.parts = shares[seed / 2][2];
+        bool cudnn = seed % 3 < 2;
+        c.plans = cudnn ? &plans : NULL;
+        plans.large = seed % 3 == 1;
+        c.cp = shares[seed / 3][0];
+        c.dp = shares[seed / 3][1];
+        c.parts = shares[seed / 3][2];
         sp_prng_seed(&prng, seed);
         int64_t begin[SAMPLES] = {0};
         for (int p = 0; p < PACKS; p++) {
@@ -221,7 +222,49 @@ TEST(drawn_packs_agree)
         }
         case_fill(&c, seed);
         agrees(&c);
-        assert_true(plans.forward > 0 && plans.backward > 0);
+        assert_true((plans.forward > 0 && plans.backward > 0) == cudnn);
+    }
+}
+
+// Heads that cuDNN refuses, and large ones.
+TEST(heads_of_any_size_agree)
+{
+    static const int64_t dims[] = {12, 128, 136};
+    for (int i = 0; i < 3; i++) {
+        attention_case c = {.heads = 3, .kv_heads = 1, .head_dim = dims[i]};
+        CASE_PACK(&c, {0, 0, 20, 2});
+        CASE_PACK(&c, {0, 20, 30, 0}, {1, 0, 1, 0});
+        case_fill(&c, 42);
+        agrees(&c);
+    }
+}
+
+TEST(a_ring_is_refused)
+{
+    attention_case c = small();
+    c.cp = 2;
+    c.ring = true;
+    CASE_PACK(&c, {0, 0, 20, 0});
+    case_fill(&c, 41);
+    must_fail_with(case_run(&c, ERR), SP_ERR_USAGE, "\"ring\"");
+    case_fini(&c);
+}
+
+// From less than the tensors need to what the passes need, of two launches of tiny slices.
+TEST(memory_over_the_limit_is_an_error)
+{
+    for (int cp = 1; cp <= 2; cp++) {
+        sp_status status = SP_ERR_INFEASIBLE;
+        attention_case c = {.heads = 1, .kv_heads = 1, .head_dim = 16, .cp = cp};
+        CASE_PACK(&c, {0, 0, 5, 1}, {0, 5, 4, 0});
+        case_fill(&c, 43);
+        for (c.limit_bytes = 256; status != SP_OK; c.limit_bytes += 256) {
+            sp_error_clear(ERR);
+            status = case_run(&c, ERR);
+            assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE);
+        }
+        assert_true(c.limit_bytes > 1024);
+        case_fini(&c);
     }
 }
 

@@ -1,5 +1,5 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
-#include "backends/cuda/device/runtime_state.h"
+#include "backends/cuda/runtime.h"
 #include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 

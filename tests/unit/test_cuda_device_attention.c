@@ -3,7 +3,7 @@
 // the proof of the form. What the kernels compute needs a GPU (tests/gpu/attention_test.c).
 #include <dlfcn.h>
 
-#include "backends/cuda/attention/cudnn.h"
+#include "backends/cuda/cudnn.h"
 #include "tests/support/test_main.h"
 
 // cudaGetDeviceProperties' numbers of an H200 as cuDNN spells them; all are required.

@@ -1,6 +1,6 @@
 // The whole calibration on a fake GPU with a clock (clocked_cuda.h): what is written down must be
 // its rates again.
-#include "backends/cuda/calibrate/calibration.h"
+#include "backends/cuda/calibration.h"
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 

@@ -1,7 +1,7 @@
 // What a calibration times of the kernels bound by memory: bytes and launches are those that the
 // cost model counts, and each kernel runs, on the CPU that emulates a device, in the memory laid
 // out for it.
-#include "backends/cuda/calibrate/elements.h"
+#include "backends/cuda/calibration.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/model/inventory.h"
 #include "tests/support/initializers.h"

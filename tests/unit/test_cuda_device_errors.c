@@ -1,5 +1,5 @@
 // Devices and failures of the CUDA backend, on a fake table of entry points and on this machine's.
-#include "backends/cuda/device/events.h"
+#include "backends/cuda/device.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 

@@ -1,6 +1,6 @@
 // Products through cuBLASLt, on a fake of it that computes what it is told to on the CPU
 // (computing_cublas.h). Small whole numbers, so that every value is exact.
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/gemm.h"
 #include "kernels/bf16.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/multi_process.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/initializers.h"
 #include "tests/support/job.h"
@@ -309,7 +309,7 @@ TEST(ranks_are_processes_or_not)
     assert_false(is_multi_process(&request, SP_I_CUDA_AUTO, 1, SP_OK));
     assert_true(is_multi_process(&request, SP_I_CUDA_AUTO, 2, SP_OK));
     assert_true(is_multi_process(&request, SP_I_CUDA_NCCL, 2, SP_OK));
-    assert_false(is_multi_process(&request, SP_I_CUDA_THREADS, 2, SP_OK));
+    assert_false(is_multi_process(&request, SP_I_CUDA_ONE_PROCESS, 2, SP_OK));
     (void)is_multi_process(&request, SP_I_CUDA_AUTO, 3, SP_ERR_USAGE);
     (void)is_multi_process(&request, SP_I_CUDA_NCCL, 1, SP_ERR_USAGE);
     request.clock = SP_CLOCK_VIRTUAL;
@@ -329,7 +329,7 @@ TEST(options)
     request.options = set;
     request.option_count = 2;
     assert_int_equal(sp_i_cuda_process_options_read(&request, &chosen, NULL), SP_OK);
-    assert_int_equal(chosen.ranks, SP_I_CUDA_THREADS);
+    assert_int_equal(chosen.ranks, SP_I_CUDA_ONE_PROCESS);
     assert_true(chosen.spare_bytes == (int64_t)5 << 20);
     static const char *const wrong[] = {"", "x", "5x", "-1", "99999999999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

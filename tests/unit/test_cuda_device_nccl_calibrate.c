@@ -2,8 +2,8 @@
 // GPU is the fake with a clock (clocked_cuda.h).
 #include <pthread.h>
 
-#include "backends/cuda/distributed/calibrate_together.h"
-#include "backends/cuda/distributed/multi_process.h"
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/multi_process.h"
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"

@@ -1,67 +1,31 @@
-// Ranges for profilers carry the names of the plan's actions.
-#include "backends/cuda/device/runtime_state.h"
+// Ranges for profilers carry the names of the plan's actions. A profiler that is linked in: NVTX
+// asks for it at the first range of the process, and takes its functions for the calls that it
+// wants to hear of (nvtx3/nvtxDetail/nvtxInit.h).
+#include "backends/cuda/runtime.h"
+#include "tests/gpu/support/computing_cublas.h"
+#include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
-enum { DEEPEST = 4 };
-
-static char pushed[DEEPEST][SP_I_CUDA_RANGE];
-static int depth, pops;
-
-static void push(const char *name)
-{
-    assert_true(depth < DEEPEST);
-    memcpy(pushed[depth++], name, strlen(name) + 1);
-}
-
-static void pop(void)
-{
-    assert_true(depth > 0);
-    depth--;
-    pops++;
-}
-
-static const sp_i_cuda_ranges ranges = {.push = push, .pop = pop};
-
-TEST(ranges_are_named_after_actions)
-{
-    depth = pops = 0;
-    sp_i_cuda_range_push(&ranges, "F3.1", 5);
-    sp_i_cuda_range_push(&ranges, "W12", 0);
-    assert_int_equal(depth, 2);
-    assert_string_equal(pushed[0], "F3.1 rank 5");
-    assert_string_equal(pushed[1], "W12 rank 0");
-    sp_i_cuda_range_pop(&ranges);
-    sp_i_cuda_range_pop(&ranges);
-    assert_int_equal(depth, 0);
-    assert_int_equal(pops, 2);
-}
-
-TEST(the_longest_name_fits)
-{
-    depth = pops = 0;
-    sp_i_cuda_range_push(&ranges, "L2147483647.65535", INT32_MAX);
-    assert_string_equal(pushed[0], "L2147483647.65535 rank 2147483647");
-    sp_i_cuda_range_pop(&ranges);
-}
-
-// A profiler that is linked in: NVTX asks for it at the first range of the process, and takes its
-// functions for the calls that it wants to hear of (nvtx3/nvtxDetail/nvtxInit.h).
 #if defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #define WITH_NVTX
 #define NVTX_NO_IMPL
 #include <nvtx3/nvToolsExt.h>
 
+static char heard[120];
+
 static int NVTX_API hear_push(const char *name)
 {
-    push(name);
-    return depth - 1;
+    size_t used = strlen(heard);
+    snprintf(heard + used, sizeof heard - used, "%s(", name);
+    return 0;
 }
 
 static int NVTX_API hear_pop(void)
 {
-    pop();
-    return depth;
+    size_t used = strlen(heard);
+    snprintf(heard + used, sizeof heard - used, ")");
+    return 0;
 }
 
 static int NVTX_API listen(NvtxGetExportTableFunc_t tables)
@@ -81,16 +45,24 @@ NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr = listen;
 #endif
 #endif
 
-TEST(a_profiler_hears_the_names)
+TEST(a_profiler_hears_the_names_of_actions)
 {
 #ifdef WITH_NVTX
-    depth = pops = 0;
-    sp_i_cuda_range_push(&sp_i_cuda_nvtx, "B7", 2);
-    assert_int_equal(depth, 1);
-    assert_string_equal(pushed[0], "B7 rank 2");
-    sp_i_cuda_range_pop(&sp_i_cuda_nvtx);
-    assert_int_equal(depth, 0);
-    assert_int_equal(pops, 1);
+    sp_i_cuda_api api;
+    sp_i_cublas_api cublas;
+    sp_runtime *runtime;
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    const sp_i_cuda_device device = {&api, 0};
+    const sp_i_cuda_runtime_options options = {.ranks = 3, .memory_bytes = INT64_C(64) << 20};
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &runtime, ERR));
+    runtime->ops->enter(runtime, 2);
+    runtime->ops->begin(runtime, "F3.1");
+    runtime->ops->begin(runtime, "L2147483647.65535");
+    runtime->ops->end(runtime);
+    runtime->ops->end(runtime);
+    assert_string_equal(heard, "F3.1 rank 2(L2147483647.65535 rank 2())");
+    sp_i_cuda_runtime_free(runtime);
 #else
     skip();
 #endif

@@ -1,37 +1,10 @@
-// SM partitions: the arithmetic, and green contexts on a fake driver.
-#include "backends/cuda/device/partition.h"
+// SM partitions: green contexts on a fake driver.
+#include "backends/cuda/device.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
 static sp_i_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
-
-// 132 SMs in steps of 8 (an H200): floor(132 / P / 8) * 8 of each.
-TEST(plans_are_equal_multiples_of_the_step)
-{
-    const int expected[][3] = {{1, 128, 4}, {2, 64, 4}, {3, 40, 12},
-                               {4, 32, 4},  {8, 16, 4}, {16, 8, 4}};
-    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        sp_i_cuda_partition_plan plan;
-        char text[SP_I_CUDA_TEXT];
-        assert_true(sp_i_cuda_plan_partitions(132, 8, 8, expected[i][0], &plan, text, sizeof text));
-        assert_int_equal(plan.partitions, expected[i][0]);
-        assert_int_equal(plan.sms, expected[i][1]);
-        assert_int_equal(plan.rest, expected[i][2]);
-    }
-}
-
-TEST(what_does_not_fit_has_a_reason)
-{
-    sp_i_cuda_partition_plan plan;
-    char text[SP_I_CUDA_TEXT];
-    assert_false(sp_i_cuda_plan_partitions(132, 8, 8, 17, &plan, text, sizeof text));
-    assert_string_equal(text, "132 SMs do not make 17 partitions of at least 8 SMs in steps of 8");
-    // 40 in steps of 8 are 24 and 16 of two and of one more; a least of 20 keeps the second out.
-    assert_false(sp_i_cuda_plan_partitions(40, 20, 8, 2, &plan, text, sizeof text));
-    assert_string_equal(text, "40 SMs do not make 2 partitions of at least 24 SMs in steps of 8");
-    assert_false(sp_i_cuda_plan_partitions(132, 8, 8, 0, &plan, text, sizeof text));
-}
 
 static void everything_is_gone(void)
 {
@@ -88,6 +61,19 @@ static void check_fallback(const char *reason)
     everything_is_gone();
 }
 
+// 132 SMs in steps of 8 (an H200): floor(132 / P / 8) * 8 of each.
+TEST(partitions_are_equal_multiples_of_the_step)
+{
+    static const int expected[][2] = {{2, 64}, {3, 40}, {4, 32}, {8, 16}, {16, 8}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        sp_i_cuda_partitions *p;
+        fake_cuda_reset(&api);
+        must_succeed(sp_i_cuda_partitions_new(&device, expected[i][0], 1, &p, ERR));
+        assert_int_equal(sp_i_cuda_partition_sms(p, 0), expected[i][1]);
+        sp_i_cuda_partitions_free(p);
+    }
+}
+
 TEST(an_old_driver_falls_back)
 {
     fake_cuda_reset(&api);
@@ -120,16 +106,4 @@ TEST(a_failing_driver_falls_back)
         fake.fail_at = i < 2 ? 0 : 2;
         check_fallback(calls[i]);
     }
-}
-
-TEST(failing_streams_are_errors)
-{
-    sp_error_clear(ERR);
-    sp_i_cuda_partitions *p;
-    fake_cuda_reset(&api);
-    fake.fail = "GreenCtxStreamCreate";
-    fake.fail_at = 5;
-    assert_int_equal(sp_i_cuda_partitions_new(&device, 4, 2, &p, ERR), SP_ERR_INTERNAL);
-    assert_null(p);
-    everything_is_gone();
 }

@@ -62,27 +62,6 @@ TEST(partitions_that_cannot_be_had_are_refused)
     json_decref(base);
 }
 
-TEST(a_call_that_fails_leaves_nothing_behind)
-{
-    static const char *const calls[] = {"Malloc", "EventRecord", "StreamWaitEvent",
-                                        "GreenCtxStreamCreate", "EventElapsedTime"};
-    json_t *base = known();
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        for (int at = 0; at < 4; at++) {
-            sp_error_clear(ERR);
-            json_t *document = NULL;
-            fake_cuda_reset(&clocked.api);
-            fake.fail = calls[i];
-            fake.fail_at = at;
-            sp_status status = clocked_calibrate(base, PLACES, &document, ERR);
-            // Streams that cannot be made are an error, not partitions that cannot be had.
-            assert_int_not_equal(status, SP_OK);
-            json_decref(document);
-        }
-    }
-    json_decref(base);
-}
-
 // ---- under load ----
 
 typedef struct worker {

@@ -1,16 +1,16 @@
-// Runs on the CUDA backend that fail: on demand, or because the emulated device does at any of its
-// calls. Every run ends by itself, says where and why, and leaves nothing behind.
+// One table of calls of CUDA that fail: each is made to fail at one place after another of a whole
+// run, until the run passes by all of them. Every run ends by itself, says where and why, and
+// leaves nothing behind.
 #include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
+#include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
-#include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
-#include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
-enum { SAMPLES = 2, MIB = 1 << 20, PRIME = 23 };
+enum { SAMPLES = 2, MIB = 1 << 20 };
 
 // Two stages, one batch of two samples, 1F1B.
 typedef struct fixture {
@@ -49,21 +49,33 @@ static void open_fixture(fixture *f, sp_clock clock)
 
 static void close_fixture(fixture *f)
 {
+    sp_emulated_skips = false;
     emulated_backend_free(f->backend);
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);
 }
 
 // Nothing of a run is alive behind it, whatever became of it.
-static sp_status run(const fixture *f, sp_error *err)
+static sp_status execute(const fixture *f, sp_error *err)
 {
     sp_run *made = NULL;
-    *err = (sp_error){0};
     sp_status status = sp_backend_run(f->backend, 0, &f->request, &made, err);
     assert_true((made != NULL) == (status == SP_OK));
-    assert_true((err->count == 0) == (status == SP_OK));
     sp_run_free(made);
     emulated_nothing_lives();
+    return status;
+}
+
+static sp_status calibrate(sp_error *err)
+{
+    json_t *base = known();
+    json_t *document = NULL;
+    sp_status status = clocked_calibrate(base, PLACES, &document, err);
+    assert_int_equal(fake.live_blocks, 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_contexts, 0);
+    json_decref(document);
+    json_decref(base);
     return status;
 }
 
@@ -85,67 +97,87 @@ static bool names_an_action(const fixture *f, const sp_error *err)
     return false;
 }
 
-static void must_say(const sp_error *err, const char *text)
-{
-    if (strstr(err->message[0], text) == NULL) {
-        fail_msg("no \"%s\" in \"%s\"", text, err->message[0]);
-    }
-}
+// ---- the table ----
 
-// Each launch, or some of them, goes wrong in a run of its own.
-static void launches_fail_on(sp_clock clock)
+typedef enum run_kind { VIRTUAL, WALL, CALIBRATION } run_kind;
+
+// `call` NULL: a launch of a kernel. `name` stands in the error. Every `stride`th call fails in a
+// run of its own, the first `most` of them (0: all). `acts`: some fail inside of actions.
+typedef struct failing_call {
+    run_kind run;
+    const char *call, *name;
+    long stride, most;
+    bool acts;
+} failing_call;
+
+static const failing_call failing_calls[] = {
+    {VIRTUAL, NULL, "sp_cuda_", 23, 0, true},
+    {WALL, NULL, "sp_cuda_", 23, 0, true},
+    {VIRTUAL, "MemcpyAsync", "cudaMemcpyAsync", 2, 0, true}, // uploads, downloads and copies
+    {WALL, "MemcpyAsync", "cudaMemcpyAsync", 2, 0, true},
+    {VIRTUAL, "MemsetAsync", "cudaMemsetAsync", 1, 0, true},
+    {VIRTUAL, "EventRecord", "cudaEventRecord", 7, 0, true},
+    {WALL, "EventRecord", "cudaEventRecord", 7, 0, true},
+    {WALL, "EventCreateWithFlags", "cudaEventCreateWithFlags", 3, 0, false},
+    {WALL, "Malloc", "cuda", 1, 0, false},
+    {VIRTUAL, "StreamCreateWithPriority", "cuda", 1, 0, false},
+    {CALIBRATION, "Malloc", "cudaMalloc", 1, 4, false},
+    {CALIBRATION, "EventCreateWithFlags", "cudaEventCreateWithFlags", 9, 36, false},
+    {CALIBRATION, "EventRecord", "cudaEventRecord", 1, 4, false},
+    {CALIBRATION, "EventElapsedTime", "cudaEventElapsedTime", 1, 4, false},
+    {CALIBRATION, "StreamWaitEvent", "cudaStreamWaitEvent", 1, 4, false},
+    // Streams that cannot be made are an error, not partitions that cannot be had.
+    {CALIBRATION, "GreenCtxStreamCreate", "cuGreenCtxStreamCreate", 1, 4, false},
+};
+
+static void calls_fail(const failing_call *c)
 {
     fixture f;
     int in_actions = 0;
-    open_fixture(&f, clock);
+    if (c->run != CALIBRATION) {
+        open_fixture(&f, c->run == WALL ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL);
+    }
     sp_status status = SP_ERR_INTERNAL;
-    for (long n = 0; status != SP_OK; n += PRIME) {
-        sp_emulated_launches = n;
-        status = run(&f, ERR);
-        bool reached = sp_emulated_launches < 0;
-        sp_emulated_launches = -1;
-        assert_true(reached == (status != SP_OK));
-        if (status != SP_OK) {
-            must_say(ERR, "sp_cuda_");
-            in_actions += names_an_action(&f, ERR);
+    for (long n = 0; status != SP_OK && (c->most == 0 || n < c->most); n += c->stride) {
+        *ERR = (sp_error){0};
+        if (c->run == CALIBRATION) {
+            fake_cuda_reset(&clocked.api);
         }
-    }
-    assert_true(in_actions > 3);
-    close_fixture(&f);
-}
-
-TEST_CALL(launches_fail, launches_fail_on(SP_CLOCK_VIRTUAL))
-TEST_CALL(launches_fail_on_the_wall_clock, launches_fail_on(SP_CLOCK_WALL))
-
-static void calls_fail_on(const char *call, const char *name, int stride, sp_clock clock, bool acts)
-{
-    fixture f;
-    int in_actions = 0;
-    open_fixture(&f, clock);
-    fake.fail = call;
-    sp_status status = SP_ERR_INTERNAL;
-    for (int n = 0; status != SP_OK; n += stride) {
-        fake.fail_at = n;
+        fake.fail = c->call;
+        fake.fail_at = (int)n;
         fake.calls = 0;
-        status = run(&f, ERR);
-        if ((fake.calls > n) != (status != SP_OK)) {
-            fail_msg("call %d of %s: %s", n, call, sp_status_text(status));
+        sp_emulated_launches = c->call == NULL ? n : -1;
+        status = c->run == CALIBRATION ? calibrate(ERR) : execute(&f, ERR);
+        bool failed = c->call == NULL ? sp_emulated_launches < 0 : fake.calls > n;
+        sp_emulated_launches = -1;
+        assert_true((ERR->count == 0) == (status == SP_OK));
+        if (failed != (status != SP_OK) || (failed && strstr(ERR->message[0], c->name) == NULL)) {
+            fail_msg("call %ld of %s: \"%s\"", n, c->name, ERR->message[0]);
         }
-        if (status != SP_OK) {
-            must_say(ERR, name);
-            in_actions += names_an_action(&f, ERR);
-        }
+        in_actions += failed && c->acts && names_an_action(&f, ERR);
     }
-    assert_true(!acts || in_actions > 3);
-    close_fixture(&f);
+    fake.fail = NULL;
+    assert_true(status == SP_OK || c->most > 0);
+    assert_true(!c->acts || in_actions > 3);
+    if (c->run != CALIBRATION) {
+        close_fixture(&f);
+    }
 }
 
-// Uploads, downloads and copies are one call.
-TEST(copies_fail)
+static void all_calls_fail(run_kind run)
 {
-    calls_fail_on("MemcpyAsync", "cudaMemcpyAsync", 2, SP_CLOCK_VIRTUAL, true);
-    calls_fail_on("MemcpyAsync", "cudaMemcpyAsync", 2, SP_CLOCK_WALL, true);
+    for (size_t i = 0; i < sizeof failing_calls / sizeof *failing_calls; i++) {
+        if (failing_calls[i].run == run) {
+            calls_fail(&failing_calls[i]);
+        }
+    }
 }
+
+TEST_CALL(calls_fail_in_virtual_time, all_calls_fail(VIRTUAL))
+TEST_CALL(calls_fail_on_the_wall_clock, all_calls_fail(WALL))
+TEST_CALL(calls_fail_in_a_calibration, all_calls_fail(CALIBRATION))
+
+// ---- beside the table ----
 
 // A tensor that cannot be read is an error, not zeroes.
 TEST(reading_fails)
@@ -157,30 +189,12 @@ TEST(reading_fails)
     must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, ERR));
     assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
     double *values = sp_calloc((size_t)info.elements, sizeof *values);
-    assert_non_null(values);
     fake.fail = "MemcpyAsync";
-    assert_int_equal(sp_run_tensor_read(made, info.name, values, info.elements, ERR),
-                     SP_ERR_INTERNAL);
-    must_say(ERR, "cudaMemcpyAsync");
+    must_fail_with(sp_run_tensor_read(made, info.name, values, info.elements, ERR), SP_ERR_INTERNAL,
+                   "cudaMemcpyAsync");
     sp_free(values);
     sp_run_free(made);
     close_fixture(&f);
-}
-
-TEST_CALL(clearing_fails,
-          calls_fail_on("MemsetAsync", "cudaMemsetAsync", 1, SP_CLOCK_VIRTUAL, true))
-
-TEST(events_fail)
-{
-    calls_fail_on("EventRecord", "cudaEventRecord", 7, SP_CLOCK_VIRTUAL, true);
-    calls_fail_on("EventRecord", "cudaEventRecord", 7, SP_CLOCK_WALL, true);
-    calls_fail_on("EventCreateWithFlags", "cudaEventCreateWithFlags", 3, SP_CLOCK_WALL, false);
-}
-
-TEST(partitions_fail)
-{
-    calls_fail_on("Malloc", "cuda", 1, SP_CLOCK_WALL, false);
-    calls_fail_on("StreamCreateWithPriority", "cuda", 1, SP_CLOCK_VIRTUAL, false);
 }
 
 TEST(products_fail)
@@ -188,9 +202,8 @@ TEST(products_fail)
     fixture f;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     computing.fails = true;
-    assert_int_equal(run(&f, ERR), SP_ERR_INTERNAL);
-    must_say(ERR, "dp 0 pp 0: F0: ");
-    must_say(ERR, "CUBLAS_STATUS_EXECUTION_FAILED");
+    must_fail_with(execute(&f, ERR), SP_ERR_INTERNAL, "dp 0 pp 0: F0: ");
+    assert_non_null(strstr(ERR->message[0], "CUBLAS_STATUS_EXECUTION_FAILED"));
     close_fixture(&f);
 }
 
@@ -205,7 +218,8 @@ TEST(memory_runs_out)
     fake.free_bytes -= (size_t)(192 - 32) * MIB;
     for (sp_status status = SP_ERR_NO_MEMORY; status != SP_OK; fake.free_bytes += 16 << 10) {
         assert_true(fake.free_bytes < enough);
-        status = run(&f, ERR);
+        *ERR = (sp_error){0};
+        status = execute(&f, ERR);
         bool in_action = status != SP_OK && names_an_action(&f, ERR);
         assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE ||
                     (status == SP_ERR_NO_MEMORY && !in_action));

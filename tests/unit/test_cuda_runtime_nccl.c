@@ -316,38 +316,6 @@ TEST(a_rank_that_waits_for_its_gpu)
              "GPU 0: the work of a stream was not over in 200 ms");
 }
 
-// What fails of CUDA is named.
-static sp_status send_one(gpu_rank *me, sp_error *err)
-{
-    sp_transport *t = me->transport;
-    const int r = me->place.rank;
-    uint64_t message;
-    double *in = gpu_rank_numbers(me);
-    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
-    RANK_TRY(t->ops->synchronize(t, err));
-    if (r == 0) {
-        fake.fail = me->context;
-    }
-    sp_status status = r == 0 ? t->ops->send(t, 0, in, 8, &message, err)
-                              : t->ops->receive(t, 0, in, 8, &message, err);
-    status = status == SP_OK ? t->ops->wait(t, message, err) : status;
-    status = status == SP_OK ? t->ops->synchronize(t, err) : status;
-    fake.fail = NULL;
-    return status;
-}
-
-TEST(calls_of_cuda_that_fail_are_named)
-{
-    static char calls[][24] = {"EventCreateWithFlags", "EventRecord", "StreamWaitEvent"};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        char text[128];
-        gpu_ranks_reset();
-        snprintf(text, sizeof text, "GPU 0: cuda%s failed with cudaErrorOther", calls[i]);
-        job_end end = gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, send_one, calls[i]);
-        must_end(end, end.rank, SP_ERR_INTERNAL, text);
-    }
-}
-
 // The rank's own work, before it waits for others that wait for it.
 static sp_status fail_at_work(gpu_rank *me, sp_error *err)
 {
@@ -368,14 +336,4 @@ TEST(faults_of_the_rank_are_found_first)
     gpu_ranks_reset();
     must_end(gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, fail_at_work, NULL), 1,
              SP_ERR_INTERNAL, "cudaMemsetAsync failed");
-}
-
-TEST(a_world_that_cannot_be_made)
-{
-    gpu_ranks_reset();
-    nccl.fail = "CommInitRank";
-    nccl.fail_rank = 1;
-    nccl.fail_code = ncclInvalidUsage;
-    must_end(gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, meet, NULL), 1, SP_ERR_USAGE,
-             "GPU 0: group 'all' of 2: ncclCommInitRank failed with ncclInvalidUsage");
 }

@@ -1,6 +1,6 @@
 // Order between the ranks of one GPU and times on its clock, on a fake of CUDA that notes what
 // waits for what and whose clock is the test's.
-#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/runtime.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"

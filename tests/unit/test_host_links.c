@@ -1,7 +1,6 @@
 // The time that ranks spend in exchanges, on a machine with one clock for all of them.
 #include <stdatomic.h>
 
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"

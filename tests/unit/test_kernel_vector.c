@@ -4,12 +4,10 @@
 #include "tests/support/test_main.h"
 
 #define SP_KERNEL_BITS 32
-#include "kernels/exp.h"
 #include "kernels/vector.h"
 #undef SP_KERNEL_BITS
 
 #define SP_KERNEL_BITS 64
-#include "kernels/exp.h"
 #include "kernels/vector.h"
 #undef SP_KERNEL_BITS
 

@@ -1,7 +1,7 @@
 // One layer of a stage at work on a pack. Compiled for each precision.
 #include "backends/executor/stage.h"
 #include "backends/executor/typed/ops.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H
 #define SLIMPACK_BACKENDS_EXECUTOR_TYPED_LAYER_H
@@ -105,7 +105,7 @@ bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 
 // ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
-// backends/cuda/attention/attention.c
+// backends/cuda/attention.c
 
 // From the pack's queries, and the keys and values of its slices and of those before them in their
 // samples (sp_i_exec_kv, those of earlier slices without padding), writes SP_I_EXEC_ATTENTION

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "backends/api/device_runtime.h"
-#include "kernels/adamw_step.h"
+#include "kernels/shapes.h"
 
 #undef real
 #undef exact

@@ -8,7 +8,7 @@
 
 #include "backends/api/backend.h"
 #include "backends/executor/calibrate.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 

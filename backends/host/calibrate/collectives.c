@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/comm/collective.h"
 #include "backends/comm/comm.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "backends/comm/queue.h"
+#include "backends/comm/comm.h"
 #include "kernels/typed.h"
 #include "sim/base/alloc.h"
 

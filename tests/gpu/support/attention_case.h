@@ -3,9 +3,9 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_ATTENTION_CASE_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_ATTENTION_CASE_H
 
-#include "backends/cuda/attention/attention.h"
+#include "backends/cuda/attention.h"
 #include "backends/executor/slices.h"
-#include "kernels/attention_shape.h"
+#include "kernels/shapes.h"
 
 // What attention gives of a slice, rows in the order of positions.
 typedef struct case_result {

@@ -1,7 +1,7 @@
 // The ranks of a case at work on the packs, as stages of an executor on one GPU.
 #define SP_KERNEL_BITS 16
 #include "backends/comm/comm.h"
-#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/runtime.h"
 #include "backends/executor/typed/layer.h"
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"

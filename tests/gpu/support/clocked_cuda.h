@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "backends/cuda/calibrate/calibration.h"
+#include "backends/cuda/calibration.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "backends/cuda/products/gemm.h"
+#include "backends/cuda/gemm.h"
 
 typedef struct computing_product {
     uint64_t rows, columns, inner; // of the column-major result

@@ -1,7 +1,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 
 #include "backends/api/backend_private.h"
-#include "backends/cuda/device/runtime.h"
+#include "backends/cuda/runtime.h"
 #include "backends/cuda/execute.h"
 #include "backends/executor/executor.h"
 #include "tests/gpu/support/computing_cublas.h"

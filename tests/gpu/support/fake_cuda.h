@@ -4,7 +4,7 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_FAKE_CUDA_H
 
-#include "backends/cuda/device/device.h"
+#include "backends/cuda/device.h"
 
 enum { FAKE_LOG = 4096 };
 

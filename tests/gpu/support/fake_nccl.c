@@ -2,20 +2,19 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/status.h"
+#include "sim/base/alloc.h"
+#include "tests/support/threaded_transport.h"
 
 enum { CALLS = 64 };
 
 fake_nccl nccl;
 int fake_nccl_stream;
+
 // ---- messages ----
 
 // Messages between the members of a communicator, each kept until it is received.
-
-typedef enum mail_kind { MAIL_PAIRS, MAIL_COLLECTIVES, MAIL_KINDS } mail_kind;
 
 typedef struct message {
     struct message *next;
@@ -26,7 +25,8 @@ typedef struct message {
 typedef struct fake_clique {
     char key[FAKE_NCCL_KEY];
     int size, joined, left;
-    message *first[MAIL_KINDS][FAKE_NCCL_RANKS][FAKE_NCCL_RANKS];
+    message *first[FAKE_NCCL_RANKS][FAKE_NCCL_RANKS];
+    threaded_group group;
     struct fake_clique *next;
 } clique;
 
@@ -43,10 +43,10 @@ static clique *clique_join(const char *key, int size)
         c = c->next;
     }
     if (c == NULL) {
-        c = calloc(1, sizeof *c);
-        SP_ASSERT(c != NULL && size <= FAKE_NCCL_RANKS);
+        SP_ASSERT(size <= FAKE_NCCL_RANKS);
+        c = sp_calloc(1, sizeof *c);
         snprintf(c->key, sizeof c->key, "%s", key);
-        c->size = size;
+        c->size = c->group.size = size;
         c->next = cliques;
         cliques = c;
     }
@@ -64,19 +64,17 @@ static void free_messages(message *m)
 {
     while (m != NULL) {
         message *next = m->next;
-        free(m);
+        sp_free(m);
         m = next;
     }
 }
 
 static void free_clique(clique *c)
 {
-    for (int kind = 0; kind < MAIL_KINDS; kind++) {
-        for (int i = 0; i < FAKE_NCCL_RANKS * FAKE_NCCL_RANKS; i++) {
-            free_messages(c->first[kind][i / FAKE_NCCL_RANKS][i % FAKE_NCCL_RANKS]);
-        }
+    for (int i = 0; i < FAKE_NCCL_RANKS * FAKE_NCCL_RANKS; i++) {
+        free_messages(c->first[i / FAKE_NCCL_RANKS][i % FAKE_NCCL_RANKS]);
     }
-    free(c);
+    sp_free(c);
 }
 
 static void clique_leave(clique *c)
@@ -103,15 +101,14 @@ static void cliques_free(void)
     }
 }
 
-static void mail_send(clique *c, mail_kind kind, int from, int to, const void *data, size_t bytes)
+static void mail_send(clique *c, int from, int to, const void *data, size_t bytes)
 {
-    message *m = malloc(sizeof *m + bytes);
-    SP_ASSERT(m != NULL);
+    message *m = sp_malloc(sizeof *m + bytes);
     m->next = NULL;
     m->bytes = bytes;
     memcpy(m->data, data, bytes);
     pthread_mutex_lock(&lock);
-    message **at = &c->first[kind][from][to];
+    message **at = &c->first[from][to];
     while (*at != NULL) {
         at = &(*at)->next;
     }
@@ -121,10 +118,10 @@ static void mail_send(clique *c, mail_kind kind, int from, int to, const void *d
 }
 
 // Waits for it. False for a message of another size.
-static bool mail_receive(clique *c, mail_kind kind, int from, int to, void *data, size_t bytes)
+static bool mail_receive(clique *c, int from, int to, void *data, size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    message **first = &c->first[kind][from][to];
+    message **first = &c->first[from][to];
     while (*first == NULL) {
         pthread_cond_wait(&changed, &lock);
     }
@@ -135,57 +132,8 @@ static bool mail_receive(clique *c, mail_kind kind, int from, int to, void *data
     if (fits) {
         memcpy(data, m->data, bytes);
     }
-    free(m);
+    sp_free(m);
     return fits;
-}
-
-// ---- arithmetic ----
-
-static size_t bytes_of(ncclDataType_t type)
-{
-    return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 8;
-}
-
-static double load(const void *from, ncclDataType_t type, size_t i)
-{
-    const char *at = (const char *)from + i * bytes_of(type);
-    uint16_t half;
-    uint32_t bits;
-    float f;
-    double d;
-    switch (type) {
-    case ncclFloat64:
-        memcpy(&d, at, sizeof d);
-        return d;
-    case ncclFloat32:
-        memcpy(&f, at, sizeof f);
-        return (double)f;
-    default:
-        memcpy(&half, at, sizeof half);
-        bits = (uint32_t)half << 16;
-        memcpy(&f, &bits, sizeof f);
-        return (double)f;
-    }
-}
-
-// The test's numbers are small and whole: bf16 holds them.
-static void store(void *to, ncclDataType_t type, size_t i, double value)
-{
-    char *at = (char *)to + i * bytes_of(type);
-    float f = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    uint16_t half = (uint16_t)(bits >> 16);
-    switch (type) {
-    case ncclFloat64:
-        memcpy(at, &value, sizeof value);
-        break;
-    case ncclFloat32:
-        memcpy(at, &f, sizeof f);
-        break;
-    default:
-        memcpy(at, &half, sizeof half);
-    }
 }
 
 // ---- what calls do ----
@@ -201,75 +149,33 @@ typedef struct fake_call {
     ncclComm_t of;
 } fake_call;
 
-// Adds up what all members send this one.
-static ncclResult_t receive_sum(const fake_call *c)
+static sp_element element_of(ncclDataType_t type)
 {
-    const size_t bytes = c->count * bytes_of(c->type);
-    unsigned char *part = malloc(bytes);
-    SP_ASSERT(part != NULL && c->type != ncclUint8);
-    ncclResult_t code = ncclSuccess;
-    for (int i = 0; i < c->of->size && code == ncclSuccess; i++) {
-        if (!mail_receive(c->of->members, MAIL_COLLECTIVES, i, c->of->rank, part, bytes)) {
-            code = ncclInvalidArgument;
-        }
-        for (size_t j = 0; code == ncclSuccess && j < c->count; j++) {
-            double a = load(c->out, c->type, j);
-            double b = load(part, c->type, j);
-            double both = c->operation == ncclSum ? a + b : a > b ? a : b;
-            store(c->out, c->type, j, i == 0 ? b : both);
-        }
-    }
-    free(part);
-    return code;
+    return type == ncclUint8      ? SP_ELEMENT_BYTE
+           : type == ncclBfloat16 ? SP_ELEMENT_BF16
+           : type == ncclFloat32  ? SP_ELEMENT_F32
+                                  : SP_ELEMENT_F64;
 }
 
-static void send_to(const fake_call *c, int to, size_t offset_parts)
+static bool collect(ncclComm_t of, const threaded_call *call)
 {
-    const size_t bytes = c->count * bytes_of(c->type);
-    mail_send(c->of->members, MAIL_COLLECTIVES, c->of->rank, to,
-              (const char *)c->in + offset_parts * bytes, bytes);
+    pthread_mutex_lock(&lock);
+    bool fits = threaded_collective(&of->members->group, of->rank, call, &lock, &changed);
+    pthread_mutex_unlock(&lock);
+    return fits;
 }
 
-static bool receive_into(const fake_call *c, int from, size_t offset_parts)
-{
-    const size_t bytes = c->count * bytes_of(c->type);
-    return mail_receive(c->of->members, MAIL_COLLECTIVES, from, c->of->rank,
-                        (char *)c->out + offset_parts * bytes, bytes);
-}
+// A row of each member.
+static const int64_t each_row[FAKE_NCCL_RANKS] = {1, 1, 1, 1, 1, 1, 1, 1};
 
-static ncclResult_t collect(const fake_call *c)
+static bool collect_call(const fake_call *c)
 {
-    const int size = c->of->size;
-    const bool root = c->of->rank == c->peer;
-    bool fits = true;
-    switch (c->kind) {
-    case ALL_REDUCE:
-    case REDUCE_SCATTER:
-        for (int i = 0; i < size; i++) {
-            send_to(c, i, c->kind == REDUCE_SCATTER ? (size_t)i : 0);
-        }
-        return receive_sum(c);
-    case REDUCE:
-        send_to(c, c->peer, 0);
-        return root ? receive_sum(c) : ncclSuccess;
-    case BROADCAST:
-        for (int i = 0; i < size && root; i++) {
-            send_to(c, i, 0);
-        }
-        fits = receive_into(c, c->peer, 0);
-        break;
-    case ALL_GATHER:
-        for (int i = 0; i < size; i++) {
-            send_to(c, i, 0);
-        }
-        for (int i = 0; i < size; i++) {
-            fits = receive_into(c, i, (size_t)i) && fits;
-        }
-        break;
-    default:
-        break;
-    }
-    return fits ? ncclSuccess : ncclInvalidArgument;
+    static const threaded_kind kinds[] = {THREADED_REDUCE, THREADED_REDUCE, THREADED_BROADCAST,
+                                          THREADED_GATHER, THREADED_SCATTER};
+    const bool wanted = c->kind != REDUCE || c->of->rank == c->peer;
+    return collect(c->of, &(threaded_call){kinds[c->kind], element_of(c->type),
+                                           c->operation != ncclSum, c->in, wanted ? c->out : NULL,
+                                           (int64_t)c->count, each_row, c->peer});
 }
 
 // Messages are sent in the first pass and received in the last one, so that no order of calls in a
@@ -278,13 +184,13 @@ enum { FAKE_PASSES = 3 };
 static bool fake_call_done(const fake_call *c, int pass)
 {
     static const bool in_pass[FAKE_PASSES][2] = {{true, false}, {false, false}, {false, true}};
-    const size_t bytes = c->count * bytes_of(c->type);
+    const size_t bytes = c->count * (size_t)sp_element_bytes(element_of(c->type));
     if (c->kind == SEND && in_pass[pass][0]) {
-        mail_send(c->of->members, MAIL_PAIRS, c->of->rank, c->peer, c->in, bytes);
+        mail_send(c->of->members, c->of->rank, c->peer, c->in, bytes);
     } else if (c->kind == RECV && in_pass[pass][1]) {
-        return mail_receive(c->of->members, MAIL_PAIRS, c->peer, c->of->rank, c->out, bytes);
+        return mail_receive(c->of->members, c->peer, c->of->rank, c->out, bytes);
     } else if (c->kind != SEND && c->kind != RECV && pass == 1) {
-        return collect(c) == ncclSuccess;
+        return collect_call(c);
     }
     return true;
 }
@@ -336,8 +242,7 @@ static ncclResult_t get_id(ncclUniqueId *id)
 
 static ncclComm_t new_comm(const char *key, int rank, int size)
 {
-    ncclComm_t made = calloc(1, sizeof *made);
-    SP_ASSERT(made != NULL);
+    ncclComm_t made = sp_calloc(1, sizeof *made);
     snprintf(made->key, sizeof made->key, "%s", key);
     made->rank = rank;
     made->size = size;
@@ -358,21 +263,18 @@ static ncclResult_t init_rank(ncclComm_t *made, int ranks, ncclUniqueId id, int 
 static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, ncclConfig_t *config)
 {
     SP_ASSERT(config == NULL && (color == 0 || color == NCCL_SPLIT_NOCOLOR));
-    int own[2] = {color, key};
+    int own[2] = {color, key}, all[FAKE_NCCL_RANKS][2];
     int rank = 0, size = 0;
     if (fails("CommSplit", of->rank)) {
         return nccl.fail_code;
     }
     of->splits++;
     atomic_fetch_add(&nccl.splits, of->rank == 0);
+    SP_ASSERT(collect(of, &(threaded_call){THREADED_GATHER, SP_ELEMENT_BYTE, false, own, all,
+                                           sizeof own, each_row, 0}));
     for (int i = 0; i < of->size; i++) {
-        mail_send(of->members, MAIL_COLLECTIVES, of->rank, i, own, sizeof own);
-    }
-    for (int i = 0; i < of->size; i++) {
-        int other[2];
-        SP_ASSERT(mail_receive(of->members, MAIL_COLLECTIVES, i, of->rank, other, sizeof other));
-        size += other[0] == 0;
-        rank += other[0] == 0 && other[1] < key;
+        size += all[i][0] == 0;
+        rank += all[i][0] == 0 && all[i][1] < key;
     }
     *made = NULL;
     if (color == 0) {
@@ -386,7 +288,7 @@ static ncclResult_t split(ncclComm_t of, int color, int key, ncclComm_t *made, n
 static ncclResult_t destroy(ncclComm_t of)
 {
     clique_leave(of->members);
-    free(of);
+    sp_free(of);
     atomic_fetch_sub(&nccl.live, 1);
     return ncclSuccess;
 }

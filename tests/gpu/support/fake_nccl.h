@@ -6,8 +6,8 @@
 
 #include <stdatomic.h>
 
-#include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/nccl_api.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/nccl_api.h"
 
 enum { FAKE_NCCL_RANKS = 8, FAKE_NCCL_LOG = 8192, FAKE_NCCL_KEY = 160 };
 

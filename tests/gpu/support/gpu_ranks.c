@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backends/cuda/device/runtime.h"
-#include "backends/cuda/distributed/nccl_transport.h"
+#include "backends/cuda/runtime.h"
+#include "backends/cuda/nccl.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"

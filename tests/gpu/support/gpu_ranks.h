@@ -5,11 +5,11 @@
 #define SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 
 #include "backends/api/device_runtime.h"
-#include "backends/comm/transport.h"
-#include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/nccl.h"
-#include "backends/cuda/distributed/nccl_api.h"
-#include "backends/cuda/products/gemm.h"
+#include "backends/comm/comm.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/nccl.h"
+#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/gemm.h"
 #include "tests/support/job.h"
 
 enum { MOST_GPU_RANKS = 8, GPU_RANKS_LONG_MS = 60000, GPU_RANK_MEMORY = 256 << 20 };

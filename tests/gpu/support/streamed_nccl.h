@@ -6,8 +6,8 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_STREAMED_NCCL_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_STREAMED_NCCL_H
 
-#include "backends/cuda/device/api.h"
-#include "backends/cuda/distributed/nccl_api.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/nccl_api.h"
 
 // Changes tables that the two fakes have just set; adds the call cudaStreamQuery. A stream carries
 // the messages of one communicator in one direction.

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <functional>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/cuda_kernels.h"
 
 #define __global__
 #define __device__

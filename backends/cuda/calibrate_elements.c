@@ -1,0 +1,552 @@
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/calibration.h"
+#include "backends/cuda/device.h"
+#include "kernels/cuda_math.h"
+#include "kernels/cuda_kernels.h"
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+#include "sim/model/layout.h"
+
+enum { BF16 = 2, FP32 = 4, INDEX = 8, LOSS = 256 };
+
+// What an element moves, in bytes for each: number of the hidden states, of the MLP's activation,
+// of queries and keys, of keys and values, of the logits, of the distinct rows of a table. What the
+// cost model counts of it: all of that, so many bytes for each number of the hidden states, or
+// nothing; and kernels. How often it stands in a layer, in whose models: a layer has two norms and
+// two blocks whose outputs are added to the residual path, forward and backward, and turns queries
+// and keys once each way.
+typedef enum models { ALL, RMS, LAYER_NORM, SWIGLU, GELU, ROPE } models;
+enum { AS_MOVED = -1, BACKWARD = 3 * BF16 };
+
+static const struct element {
+    const char *name;
+    double states, ffn, turned, kv, logits, rows;
+    double counted;
+    int kernels;
+    int in_layer;
+    models of;
+} element_table[] = {
+    [SP_I_CUDA_RMS_NORM] = {"rms_norm", 2 * BF16, .counted = AS_MOVED, 1, 2, RMS},
+    // Input and gradient are read twice.
+    [SP_I_CUDA_RMS_NORM_BACKWARD] = {"rms_norm_backward", 5 * BF16, .counted = BACKWARD, 1, 2, RMS},
+    [SP_I_CUDA_LAYER_NORM] = {"layer_norm", 2 * BF16, .counted = AS_MOVED, 1, 2, LAYER_NORM},
+    [SP_I_CUDA_LAYER_NORM_BACKWARD] = {"layer_norm_backward", 5 * BF16, .counted = BACKWARD, 1, 2,
+                                       LAYER_NORM},
+    [SP_I_CUDA_SWIGLU] = {"swiglu", .ffn = 3 * BF16, .counted = AS_MOVED, 1, 1, SWIGLU},
+    [SP_I_CUDA_SWIGLU_BACKWARD] = {"swiglu_backward", .ffn = 5 * BF16, .counted = AS_MOVED, 1, 1,
+                                   SWIGLU},
+    [SP_I_CUDA_GELU] = {"gelu", .ffn = 2 * BF16, .counted = AS_MOVED, 1, 1, GELU},
+    [SP_I_CUDA_GELU_BACKWARD] = {"gelu_backward", .ffn = 3 * BF16, .counted = AS_MOVED, 1, 1, GELU},
+    [SP_I_CUDA_ROPE] = {"rope", .turned = 2 * BF16, .counted = AS_MOVED, 2, 2, ROPE},
+    [SP_I_CUDA_RESIDUAL_ADD] = {"residual_add", 3 * BF16, .counted = AS_MOVED, 1, 4},
+    [SP_I_CUDA_LOOKUP] = {"embedding", 2 * BF16, .counted = AS_MOVED, 1},
+    [SP_I_CUDA_LOOKUP_BACKWARD] = {"embedding_backward", BF16, .rows = 2 * FP32,
+                                   .counted = BACKWARD, 1},
+    [SP_I_CUDA_CROSS_ENTROPY] = {"cross_entropy", .logits = BF16, .kernels = 6},
+    [SP_I_CUDA_CROSS_ENTROPY_BACKWARD] = {"cross_entropy_backward", .logits = 2 * BF16,
+                                          .kernels = 2},
+    [SP_I_CUDA_KEY_VALUE_GRADIENT] = {"key_value_gradient", .kv = BF16 + 2 * FP32},
+    // Four read, three and the bf16 copy written, the gradient cleared.
+    [SP_I_CUDA_ADAMW] = {"adamw", 8 * FP32 + BF16}};
+
+const char *sp_i_cuda_element_name(sp_i_cuda_element element)
+{
+    return element_table[element].name;
+}
+
+// ---- sizes ----
+
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t widest(const sp_i_cuda_element_shape *s)
+{
+    return largest(largest(s->hidden, s->ffn), largest(s->q + s->kv, 2 * s->kv));
+}
+
+static int64_t activation_bytes(const sp_i_cuda_element_shape *s)
+{
+    return sp_i_cuda_aligned_bytes(BF16 * s->tokens * widest(s));
+}
+
+static int64_t wide_bytes(const sp_i_cuda_element_shape *s)
+{
+    // Angles of the rotation are in here as well.
+    return sp_i_cuda_aligned_bytes(FP32 * s->tokens *
+                                   largest(largest(s->hidden, 2 * s->kv), s->head_dim));
+}
+
+sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_t tokens,
+                                                   int64_t memory_tokens)
+{
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    const sp_shard shard = sp_shard_of(model, &layout);
+    sp_i_cuda_element_shape s = {.tokens = memory_tokens,
+                                 .hidden = model->hidden,
+                                 .q = shard.q,
+                                 .kv = shard.kv,
+                                 .head_dim = model->head_dim,
+                                 .ffn = shard.ffn,
+                                 .vocab = shard.vocab};
+    int64_t room = SP_I_CUDA_ELEMENT_BF16 * (activation_bytes(&s) / BF16) / s.vocab;
+    s.tokens = tokens;
+    s.loss_tokens = room < tokens ? room : tokens;
+    s.distinct = tokens;
+    return s;
+}
+
+int64_t sp_i_cuda_element_drawn(const sp_i_cuda_element_shape *s)
+{
+    return SP_I_CUDA_ELEMENT_BF16 * activation_bytes(s) + SP_I_CUDA_ELEMENT_FP32 * wide_bytes(s);
+}
+
+// At least what sp_cuda_column_sums_workspace says of any number of tokens.
+static int64_t column_sums_bytes(const sp_i_cuda_element_shape *s)
+{
+    return sp_i_cuda_aligned_bytes(FP32 * 2 * SP_I_CUDA_SLABS * s->hidden);
+}
+
+int64_t sp_i_cuda_element_bytes(const sp_i_cuda_element_shape *s)
+{
+    return sp_i_cuda_element_drawn(s) + 2 * sp_i_cuda_aligned_bytes(BF16 * s->hidden) +
+           2 * sp_i_cuda_aligned_bytes(FP32 * s->hidden) +
+           SP_I_CUDA_ELEMENT_ROWS * sp_i_cuda_aligned_bytes(FP32 * s->tokens) +
+           column_sums_bytes(s) + LOSS + 2 * sp_i_cuda_aligned_bytes(INDEX * s->tokens);
+}
+
+void sp_i_cuda_element_place(const sp_i_cuda_element_shape *s, void *memory,
+                             sp_i_cuda_element_data *data)
+{
+    char *next = memory;
+    for (int i = 0; i < SP_I_CUDA_ELEMENT_BF16; i++) {
+        data->x[i] = sp_i_cuda_take_part(&next, activation_bytes(s));
+    }
+    for (int i = 0; i < SP_I_CUDA_ELEMENT_FP32; i++) {
+        data->wide[i] = sp_i_cuda_take_part(&next, wide_bytes(s));
+    }
+    for (int i = 0; i < 2; i++) {
+        data->vector[i] = sp_i_cuda_take_part(&next, BF16 * s->hidden);
+        data->column[i] = sp_i_cuda_take_part(&next, FP32 * s->hidden);
+    }
+    for (int i = 0; i < SP_I_CUDA_ELEMENT_ROWS; i++) {
+        data->row[i] = sp_i_cuda_take_part(&next, FP32 * s->tokens);
+    }
+    data->workspace = sp_i_cuda_take_part(&next, column_sums_bytes(s));
+    data->loss = sp_i_cuda_take_part(&next, LOSS);
+    data->index = sp_i_cuda_take_part(&next, INDEX * s->tokens);
+    data->order = sp_i_cuda_take_part(&next, INDEX * s->tokens);
+    SP_ASSERT(next - (char *)memory == sp_i_cuda_element_bytes(s));
+}
+
+// ---- bytes ----
+
+sp_i_cuda_element_cost sp_i_cuda_element_cost_of(sp_i_cuda_element element,
+                                                 const sp_i_cuda_element_shape *s)
+{
+    const struct element *e = &element_table[element];
+    const double t = (double)s->tokens;
+    const double h = (double)s->hidden;
+    const double moved = e->states * t * h + e->ffn * t * (double)s->ffn +
+                         e->turned * t * (double)(s->q + s->kv) + e->kv * t * 2.0 * (double)s->kv +
+                         e->logits * (double)s->loss_tokens * (double)s->vocab +
+                         e->rows * (double)s->distinct * h;
+    return (sp_i_cuda_element_cost){moved, e->counted < 0.0 ? moved : e->counted * t * h,
+                                    e->kernels};
+}
+
+int sp_i_cuda_element_in_layer(sp_i_cuda_element element, const sp_model *model)
+{
+    const bool rms = model->norm == SP_RMSNORM;
+    const bool swiglu = model->activation == SP_SWIGLU;
+    const bool holds[] = {true, rms, !rms, swiglu, !swiglu, model->positional == SP_ROPE};
+    return holds[element_table[element].of] ? element_table[element].in_layer : 0;
+}
+
+#define EPSILON 1e-5
+
+static int norm_backward(bool rms, const sp_i_cuda_element_shape *s,
+                         const sp_i_cuda_element_data *d, cudaStream_t stream)
+{
+    int64_t t = s->tokens;
+    int64_t h = s->hidden;
+    int code = rms ? sp_cuda_rms_norm_backward_input(t, h, d->x[0], h, d->vector[0], d->row[0],
+                                                     d->x[1], h, d->x[2], h, stream)
+                   : sp_cuda_layer_norm_backward_input(t, h, d->x[0], h, d->vector[0], d->row[1],
+                                                       d->row[0], d->x[1], h, d->x[2], h, stream);
+    if (code != 0) {
+        return code;
+    }
+    return rms ? sp_cuda_rms_norm_backward_weight(t, h, d->x[0], h, d->row[0], d->x[1], h,
+                                                  d->column[0], d->workspace, stream)
+               : sp_cuda_layer_norm_backward_weight(t, h, d->x[0], h, d->row[1], d->row[0], d->x[1],
+                                                    h, d->column[0], d->column[1], d->workspace,
+                                                    stream);
+}
+
+// Any numbers will do as cosines and sines.
+static int rope(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
+                cudaStream_t stream)
+{
+    int64_t dim = s->head_dim;
+    int code = sp_cuda_rope(s->tokens, s->q / dim, dim, d->index, d->wide[0], d->wide[1], false,
+                            d->x[0], s->q, stream);
+    return code != 0 ? code
+                     : sp_cuda_rope(s->tokens, s->kv / dim, dim, d->index, d->wide[0], d->wide[1],
+                                    false, d->x[1], s->kv, stream);
+}
+
+static int cross_entropy(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
+                         cudaStream_t stream)
+{
+    int64_t t = s->loss_tokens;
+    int code = sp_cuda_cross_entropy_local(t, s->vocab, 0, d->x[0], s->vocab, d->index, d->row[0],
+                                           d->row[1], d->row[2], stream);
+    return code != 0 ? code
+                     : sp_cuda_cross_entropy_loss(t, d->index, NULL, (double)t, d->row[0],
+                                                  d->row[1], d->row[2], d->row[3], d->loss, stream);
+}
+
+static int adamw(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
+                 cudaStream_t stream)
+{
+    const sp_kernel_adamw_step step = {.step = 3,
+                                       .learning_rate = 1e-4,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .epsilon = 1e-8,
+                                       .gradient_scale = 1.0};
+    return sp_cuda_adamw(&step, NULL, s->tokens * s->hidden, d->wide[0], d->wide[1], d->wide[2],
+                         d->wide[3], d->x[0], stream);
+}
+
+int sp_i_cuda_launch_element(sp_i_cuda_element element, const sp_i_cuda_element_shape *s,
+                             const sp_i_cuda_element_data *d, cudaStream_t stream)
+{
+    const int64_t t = s->tokens;
+    const int64_t h = s->hidden;
+    const int64_t f = s->ffn;
+    sp_bf16 *const *x = d->x;
+    switch (element) {
+    case SP_I_CUDA_RMS_NORM:
+        return sp_cuda_rms_norm(t, h, x[0], h, d->vector[0], EPSILON, x[1], h, d->row[0], stream);
+    case SP_I_CUDA_LAYER_NORM:
+        return sp_cuda_layer_norm(t, h, x[0], h, d->vector[0], d->vector[1], EPSILON, x[1], h,
+                                  d->row[1], d->row[0], stream);
+    case SP_I_CUDA_RMS_NORM_BACKWARD:
+    case SP_I_CUDA_LAYER_NORM_BACKWARD:
+        return norm_backward(element == SP_I_CUDA_RMS_NORM_BACKWARD, s, d, stream);
+    case SP_I_CUDA_SWIGLU:
+        return sp_cuda_swiglu(t, f, x[0], x[1], f, x[2], f, stream);
+    case SP_I_CUDA_SWIGLU_BACKWARD:
+        return sp_cuda_swiglu_backward(t, f, x[0], x[1], f, x[2], f, x[3], x[4], f, stream);
+    case SP_I_CUDA_GELU:
+        return sp_cuda_gelu(t * f, x[0], x[1], stream);
+    case SP_I_CUDA_GELU_BACKWARD:
+        return sp_cuda_gelu_backward(t * f, x[0], x[1], x[2], stream);
+    case SP_I_CUDA_ROPE:
+        return rope(s, d, stream);
+    case SP_I_CUDA_RESIDUAL_ADD:
+        return sp_cuda_add(t * h, x[0], x[1], stream);
+    case SP_I_CUDA_LOOKUP:
+        return sp_cuda_embedding(t, h, d->index, 0, t, x[0], false, x[1], h, stream);
+    case SP_I_CUDA_LOOKUP_BACKWARD:
+        return sp_cuda_embedding_backward_weight(t, h, d->index, d->order, 0, t, x[0], h,
+                                                 d->wide[0], stream);
+    case SP_I_CUDA_CROSS_ENTROPY:
+        return cross_entropy(s, d, stream);
+    case SP_I_CUDA_CROSS_ENTROPY_BACKWARD:
+        return sp_cuda_cross_entropy_backward(s->loss_tokens, s->vocab, 0, x[0], s->vocab, d->index,
+                                              NULL, (double)s->loss_tokens, d->row[3], x[0],
+                                              s->vocab, stream);
+    case SP_I_CUDA_KEY_VALUE_GRADIENT:
+        return sp_cuda_accumulate(t, 2 * s->kv, x[0], 2 * s->kv, d->wide[0], 2 * s->kv, stream);
+    case SP_I_CUDA_ADAMW:
+        return adamw(s, d, stream);
+    case SP_I_CUDA_ELEMENTS:
+        break;
+    }
+    return cudaErrorInvalidValue;
+}
+
+// Kernels bound by memory, over tokens, each beside a copy of as many bytes; and of their times
+// what the cost model knows of them: a rate, a floor of each launch, bytes of loss and optimizer.
+
+#define LEAST_KERNEL_S 1e-7
+
+void sp_i_cuda_fit_add(sp_i_cuda_fit_sums *sums, double times, double bytes, double kernels,
+                       double time_s)
+{
+    double k = kernels / time_s;
+    double b = bytes / time_s;
+    sums->kernels2 += times * k * k;
+    sums->bytes2 += times * b * b;
+    sums->both += times * k * b;
+    sums->kernels += times * k;
+    sums->bytes += times * b;
+}
+
+bool sp_i_cuda_fit_solve(const sp_i_cuda_fit_sums *s, sp_i_cuda_fit *fit)
+{
+    double determinant = s->kernels2 * s->bytes2 - s->both * s->both;
+    if (!(determinant > 0.0)) {
+        return false;
+    }
+    double kernel_s = (s->kernels * s->bytes2 - s->bytes * s->both) / determinant;
+    fit->kernel_s = kernel_s > LEAST_KERNEL_S ? kernel_s : LEAST_KERNEL_S;
+    double s_per_byte = (s->bytes - fit->kernel_s * s->both) / s->bytes2;
+    fit->bytes_per_s = 1.0 / s_per_byte;
+    return s_per_byte > 0.0;
+}
+
+enum { LEAST_TOKENS = 128, STEP = 4, SIZES = 8 };
+
+// What one place works on.
+typedef struct room {
+    const struct elements *of;
+    char *memory;
+    sp_i_cuda_element_data data;
+} room;
+
+typedef struct elements {
+    sp_i_cuda_calibration *c;
+    sp_i_cuda_element element;
+    sp_i_cuda_element_shape shape;
+    int64_t drawn_bytes; // of each room
+    int64_t copied_bytes;
+    double budget_s;
+    sp_i_cuda_rooms memory;
+    room rooms[SP_I_CUDA_MOST_PLACES];
+    void *contexts[SP_I_CUDA_MOST_PLACES];
+    double time_s[SP_I_CUDA_ELEMENTS][SIZES]; // less an empty pair of events
+    sp_i_cuda_element_shape shapes[SIZES];
+    int sizes;
+    double spread;
+    json_t *notes;
+} elements;
+
+// The gradient is cleared with the step.
+static sp_status run(void *context, cudaStream_t stream, sp_error *err)
+{
+    const room *r = context;
+    const elements *e = r->of;
+    const sp_i_cuda_device *device = &e->c->device;
+    int code = e->c->launch(e->element, &e->shape, &r->data, stream);
+    sp_status status = sp_i_cuda_check(device, (cudaError_t)code,
+                                       sp_i_cuda_element_name(e->element), __FILE__, __LINE__, err);
+    if (status == SP_OK && e->element == SP_I_CUDA_ADAMW) {
+        status = SP_I_CUDA(device, err, MemsetAsync, r->data.wide[0], 0,
+                           (size_t)(4 * e->shape.tokens * e->shape.hidden), stream);
+    }
+    return status;
+}
+
+static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
+{
+    const room *r = context;
+    return SP_I_CUDA(&r->of->c->device, err, MemcpyAsync, r->memory + r->of->drawn_bytes / 2,
+                     r->memory, (size_t)r->of->copied_bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+// ---- memory ----
+
+// Pairs of bf16 numbers are fp32 numbers of the same kind.
+static sp_status init(sp_i_cuda_calibration *c, elements *e, sp_error *err)
+{
+    const int64_t most = c->most_tokens;
+    *e = (elements){.c = c, .notes = json_array()};
+    e->shape = sp_i_cuda_element_shape_of(&c->model, most, most);
+    e->drawn_bytes = sp_i_cuda_element_drawn(&e->shape);
+    const int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
+    sp_status status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, bytes / 2, &e->memory, err);
+    for (int i = 0; status == SP_OK && i < c->places; i++) {
+        e->rooms[i] = (room){.of = e, .memory = e->memory.memory[i]};
+        e->contexts[i] = &e->rooms[i];
+        sp_i_cuda_element_place(&e->shape, e->rooms[i].memory, &e->rooms[i].data);
+    }
+    return status;
+}
+
+// Indices drawn from as many rows as there are tokens, and the order that their gradients take.
+static sp_status set_tokens(elements *e, int64_t tokens, sp_error *err)
+{
+    sp_i_cuda_calibration *c = e->c;
+    sp_prng prng;
+    sp_prng_seed(&prng, c->seed);
+    e->shape = sp_i_cuda_element_shape_of(&c->model, tokens, c->most_tokens);
+    int64_t *index = sp_malloc(3 * (size_t)tokens * sizeof *index);
+    int64_t *order = index + tokens;
+    for (int64_t t = 0; t < tokens; t++) {
+        index[t] = (int64_t)(sp_prng_uniform(&prng) * (double)tokens);
+    }
+    sp_cuda_embedding_order(tokens, index, order, order + tokens);
+    e->shape.distinct = 1;
+    for (int64_t t = 1; t < tokens; t++) {
+        e->shape.distinct += index[order[t]] != index[order[t - 1]];
+    }
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < c->places; i++) {
+        const sp_i_cuda_element_data *d = &e->rooms[i].data;
+        status = sp_i_cuda_upload(&c->device, d->index, index, 8 * tokens, c->bench.stream, err);
+        if (status == SP_OK) {
+            status =
+                sp_i_cuda_upload(&c->device, d->order, order, 8 * tokens, c->bench.stream, err);
+        }
+    }
+    sp_free(index);
+    return status;
+}
+
+// ---- times ----
+
+// AdamW's second moments must not be negative.
+static sp_status clear_moments(const elements *e, sp_error *err)
+{
+    const sp_i_cuda_device *device = &e->c->device;
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < e->c->places; i++) {
+        status = SP_I_CUDA(device, err, MemsetAsync, e->rooms[i].data.wide[3], 0,
+                           (size_t)(4 * e->shape.tokens * e->shape.hidden), e->c->bench.stream);
+    }
+    return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, e->c->bench.stream) : status;
+}
+
+// A copy that moves as many bytes; of more than there is room for, in proportion.
+static sp_status time_copy(elements *e, double moved_bytes, double *seconds, sp_error *err)
+{
+    sp_i_cuda_timing t;
+    int64_t most = e->drawn_bytes / 2;
+    int64_t wanted = (int64_t)(0.5 * moved_bytes);
+    e->copied_bytes = wanted < most ? wanted : most;
+    sp_status status =
+        sp_i_cuda_calibration_time(e->c, run_copy, e->contexts, e->budget_s, &t, err);
+    *seconds = t.median_s * (double)wanted / (double)e->copied_bytes;
+    return status;
+}
+
+static sp_status time_element(elements *e, sp_i_cuda_element element, int size, sp_error *err)
+{
+    sp_i_cuda_calibration *c = e->c;
+    sp_i_cuda_timing t;
+    double copy_s;
+    e->element = element;
+    double moved_bytes = sp_i_cuda_element_cost_of(element, &e->shape).moved_bytes;
+    sp_status status = time_copy(e, moved_bytes, &copy_s, err);
+    if (status == SP_OK && element == SP_I_CUDA_ADAMW) {
+        status = clear_moments(e, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_cuda_calibration_time(c, run, e->contexts, e->budget_s, &t, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    // What is left of a time below the events' resolution is that resolution.
+    double time_s = t.median_s - c->empty_s;
+    e->time_s[element][size] = time_s > 1e-7 ? time_s : 1e-7;
+    if (sp_i_cuda_element_in_layer(element, &c->model) > 0 && t.spread > e->spread) {
+        e->spread = t.spread;
+    }
+    json_t *note = json_pack(
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", sp_i_cuda_element_name(element), "tokens",
+        (json_int_t)e->shape.tokens, "bytes", moved_bytes, "us", 1e6 * t.median_s, "spread",
+        t.spread, "gb_per_s", 1e-9 * moved_bytes / t.median_s, "copy_ratio", copy_s / t.median_s);
+    return json_array_append_new(e->notes, note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);
+}
+
+static sp_status time_all(elements *e, sp_error *err)
+{
+    sp_i_cuda_calibration *c = e->c;
+    sp_status status = SP_OK;
+    e->budget_s = 0.1 * c->limit_s / (2 * SP_I_CUDA_ELEMENTS * 4);
+    for (int64_t tokens = LEAST_TOKENS; status == SP_OK && tokens <= c->most_tokens;
+         tokens *= STEP) {
+        SP_ASSERT(e->sizes < SIZES);
+        status = set_tokens(e, tokens, err);
+        e->shapes[e->sizes] = e->shape;
+        for (int i = 0; status == SP_OK && i < SP_I_CUDA_ELEMENTS; i++) {
+            status = time_element(e, (sp_i_cuda_element)i, e->sizes, err);
+        }
+        e->sizes++;
+    }
+    if (status == SP_OK) {
+        e->element = SP_I_CUDA_RESIDUAL_ADD;
+        status = sp_i_cuda_note_places(c, "residual add of most tokens", run, e->contexts,
+                                       e->contexts[0], e->budget_s, err);
+    }
+    return status;
+}
+
+// ---- what the cost model knows ----
+
+static sp_status fit_layer(const elements *e, sp_i_cuda_fit *fit, sp_error *err)
+{
+    sp_i_cuda_fit_sums sums = {0};
+    for (int i = 0; i < SP_I_CUDA_ELEMENTS; i++) {
+        int times = sp_i_cuda_element_in_layer((sp_i_cuda_element)i, &e->c->model);
+        for (int size = 0; times > 0 && size < e->sizes; size++) {
+            sp_i_cuda_element_cost cost =
+                sp_i_cuda_element_cost_of((sp_i_cuda_element)i, &e->shapes[size]);
+            sp_i_cuda_fit_add(&sums, times, cost.counted_bytes, cost.counted_kernels,
+                              e->time_s[i][size]);
+        }
+    }
+    return sp_i_cuda_fit_solve(&sums, fit)
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_INTERNAL,
+                              "element-wise kernels take no longer for more tokens");
+}
+
+static sp_status write(const elements *e, const sp_i_cuda_fit *fit, sp_error *err)
+{
+    const sp_i_cuda_calibration *c = e->c;
+    const int last = e->sizes - 1;
+    const sp_i_cuda_element_shape *s = &e->shapes[last];
+    double loss_s = e->time_s[SP_I_CUDA_CROSS_ENTROPY][last] +
+                    e->time_s[SP_I_CUDA_CROSS_ENTROPY_BACKWARD][last];
+    int loss_kernels =
+        sp_i_cuda_element_cost_of(SP_I_CUDA_CROSS_ENTROPY, s).counted_kernels +
+        sp_i_cuda_element_cost_of(SP_I_CUDA_CROSS_ENTROPY_BACKWARD, s).counted_kernels;
+    double logits = (double)s->loss_tokens * (double)s->vocab;
+    // Where the launches that the model counts take longer than the kernels do, nothing is left.
+    double loss_bytes = (loss_s - loss_kernels * fit->kernel_s) * fit->bytes_per_s / logits;
+    double step_bytes = e->time_s[SP_I_CUDA_ADAMW][last] * fit->bytes_per_s /
+                        ((double)s->tokens * (double)s->hidden);
+    const struct {
+        const char *section, *key, *what;
+        double value;
+    } values[] = {
+        {"memory", "gb_per_s", "a layer's element-wise kernels", 1e-9 * fit->bytes_per_s},
+        {"kernel", "us", "a layer's element-wise kernels", 1e6 * fit->kernel_s},
+        {"loss", "bytes_per_logit", "cross-entropy at the memory rate",
+         loss_bytes > 0.1 ? loss_bytes : 0.1},
+        {"optimizer", "bytes_per_parameter", "AdamW, clearing, at the memory rate", step_bytes}};
+    sp_status status = SP_OK;
+    for (size_t i = 0; status == SP_OK && i < sizeof values / sizeof *values; i++) {
+        status = sp_i_cuda_add_value(c, values[i].section, values[i].key, values[i].value,
+                                     values[i].what, e->spread, err);
+    }
+    (void)json_object_set(c->extra, "elements", e->notes);
+    return status;
+}
+
+sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err)
+{
+    elements e;
+    sp_i_cuda_fit fit;
+    sp_status status = init(c, &e, err);
+    if (status == SP_OK) {
+        status = time_all(&e, err);
+    }
+    if (status == SP_OK) {
+        status = fit_layer(&e, &fit, err);
+    }
+    if (status == SP_OK) {
+        status = write(&e, &fit, err);
+    }
+    sp_i_cuda_rooms_fini(c, &e.memory);
+    json_decref(e.notes);
+    return status;
+}
