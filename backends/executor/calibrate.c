@@ -20,7 +20,7 @@ static bool append_point(json_t *points, int64_t x, double y)
 sp_status sp_i_calibration_table(const sp_i_calibrator *c, json_t *section, const char *key,
                                  const char *what, double spread, json_t *points, sp_error *err)
 {
-    json_t *table = c->measured(c->context, what, spread);
+    json_t *table = c->measured(c->calibration, what, spread);
     bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
               (key != NULL ? json_object_set(section, key, table)
                            : json_array_append(section, table)) == 0;
@@ -32,7 +32,7 @@ sp_status sp_i_calibration_table(const sp_i_calibrator *c, json_t *section, cons
 sp_status sp_i_calibration_value(const sp_i_calibrator *c, const char *section, const char *key,
                                  double value, const char *what, double spread, sp_error *err)
 {
-    json_t *made = c->measured(c->context, what, spread);
+    json_t *made = c->measured(c->calibration, what, spread);
     bool ok = made != NULL && json_object_set_new(made, key, json_real(value)) == 0 &&
               json_object_set(c->document, section, made) == 0;
     json_decref(made);

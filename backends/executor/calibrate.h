@@ -26,12 +26,13 @@ typedef enum sp_i_product {
 
 // A calibration under way.
 typedef struct sp_i_calibrator {
-    void *context; // of the functions below
+    const void *calibration; // the backend's, of `measured`
+    void *context;           // of the other functions
     const sp_model *model;
     json_t *document;
     // {"level": "measured", "source": text that says of `what` how it was measured}; NULL where
     // that is no UTF-8.
-    json_t *(*measured)(const void *context, const char *what, double spread);
+    json_t *(*measured)(const void *calibration, const char *what, double spread);
 
     // ---- products ----
     const char *products_by; // such as "products by cuBLASLt"

@@ -292,19 +292,15 @@ static sp_status time_product(void *context, sp_i_product kind, int64_t in, int6
     return SP_OK;
 }
 
-static json_t *measured_product(const void *context, const char *what, double spread)
-{
-    return sp_i_host_measured(((const product *)context)->c, what, spread);
-}
-
 static sp_status calibrate_products(sp_i_host_calibration *c, sp_error *err)
 {
     product p = {.c = c};
     const sp_i_calibrator calibrator = {
+        .calibration = c,
         .context = &p,
         .model = &c->model,
         .document = c->document,
-        .measured = measured_product,
+        .measured = sp_i_host_measured,
         .products_by = "products of random matrices",
         .cubes_by = "products of random matrices, all passes",
         .most_tp = MOST_TP,
@@ -401,11 +397,6 @@ static sp_status time_block(void *context, bool backward, int64_t length, sp_i_t
     return SP_OK;
 }
 
-static json_t *measured_attention(const void *context, const char *what, double spread)
-{
-    return sp_i_host_measured(((const attention *)context)->c, what, spread);
-}
-
 static sp_status calibrate_attention(sp_i_host_calibration *c, sp_error *err)
 {
     const sp_model *model = &c->model;
@@ -419,10 +410,11 @@ static sp_status calibrate_attention(sp_i_host_calibration *c, sp_error *err)
                              .out_stride = width,
                              .scale = 1.0 / sqrt((double)model->head_dim)},
                    .budget_s = 0.15 * c->limit_s / (PASSES * CURVES * LENGTHS)};
-    const sp_i_calibrator calibrator = {.context = &a,
+    const sp_i_calibrator calibrator = {.calibration = c,
+                                        .context = &a,
                                         .model = model,
                                         .document = c->document,
-                                        .measured = measured_attention,
+                                        .measured = sp_i_host_measured,
                                         .attention_by = "attention of one sample",
                                         .least_length = LEAST_LENGTH,
                                         .longest = c->most_tokens,
