@@ -19,7 +19,7 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/timeline.h"
 
-// What a device can execute, as bits.
+// Capabilities of a device, as bits.
 
 // X(name, text that names it in messages). The order is part of the plug-in interface: new ones go
 // to the end, and SP_BACKEND_ABI rises when one goes.
@@ -84,7 +84,8 @@ typedef struct sp_backend_option {
     const char *key, *value;
 } sp_backend_option;
 
-// What a backend executes. Everything is borrowed for the time of the run and of what it returns.
+// A run that a backend executes. Everything is borrowed for the time of the run and of what it
+// returns.
 typedef struct sp_run_request {
     const sp_plan *plan;
     const char *source;              // names the plan in messages; NULL: "plan"
@@ -187,7 +188,7 @@ typedef struct sp_backend_ops {
                          void **state, sp_error *err);
 
     void (*free_state)(void *state);
-    // What this backend cannot execute beyond capabilities; all findings, as content errors.
+    // Tells all that this backend cannot execute beyond capabilities, as content errors.
     sp_status (*check)(int device, const sp_run_request *request, sp_error *err);
     // Tensors of a run: number, description of the i-th, and its elements in row-major order.
     sp_status (*tensor_count)(void *state, size_t *count, sp_error *err);

@@ -1,4 +1,4 @@
-// What the files of the wrapper share.
+// Shared by the files of the wrapper.
 #ifndef SLIMPACK_BACKENDS_API_BACKEND_PRIVATE_H
 #define SLIMPACK_BACKENDS_API_BACKEND_PRIVATE_H
 
@@ -17,7 +17,7 @@ struct sp_run {
     int step_count;
 };
 
-// What a run asks of a device.
+// The capabilities that a run asks of a device.
 
 typedef struct sp_requirements {
     uint64_t needed; // SP_CAN(...) | ...

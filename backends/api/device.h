@@ -44,8 +44,8 @@ sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks,
 sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_request *request,
                            sp_error *err);
 
-// Checks, executes, and checks what came back (timeline_check.h): a timeline that is not one of the
-// plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
+// Checks, executes, and checks what came back (api/device_check.c): a timeline that is not one of
+// the plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
 sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
                          sp_run **run, sp_error *err);
 void sp_run_free(sp_run *run);
@@ -63,8 +63,9 @@ sp_status sp_run_tensor_find(const sp_run *run, const char *name, sp_tensor_info
 sp_status sp_run_tensor_read(const sp_run *run, const char *name, double *values, int64_t count,
                              sp_error *err);
 
-// For registries: checks version, size and types of a table and resolves its slots. `table` is
-// only read as far as it says that it goes, and must outlive the backend; `source` names it.
+// Makes a backend for a registry: checks version, size and types of a table and resolves its slots.
+// `table` is only read as far as it says that it goes, and must outlive the backend; `source` names
+// it.
 sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_backend **backend,
                            sp_error *err);
 void sp_backend_free(sp_backend *backend);

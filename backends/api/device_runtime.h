@@ -77,7 +77,7 @@ typedef struct sp_runtime_ops {
 
     // The point that the calling thread's rank has come to.
     sp_fence (*mark)(sp_runtime *runtime);
-    // What the calling thread's rank is given from now on is done after that point.
+    // All that the calling thread's rank is given from now on is done after that point.
     void (*wait)(sp_runtime *runtime, sp_fence fence);
 
     // Waits until all work of the calling thread's rank is done and returns the time of the

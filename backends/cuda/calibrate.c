@@ -364,20 +364,17 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
     json_t *note = json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", name, "whole_us",
                              1e6 * on_whole.median_s, "alone_us", 1e6 * alone.median_s, "loaded_us",
                              1e6 * loaded.median_s, "loaded_spread", loaded.spread);
-    return json_array_append_new(partition_notes(c), note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);
+    return json_array_append_new(partition_notes(c), note) == 0 ? SP_OK
+                                                                : sp_i_calibration_unwritable(err);
 }
 
 // ---- Notes ----
 
 // What parts of a calibration add to the profile.
 
-sp_status sp_i_cuda_no_profile(sp_error *err)
+json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread)
 {
-    return sp_error_set(err, SP_ERR_INTERNAL, "a measurement is no number, or a name no UTF-8");
-}
-
-json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, double spread)
-{
+    const sp_i_cuda_calibration *c = calibration;
     char text[230];
     char state[48] = "";
     if (c->nvml != NULL) {
@@ -392,24 +389,13 @@ json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, dou
     return json_pack("{s:s, s:s}", "level", "measured", "source", text);
 }
 
-bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const char *key,
-                         const char *what, double spread, json_t *points)
+sp_i_calibrator sp_i_cuda_calibrator(const sp_i_cuda_calibration *c, void *context)
 {
-    json_t *table = sp_i_cuda_measured(c, what, spread);
-    bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
-              json_object_set(section, key, table) == 0;
-    json_decref(table);
-    return ok;
-}
-
-sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
-                              double value, const char *what, double spread, sp_error *err)
-{
-    json_t *made = sp_i_cuda_measured(c, what, spread);
-    bool ok = made != NULL && json_object_set_new(made, key, json_real(value)) == 0 &&
-              json_object_set(c->document, section, made) == 0;
-    json_decref(made);
-    return ok ? SP_OK : sp_i_cuda_no_profile(err);
+    return (sp_i_calibrator){.calibration = c,
+                             .context = context,
+                             .model = &c->model,
+                             .document = c->document,
+                             .measured = sp_i_cuda_measured};
 }
 
 // ---- Copies ----
@@ -469,7 +455,7 @@ static sp_status measure_copy(sp_i_cuda_calibration *c, void *const *contexts, s
     }
     if (status == SP_OK && json_object_set_new(c->extra, "copy_gb_per_s",
                                                json_real(1e-9 * c->copied_bytes_per_s)) != 0) {
-        status = sp_i_cuda_no_profile(err);
+        status = sp_i_calibration_unwritable(err);
     }
     return status;
 }
@@ -521,7 +507,7 @@ sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err)
     bool ok;
     if (c->partitions != NULL) {
         ok = json_object_set_new(c->document, "links", links_of_partitions(c)) == 0;
-        return ok ? SP_OK : sp_i_cuda_no_profile(err);
+        return ok ? SP_OK : sp_i_calibration_unwritable(err);
     }
     json_t *links = c->base != NULL ? json_object_get(c->base, "links") : NULL;
     json_t *collectives = c->base != NULL ? json_object_get(c->base, "collectives") : NULL;
@@ -529,7 +515,7 @@ sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err)
                        : json_object_set_new(c->document, "links", assumed_links(c)) == 0;
     ok = ok &&
          (collectives == NULL || json_object_set(c->document, "collectives", collectives) == 0);
-    return ok ? SP_OK : sp_i_cuda_no_profile(err);
+    return ok ? SP_OK : sp_i_calibration_unwritable(err);
 }
 
 // ---- The document ----
@@ -594,7 +580,7 @@ static sp_status begin(sp_i_cuda_calibration *c, sp_error *err)
                   "fused_swiglu", 1, "in_place_lookup_gradient", 1, "timed_accumulation", 1, "fit",
                   "constants", "gpu", c->info.name, "before", conditions(c));
     c->extra = json_object_get(c->document, "fit");
-    return c->document != NULL && add_known(c) ? SP_OK : sp_i_cuda_no_profile(err);
+    return c->document != NULL && add_known(c) ? SP_OK : sp_i_calibration_unwritable(err);
 }
 
 typedef sp_status calibrate_part(sp_i_cuda_calibration *c, sp_error *err);
@@ -617,7 +603,7 @@ static sp_status add_reference(sp_i_cuda_calibration *c, double seconds[LOOKS], 
                   "calibration");
     return section != NULL && json_object_set_new(c->document, "reference", section) == 0
                ? SP_OK
-               : sp_i_cuda_no_profile(err);
+               : sp_i_calibration_unwritable(err);
 }
 
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
@@ -640,7 +626,7 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
         status = add_reference(c, reference_s, err);
     }
     if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
-        status = sp_i_cuda_no_profile(err);
+        status = sp_i_calibration_unwritable(err);
     }
     return status;
 }

@@ -9,15 +9,10 @@
 #include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
 
-// FLOPs per (query, key) pair and element of the heads, as profiles count them
-// (profiles/README.md).
-#define FORWARD_FLOPS 4.0
-#define BACKWARD_FLOPS 10.0
-
 // Of the time behind a context, what is at least the context's: a smaller difference is noise.
 #define LEAST_SHARE 0.05
 
-enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16, MOST_LENGTHS = 16, CURVES = 4, ALIGNMENT = 256 };
+enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 
 // What one place works on: tensors for the longest shape.
 typedef struct room {
@@ -189,62 +184,21 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
                : status;
 }
 
-// ---- curves: forward and backward, causal and full ----
-
-typedef struct curves {
-    double rate[CURVES][MOST_LENGTHS]; // TFLOP/s, by length
-    double spread[CURVES];
-    int lengths;
-} curves;
-
-static const char *const curve_names[CURVES] = {"forward_causal", "forward_full", "backward_causal",
-                                                "backward_full"};
-
-static sp_status time_length(attention *a, int64_t length, curves *found, sp_error *err)
+// Notes what partitions need for a whole sample of the largest size.
+static sp_status time_attention(void *context, bool backward, int64_t queries, int64_t keys,
+                                sp_i_timing *timing, sp_error *err)
 {
-    const double square = (double)(a->shape.heads * a->shape.head_dim * length) * (double)length;
-    sp_status status = SP_OK;
-    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
-        const double flops = 1e-12 * (pass == 1 ? BACKWARD_FLOPS : FORWARD_FLOPS) * square;
-        sp_i_cuda_timing behind;
-        sp_i_cuda_timing whole;
-        char name[64];
-        snprintf(name, sizeof name, "attention %s, length %d", pass == 1 ? "backward" : "forward",
-                 (int)length);
-        a->queries = length;
-        a->keys = 2 * length;
-        status = time_pass(a, pass == 1, NULL, &behind, err);
-        a->keys = length;
-        if (status == SP_OK) {
-            status =
-                time_pass(a, pass == 1, length == a->c->most_tokens ? name : NULL, &whole, err);
-        }
-        if (status == SP_OK) {
-            double full_s = fmax(behind.median_s - whole.median_s, LEAST_SHARE * behind.median_s);
-            found->rate[2 * pass][found->lengths] = 0.5 * flops / whole.median_s;
-            found->rate[2 * pass + 1][found->lengths] = flops / full_s;
-            found->spread[2 * pass] = fmax(found->spread[2 * pass], whole.spread);
-            found->spread[2 * pass + 1] = fmax(found->spread[2 * pass + 1], behind.spread);
-        }
-    }
-    found->lengths += status == SP_OK;
+    attention *a = context;
+    sp_i_cuda_timing found = {0};
+    char name[64];
+    snprintf(name, sizeof name, "attention %s, length %d", backward ? "backward" : "forward",
+             (int)queries);
+    a->queries = queries;
+    a->keys = keys;
+    bool noted = queries == keys && queries == a->c->most_tokens;
+    sp_status status = time_pass(a, backward, noted ? name : NULL, &found, err);
+    *timing = (sp_i_timing){found.median_s, found.spread};
     return status;
-}
-
-static bool add_curve(const attention *a, const curves *found, int curve, json_t *section)
-{
-    json_t *points = json_array();
-    bool ok = true;
-    for (int i = 0; ok && i < found->lengths; i++) {
-        ok = json_array_append_new(points, json_pack("[I, f]", (json_int_t)LEAST_LENGTH << i,
-                                                     found->rate[curve][i])) == 0;
-    }
-    ok = ok &&
-         sp_i_cuda_add_table(a->c, section, curve_names[curve],
-                             a->cudnn ? "attention by cuDNN" : "attention by reference kernels",
-                             found->spread[curve], points);
-    json_decref(points);
-    return ok;
 }
 
 // ---- packs ----
@@ -264,7 +218,7 @@ static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
                                                 (json_int_t)a->segments, "queries",
                                                 (json_int_t)a->queries, "backward", pass == 1, "us",
                                                 1e6 * t.median_s, "spread", t.spread)) != 0) {
-                status = sp_i_cuda_no_profile(err);
+                status = sp_i_calibration_unwritable(err);
             }
         }
     }
@@ -309,17 +263,18 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
     return status;
 }
 
-// Curves up to `longest`, as a section of the document.
-static sp_status time_curves(attention *a, int64_t longest, json_t *section, sp_error *err)
+// Times the curves up to `longest`.
+static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
 {
-    curves found = {.lengths = 0};
+    sp_i_calibrator calibrator = sp_i_cuda_calibrator(a->c, a);
+    calibrator.attention_by = a->cudnn ? "attention by cuDNN" : "attention by reference kernels";
+    calibrator.least_length = LEAST_LENGTH;
+    calibrator.longest = longest;
+    calibrator.least_share = LEAST_SHARE;
+    calibrator.time_attention = time_attention;
     sp_status status = make_rooms(a, longest, err);
-    for (int64_t l = LEAST_LENGTH; status == SP_OK && l <= longest; l *= 2) {
-        SP_ASSERT(found.lengths < MOST_LENGTHS);
-        status = time_length(a, l, &found, err);
-    }
-    for (int k = 0; status == SP_OK && k < CURVES; k++) {
-        status = add_curve(a, &found, k, section) ? SP_OK : sp_i_cuda_no_profile(err);
+    if (status == SP_OK) {
+        status = sp_i_calibrate_attention(&calibrator, err);
     }
     // Of a partition nobody asks for more than the profile.
     if (status == SP_OK && a->c->partitions == NULL) {
@@ -360,8 +315,5 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
         return keep_known(c, err);
     }
     // The reference kernels take a hundred times as long, most of it for the longest.
-    json_t *section = json_object();
-    sp_status status = time_curves(&a, (a.cudnn ? 4 : 1) * c->most_tokens, section, err);
-    (void)json_object_set_new(c->document, "attention", section);
-    return status;
+    return time_curves(&a, (a.cudnn ? 4 : 1) * c->most_tokens, err);
 }

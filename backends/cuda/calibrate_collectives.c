@@ -279,7 +279,7 @@ static sp_status share_document(const member *m, json_t **document, sp_error *er
     sp_status status = sp_i_nccl_exchange_bytes(m->n, given, strlen(given), parts, m->stream, err);
     if (status == SP_OK && *document == NULL) {
         *document = json_loadb(parts[0].data, parts[0].bytes, 0, NULL);
-        status = *document != NULL ? SP_OK : sp_i_cuda_no_profile(err);
+        status = *document != NULL ? SP_OK : sp_i_calibration_unwritable(err);
     }
     for (int i = 0; i < ranks; i++) {
         sp_free(parts[i].data);

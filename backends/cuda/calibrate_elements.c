@@ -2,8 +2,8 @@
 
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/device.h"
-#include "kernels/cuda_math.h"
 #include "kernels/cuda_kernels.h"
+#include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/model/layout.h"
@@ -453,7 +453,7 @@ static sp_status time_element(elements *e, sp_i_cuda_element element, int size, 
         "{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", sp_i_cuda_element_name(element), "tokens",
         (json_int_t)e->shape.tokens, "bytes", moved_bytes, "us", 1e6 * t.median_s, "spread",
         t.spread, "gb_per_s", 1e-9 * moved_bytes / t.median_s, "copy_ratio", copy_s / t.median_s);
-    return json_array_append_new(e->notes, note) == 0 ? SP_OK : sp_i_cuda_no_profile(err);
+    return json_array_append_new(e->notes, note) == 0 ? SP_OK : sp_i_calibration_unwritable(err);
 }
 
 static sp_status time_all(elements *e, sp_error *err)
@@ -523,10 +523,11 @@ static sp_status write(const elements *e, const sp_i_cuda_fit *fit, sp_error *er
         {"loss", "bytes_per_logit", "cross-entropy at the memory rate",
          loss_bytes > 0.1 ? loss_bytes : 0.1},
         {"optimizer", "bytes_per_parameter", "AdamW, clearing, at the memory rate", step_bytes}};
+    const sp_i_calibrator calibrator = sp_i_cuda_calibrator(c, NULL);
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < sizeof values / sizeof *values; i++) {
-        status = sp_i_cuda_add_value(c, values[i].section, values[i].key, values[i].value,
-                                     values[i].what, e->spread, err);
+        status = sp_i_calibration_value(&calibrator, values[i].section, values[i].key,
+                                        values[i].value, values[i].what, e->spread, err);
     }
     (void)json_object_set(c->extra, "elements", e->notes);
     return status;

@@ -7,27 +7,15 @@
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/gemm.h"
-#include "sim/model/layout.h"
 
-enum {
-    LEAST_TOKENS = 128,
-    LEAST_EDGE = 512,
-    MOST_EDGE = 8192,
-    NOTED_EDGE = 4096,
-    SHAPES = 5,
-    POINTS = 12
-};
-
-typedef struct shape {
-    int64_t in, out;
-} shape;
+enum { LEAST_TOKENS = 128, LEAST_EDGE = 512, MOST_EDGE = 8192, NOTED_EDGE = 4096 };
 
 static sp_status run(void *context, cudaStream_t stream, sp_error *err)
 {
     const struct sp_i_cuda_product_in *p = context;
     const sp_i_cuda_product *what = &p->of->what;
-    const sp_i_cuda_operands operands = {what->kind == SP_I_CUDA_FORWARD ? p->x : p->dy,
-                                         what->kind == SP_I_CUDA_WEIGHT ? p->x : p->weight,
+    const sp_i_cuda_operands operands = {what->kind == SP_I_PRODUCT_FORWARD ? p->x : p->dy,
+                                         what->kind == SP_I_PRODUCT_WEIGHT ? p->x : p->weight,
                                          p->result};
     return sp_i_cuda_gemm_run(p->gemm, what, &operands, stream, err);
 }
@@ -81,146 +69,22 @@ void sp_i_cuda_products_fini(const sp_i_cuda_calibration *c, sp_i_cuda_products 
     sp_i_cuda_rooms_fini(c, &p->rooms);
 }
 
-static void set_product(sp_i_cuda_products *p, sp_i_cuda_product_kind kind, int64_t tokens)
+static void set_product(sp_i_cuda_products *p, sp_i_product kind, int64_t tokens)
 {
     p->what.kind = kind;
     p->what.tokens = tokens;
-    p->what.fp32 = p->what.accumulate = kind == SP_I_CUDA_WEIGHT;
+    p->what.fp32 = p->what.accumulate = kind == SP_I_PRODUCT_WEIGHT;
 }
 
 sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *p,
-                                  sp_i_cuda_product_kind kind, int64_t tokens, double budget_s,
+                                  sp_i_product kind, int64_t tokens, double budget_s,
                                   sp_i_cuda_timing *t, sp_error *err)
 {
     set_product(p, kind, tokens);
     return sp_i_cuda_calibration_time(c, run, p->contexts, budget_s, t, err);
 }
 
-// ---- the model's shapes ----
-
-static void list_shapes(const sp_model *model, shape *shapes)
-{
-    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    const sp_shard shard = sp_shard_of(model, &layout);
-    shapes[0] = (shape){model->hidden, shard.q + 2 * shard.kv};
-    shapes[1] = (shape){shard.q, model->hidden};
-    shapes[2] = (shape){model->hidden, shard.fc1};
-    shapes[3] = (shape){shard.ffn, model->hidden};
-    shapes[4] = (shape){model->hidden, shard.vocab};
-}
-
-// Times over tokens of all products that are priced by one n and k (sim/cost/token_time.c): a
-// forward with n outputs and an input gradient with n inputs share theirs, as their mean.
-typedef struct table {
-    int64_t n, k;
-    bool weight;
-    double us[POINTS];
-    int products;
-    double spread;
-} table;
-
-static table *table_of(table *tables, int *count, int64_t n, int64_t k, bool weight)
-{
-    for (int i = 0; i < *count; i++) {
-        if (tables[i].n == n && tables[i].k == k && tables[i].weight == weight) {
-            return &tables[i];
-        }
-    }
-    tables[*count] = (table){.n = n, .k = k, .weight = weight};
-    return &tables[(*count)++];
-}
-
-static sp_status time_shape(sp_i_cuda_calibration *c, shape s, table *tables, int *count,
-                            sp_error *err)
-{
-    sp_i_cuda_products p;
-    double budget_s = 0.4 * c->limit_s / (SHAPES * SP_I_CUDA_PRODUCTS * 8);
-    sp_status status = sp_i_cuda_products_init(c, s.in, s.out, c->most_tokens, 0, &p, err);
-    for (int kind = 0; kind < SP_I_CUDA_PRODUCTS; kind++) {
-        bool input = kind == SP_I_CUDA_INPUT;
-        table *t = table_of(tables, count, input ? s.in : s.out, input ? s.out : s.in,
-                            kind == SP_I_CUDA_WEIGHT);
-        int point = 0;
-        for (int64_t m = LEAST_TOKENS; status == SP_OK && m <= c->most_tokens; m *= 2) {
-            sp_i_cuda_timing timing;
-            status = sp_i_cuda_products_time(c, &p, (sp_i_cuda_product_kind)kind, m, budget_s,
-                                             &timing, err);
-            t->us[point++] += 1e6 * timing.median_s;
-            t->spread = fmax(t->spread, timing.spread);
-        }
-        t->products++;
-    }
-    sp_i_cuda_products_fini(c, &p);
-    return status;
-}
-
-static bool write_table(const sp_i_cuda_calibration *c, const table *t, json_t *tables)
-{
-    json_t *made = sp_i_cuda_measured(c, "products by cuBLASLt", t->spread);
-    json_t *points = json_array();
-    int point = 0;
-    bool ok = made != NULL;
-    for (int64_t m = LEAST_TOKENS; ok && m <= c->most_tokens; m *= 2) {
-        ok = json_array_append_new(
-                 points, json_pack("[I, f]", (json_int_t)m, t->us[point++] / t->products)) == 0;
-    }
-    if (ok) {
-        (void)json_object_set_new(made, "n", json_integer(t->n));
-        (void)json_object_set_new(made, "k", json_integer(t->k));
-        if (t->weight) {
-            (void)json_object_set_new(made, "pass", json_string("weight"));
-        }
-        (void)json_object_set(made, "points", points);
-    }
-    json_decref(points);
-    return json_array_append_new(tables, made) == 0 && ok;
-}
-
-static sp_status add_tables(sp_i_cuda_calibration *c, sp_error *err)
-{
-    shape shapes[SHAPES];
-    table tables[SHAPES * SP_I_CUDA_PRODUCTS];
-    int count = 0;
-    sp_status status = SP_OK;
-    list_shapes(&c->model, shapes);
-    for (int i = 0; status == SP_OK && i < SHAPES; i++) {
-        status = time_shape(c, shapes[i], tables, &count, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    json_t *list = json_array();
-    bool ok = true;
-    for (int i = 0; ok && i < count; i++) {
-        ok = write_table(c, &tables[i], list);
-    }
-    (void)json_object_set_new(c->document, "gemm", list);
-    return ok ? SP_OK : sp_i_cuda_no_profile(err);
-}
-
-// ---- any shape ----
-
-static sp_status time_cube(sp_i_cuda_calibration *c, int64_t edge, json_t *points, double *spread,
-                           sp_error *err)
-{
-    sp_i_cuda_products p;
-    double seconds = 0.0;
-    sp_status status = sp_i_cuda_products_init(c, edge, edge, edge, 0, &p, err);
-    for (int kind = 0; status == SP_OK && kind < SP_I_CUDA_PRODUCTS; kind++) {
-        sp_i_cuda_timing t;
-        status = sp_i_cuda_products_time(c, &p, (sp_i_cuda_product_kind)kind, edge,
-                                         0.1 * c->limit_s / 15, &t, err);
-        seconds += t.median_s;
-        *spread = fmax(*spread, t.spread);
-    }
-    sp_i_cuda_products_fini(c, &p);
-    double flops = 2.0 * SP_I_CUDA_PRODUCTS * (double)edge * (double)edge * (double)edge;
-    if (status == SP_OK && json_array_append_new(points, json_pack("[I, f]", (json_int_t)edge,
-                                                                   1e-12 * flops / seconds)) != 0) {
-        status = sp_i_cuda_no_profile(err);
-    }
-    return status;
-}
+// ---- the profile's tables ----
 
 // The product on the whole device is one of the same memory, of whose SMs it is not told.
 static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err)
@@ -237,7 +101,7 @@ static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err
         status = sp_i_cuda_gemm_new(&c->device, c->cublas, &at, &whole.gemm, err);
     }
     if (status == SP_OK) {
-        set_product(&p, SP_I_CUDA_FORWARD, edge);
+        set_product(&p, SP_I_PRODUCT_FORWARD, edge);
         snprintf(name, sizeof name, "product, edge %d", (int)edge);
         status = sp_i_cuda_note_places(c, name, run, p.contexts, &whole, 0.005 * c->limit_s, err);
     }
@@ -246,30 +110,59 @@ static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err
     return status;
 }
 
-static sp_status add_rates(sp_i_cuda_calibration *c, sp_error *err)
+typedef struct timed {
+    sp_i_cuda_calibration *c;
+    sp_i_cuda_products products;
+} timed;
+
+static sp_status begin_product(void *context, int64_t in, int64_t out, int64_t tokens,
+                               sp_error *err)
 {
-    double spread = 0.0;
-    json_t *points = json_array();
-    sp_status status = SP_OK;
-    int64_t most = MOST_EDGE < c->most_tokens ? MOST_EDGE : c->most_tokens;
-    for (int64_t edge = LEAST_EDGE; status == SP_OK && edge <= most; edge *= 2) {
-        status = time_cube(c, edge, points, &spread, err);
-    }
-    if (status == SP_OK && c->partitions != NULL) {
-        status = note_cube(c, most < NOTED_EDGE ? most : NOTED_EDGE, err);
-    }
-    if (status == SP_OK && !sp_i_cuda_add_table(c, c->document, "gemm_rate",
-                                                "cubes by cuBLASLt, all passes", spread, points)) {
-        status = sp_i_cuda_no_profile(err);
-    }
-    json_decref(points);
+    timed *t = context;
+    return sp_i_cuda_products_init(t->c, in, out, tokens, 0, &t->products, err);
+}
+
+static void end_product(void *context)
+{
+    timed *t = context;
+    sp_i_cuda_products_fini(t->c, &t->products);
+}
+
+static sp_status time_product(void *context, sp_i_product kind, int64_t in, int64_t out,
+                              int64_t tokens, double budget_s, sp_i_timing *timing, sp_error *err)
+{
+    timed *t = context;
+    sp_i_cuda_timing found;
+    (void)in;
+    (void)out;
+    sp_status status =
+        sp_i_cuda_products_time(t->c, &t->products, kind, tokens, budget_s, &found, err);
+    *timing = (sp_i_timing){found.median_s, found.spread};
     return status;
 }
 
 sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err)
 {
-    sp_status status = add_rates(c, err);
-    return status == SP_OK ? add_tables(c, err) : status;
+    timed t = {.c = c};
+    const int64_t most = MOST_EDGE < c->most_tokens ? MOST_EDGE : c->most_tokens;
+    sp_i_calibrator calibrator = sp_i_cuda_calibrator(c, &t);
+    calibrator.products_by = "products by cuBLASLt";
+    calibrator.cubes_by = "cubes by cuBLASLt, all passes";
+    calibrator.most_tp = 1;
+    calibrator.least_tokens = LEAST_TOKENS;
+    calibrator.most_tokens = c->most_tokens;
+    calibrator.least_edge = LEAST_EDGE;
+    calibrator.most_edge = most;
+    calibrator.table_s = 0.4 * c->limit_s / 120; // 5 shapes, 3 passes, 8 sizes
+    calibrator.rate_s = 0.1 * c->limit_s / 15;
+    calibrator.begin_product = begin_product;
+    calibrator.end_product = end_product;
+    calibrator.time_product = time_product;
+    sp_status status = sp_i_calibrate_product_rates(&calibrator, err);
+    if (status == SP_OK && c->partitions != NULL) {
+        status = note_cube(c, most < NOTED_EDGE ? most : NOTED_EDGE, err);
+    }
+    return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
 }
 
 // ---- one product by which a run sees how fast the GPU is now ----
@@ -286,7 +179,7 @@ sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_e
     sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
                                                REFERENCE_DRAWN, &p, err);
     if (status == SP_OK) {
-        status = sp_i_cuda_products_time(c, &p, SP_I_CUDA_FORWARD, REFERENCE_EDGE, REFERENCE_S,
+        status = sp_i_cuda_products_time(c, &p, SP_I_PRODUCT_FORWARD, REFERENCE_EDGE, REFERENCE_S,
                                          &timing, err);
     }
     sp_i_cuda_products_fini(c, &p);

@@ -15,9 +15,9 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl.h"
-#include "kernels/shapes.h"
 #include "kernels/bf16.h"
 #include "kernels/cuda_kernels.h"
+#include "kernels/shapes.h"
 #include "sim/cost/profile.h"
 #include "sim/model/model.h"
 
@@ -251,7 +251,7 @@ sp_status sp_i_cuda_products_init(const sp_i_cuda_calibration *c, int64_t in, in
 void sp_i_cuda_products_fini(const sp_i_cuda_calibration *c, sp_i_cuda_products *products);
 // Times the product of this kind and so many tokens, which is the products' from then on.
 sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *products,
-                                  sp_i_cuda_product_kind kind, int64_t tokens, double budget_s,
+                                  sp_i_product kind, int64_t tokens, double budget_s,
                                   sp_i_cuda_timing *t, sp_error *err);
 
 // Times work in the first place while the other places do such work too; contexts [c->places].
@@ -267,16 +267,9 @@ int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place);
 
 // A member of a document that is a table or a section: {"level": "measured", "source": text}. NULL
 // where that is no UTF-8.
-json_t *sp_i_cuda_measured(const sp_i_cuda_calibration *c, const char *what, double spread);
-// Puts `points` in it and it into `section` under `key`; the caller keeps `points`.
-bool sp_i_cuda_add_table(const sp_i_cuda_calibration *c, json_t *section, const char *key,
-                         const char *what, double spread, json_t *points);
-// {"level", "source", key: value} as the document's `section`.
-sp_status sp_i_cuda_add_value(const sp_i_cuda_calibration *c, const char *section, const char *key,
-                              double value, const char *what, double spread, sp_error *err);
-
-// A value that JSON cannot hold: no number, or text that is no UTF-8.
-sp_status sp_i_cuda_no_profile(sp_error *err);
+json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread);
+// What is the same on every device (backends/executor/calibrate.h), without times.
+sp_i_calibrator sp_i_cuda_calibrator(const sp_i_cuda_calibration *c, void *context);
 
 // The rate and the floor of a launch that tell times of kernels bound by memory best: the sum of
 // the squares of relative errors, ((kernels * kernel_s + bytes / bytes_per_s) / time - 1)^2, is

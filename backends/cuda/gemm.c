@@ -130,7 +130,7 @@ sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_produc
                                     const sp_i_cuda_operands *operands, const void *bias,
                                     bool *added, cudaStream_t stream, sp_error *err)
 {
-    SP_ASSERT(bias != NULL && product->kind == SP_I_CUDA_FORWARD && !product->fp32 &&
+    SP_ASSERT(bias != NULL && product->kind == SP_I_PRODUCT_FORWARD && !product->fp32 &&
               !product->accumulate);
     *added = false;
     return run(gemm, product, operands, bias, added, stream, err);
@@ -174,9 +174,9 @@ typedef struct form {
 static form form_of(const sp_i_cuda_product *p)
 {
     switch (p->kind) {
-    case SP_I_CUDA_FORWARD:
+    case SP_I_PRODUCT_FORWARD:
         return (form){CUBLAS_OP_T, CUBLAS_OP_N, p->in, p->out, p->in, p->tokens, p->out, p->tokens};
-    case SP_I_CUDA_INPUT:
+    case SP_I_PRODUCT_INPUT:
         return (form){CUBLAS_OP_N, CUBLAS_OP_N, p->in, p->out, p->out, p->tokens, p->in, p->tokens};
     default:
         return (form){CUBLAS_OP_N, CUBLAS_OP_T, p->in, p->tokens, p->out, p->tokens, p->in, p->out};

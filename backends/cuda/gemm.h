@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "backends/cuda/device.h"
+#include "backends/executor/calibrate.h"
 
 // The entry points of cuBLASLt that the backend calls, as a table (see api.h).
 
@@ -46,15 +47,8 @@ typedef struct sp_i_cublas_api {
 // False, with the reason, where cuBLASLt is not there.
 bool sp_i_cublas_api_init(sp_i_cublas_api *api, char *reason, size_t reason_bytes);
 
-typedef enum sp_i_cuda_product_kind {
-    SP_I_CUDA_FORWARD, // y [tokens, out] = x [tokens, in] W [out, in]^T
-    SP_I_CUDA_INPUT,   // dx [tokens, in] = dy [tokens, out] W [out, in]
-    SP_I_CUDA_WEIGHT,  // dW [out, in] = dy [tokens, out]^T x [tokens, in]
-    SP_I_CUDA_PRODUCTS
-} sp_i_cuda_product_kind;
-
 typedef struct sp_i_cuda_product {
-    sp_i_cuda_product_kind kind;
+    sp_i_product kind;
     int64_t tokens, in, out;
     bool fp32;       // the result; else bf16
     bool accumulate; // add to the result, in the product's own epilogue

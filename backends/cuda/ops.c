@@ -17,7 +17,7 @@ void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const sp_bf16 *x, co
                    const sp_bf16 *bias, sp_bf16 *y)
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    const sp_i_cuda_product product = {.kind = SP_I_CUDA_FORWARD, tokens, in, out};
+    const sp_i_cuda_product product = {.kind = SP_I_PRODUCT_FORWARD, tokens, in, out};
     if (tokens == 0) {
         return;
     }
@@ -29,7 +29,7 @@ void SP_OP(linear)(int64_t tokens, int64_t in, int64_t out, const sp_bf16 *x, co
 void SP_OP(linear_backward_input)(int64_t tokens, int64_t in, int64_t out, const sp_bf16 *dy,
                                   const sp_bf16 *weight, sp_bf16 *dx)
 {
-    const sp_i_cuda_product product = {.kind = SP_I_CUDA_INPUT, tokens, in, out};
+    const sp_i_cuda_product product = {.kind = SP_I_PRODUCT_INPUT, tokens, in, out};
     if (tokens > 0) {
         (void)multiply(sp_i_cuda_rank_now(), &product, dy, weight, NULL, dx);
     }
@@ -40,7 +40,7 @@ void SP_OP(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, cons
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     const sp_i_cuda_product product = {
-        .kind = SP_I_CUDA_WEIGHT, tokens, in, out, .fp32 = true, .accumulate = true};
+        .kind = SP_I_PRODUCT_WEIGHT, tokens, in, out, .fp32 = true, .accumulate = true};
     if (tokens == 0) {
         return;
     }

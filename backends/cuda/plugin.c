@@ -5,7 +5,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/execute.h"
 #include "backends/cuda/multi_process.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 
 static sp_status count_devices(int *count, sp_error *err)
 {

@@ -3,12 +3,102 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "backends/executor/addresses.h"
 #include "sim/base/alloc.h"
+
+// ---- Addresses ----
+
+// A table from addresses to what stands for them, by open addressing with linear probing (Knuth,
+// "The Art of Computer Programming", volume 3, section 6.4, algorithms L and R).
+typedef struct address_entry {
+    const void *address; // NULL: free
+    void *value;
+} address_entry;
+
+// Zeroed: empty.
+typedef struct addresses {
+    address_entry *entries; // [capacity], a power of 2
+    size_t capacity, count;
+} addresses;
+
+enum { FIRST_CAPACITY = 64 };
+
+static void addresses_fini(addresses *table)
+{
+    sp_free(table->entries);
+    *table = (addresses){0};
+}
+
+// Where a search begins: multiplicative hashing, the high bits.
+static size_t home_of(const addresses *table, const void *address)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(hash >> 32) & (table->capacity - 1);
+}
+
+// Its entry, or the free one where it would stand.
+static size_t place_of(const addresses *table, const void *address)
+{
+    size_t i = home_of(table, address);
+    while (table->entries[i].address != NULL && table->entries[i].address != address) {
+        i = (i + 1) & (table->capacity - 1);
+    }
+    return i;
+}
+
+static void addresses_add(addresses *table, const void *address, void *value)
+{
+    size_t i = place_of(table, address);
+    SP_ASSERT(table->entries[i].address == NULL);
+    table->entries[i] = (address_entry){address, value};
+    table->count++;
+}
+
+// Makes room for one more. Amortised O(1), as are all here.
+static void addresses_reserve(addresses *table)
+{
+    if (2 * (table->count + 1) <= table->capacity) {
+        return;
+    }
+    addresses larger = {.capacity = table->capacity > 0 ? 2 * table->capacity : FIRST_CAPACITY};
+    larger.entries = sp_calloc(larger.capacity, sizeof *larger.entries);
+    for (size_t i = 0; i < table->capacity; i++) {
+        if (table->entries[i].address != NULL) {
+            addresses_add(&larger, table->entries[i].address, table->entries[i].value);
+        }
+    }
+    sp_free(table->entries);
+    *table = larger;
+}
+
+static void *addresses_find(const addresses *table, const void *address)
+{
+    size_t i = place_of(table, address);
+    SP_ASSERT(table->entries[i].address != NULL);
+    return table->entries[i].value;
+}
+
+// Moves those that would no longer be found into the gap.
+static void addresses_remove(addresses *table, const void *address)
+{
+    size_t mask = table->capacity - 1;
+    size_t gap = place_of(table, address);
+    SP_ASSERT(table->entries[gap].address != NULL);
+    for (size_t i = (gap + 1) & mask; table->entries[i].address != NULL; i = (i + 1) & mask) {
+        size_t home = home_of(table, table->entries[i].address);
+        if (((i - home) & mask) >= ((i - gap) & mask)) {
+            table->entries[gap] = table->entries[i];
+            gap = i;
+        }
+    }
+    table->entries[gap] = (address_entry){0};
+    table->count--;
+}
+
+// ---- Blocks ----
 
 enum { ALIGNMENT = 64, STEPS = 4, CLASSES = 64 * STEPS };
 
-// What is known of a block or a view.
+// A block or a view.
 typedef struct block {
     void *data;
     struct block *next; // among the unused of its size, or those that stand for nothing
@@ -34,8 +124,8 @@ struct sp_i_exec_arena {
     int64_t missing; // of which these bytes are a device's; 0: the host's
     block *made;     // last
     block *unused[CLASSES];
-    block *spare;           // were views
-    sp_i_exec_addresses at; // blocks, unused ones too, and views
+    block *spare; // were views
+    addresses at; // blocks, unused ones too, and views
 };
 
 static sp_i_exec_arena *new_arena(const sp_i_exec_arena *as)
@@ -87,7 +177,7 @@ void sp_i_exec_arena_free(sp_i_exec_arena *arena)
         release(arena, b);
         sp_free(b);
     }
-    sp_i_exec_addresses_fini(&arena->at);
+    addresses_fini(&arena->at);
     sp_free(arena);
 }
 
@@ -107,7 +197,7 @@ static int64_t class_bytes(int64_t bytes, int *size_class)
     return base + above * step;
 }
 
-// Of a device, for a block of that many bytes.
+// The bytes that a device gives for a block of so many.
 static int64_t taken_bytes(int64_t bytes)
 {
     return (bytes + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
@@ -115,25 +205,21 @@ static int64_t taken_bytes(int64_t bytes)
 
 static block *block_of(const sp_i_exec_arena *arena, const void *data)
 {
-    return sp_i_exec_addresses_find(&arena->at, data);
+    return addresses_find(&arena->at, data);
 }
 
-// One that stands for nothing yet, and room for its address. NULL when memory ran out.
+// Makes one that stands for nothing yet, and room for its address.
 static block *new_header(sp_i_exec_arena *arena)
 {
     block *b = arena->spare;
-    if (!sp_i_exec_addresses_reserve(&arena->at)) {
-        return NULL;
-    }
+    addresses_reserve(&arena->at);
     if (b != NULL) {
         arena->spare = b->next;
         return b;
     }
     b = sp_calloc(1, sizeof *b);
-    if (b != NULL) {
-        b->made = arena->made;
-        arena->made = b;
-    }
+    b->made = arena->made;
+    arena->made = b;
     return b;
 }
 
@@ -147,10 +233,6 @@ static void drop_header(sp_i_exec_arena *arena, block *b)
 static block *new_block(sp_i_exec_arena *arena, int64_t bytes, int size_class)
 {
     block *b = new_header(arena);
-    if (b == NULL) {
-        arena->missing = 0;
-        return NULL;
-    }
     errno = 0;
     b->data = allocate(arena, bytes);
     if (b->data == NULL) {
@@ -160,7 +242,7 @@ static block *new_block(sp_i_exec_arena *arena, int64_t bytes, int size_class)
     }
     b->size_class = size_class;
     b->taken_bytes = taken_bytes(bytes);
-    sp_i_exec_addresses_add(&arena->at, b->data, b);
+    addresses_add(&arena->at, b->data, b);
     return b;
 }
 
@@ -172,7 +254,7 @@ static void count(sp_i_exec_arena *arena, const block *b, int64_t real, int64_t 
     }
 }
 
-// Of a block as a whole: in use under its category, or kept.
+// Counts a block as a whole: in use under its category, or kept.
 static void count_taken(sp_i_exec_arena *arena, const block *b, bool kept, int sign)
 {
     if (b->holder == NULL) {
@@ -255,7 +337,7 @@ void sp_i_exec_give(sp_i_exec_arena *arena, void *data)
     arena->blocks--;
     if (b->holder != NULL) {
         b->holder->views--;
-        sp_i_exec_addresses_remove(&arena->at, data);
+        addresses_remove(&arena->at, data);
         drop_header(arena, b);
         return;
     }
@@ -321,17 +403,12 @@ void *sp_i_exec_view(sp_i_exec_arena *arena, void *holder, int64_t at, int64_t e
     int64_t real = elements * width.real_bytes;
     SP_ASSERT(at % ALIGNMENT == 0 && at + sp_i_exec_view_room(real) <= of->real_bytes);
     block *b = new_header(arena);
-    if (b == NULL) {
-        arena->refused = 0;
-        arena->missing = 0;
-        return NULL;
-    }
     b->data = (char *)holder + at + ALIGNMENT;
     b->holder = of;
     b->views = 0;
     b->real_bytes = real;
     b->table_bytes = elements * width.table_bytes;
-    sp_i_exec_addresses_add(&arena->at, b->data, b);
+    addresses_add(&arena->at, b->data, b);
     of->views++;
     arena->blocks++;
     return b->data;

@@ -33,14 +33,15 @@ typedef enum sp_i_exec_measure {
 
 typedef struct sp_i_exec_arena sp_i_exec_arena;
 
-// Of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no limit. NULL
-// when memory ran out.
+// Makes that of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no
+// limit.
 sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
                                      int64_t limit_bytes);
-// Of several ranks, whose threads call under a lock of theirs: who takes a block that another rank
-// gave back works on it after what that one did until then. No limit.
+// Makes one of several ranks, whose threads call under a lock of theirs: who takes a block that
+// another rank gave back works on it after what that one did until then. No limit.
 sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime);
-// Of a rank alone, in the memory beside the device's (allocate_host), for copies. No limit.
+// Makes that of a rank alone in the memory beside the device's (allocate_host), for copies. No
+// limit.
 sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime);
 // With all blocks, given back or not. The ranks' work on them is over.
 void sp_i_exec_arena_free(sp_i_exec_arena *arena);
@@ -65,8 +66,7 @@ void *sp_i_exec_recount(sp_i_exec_arena *arena, void *block, sp_memory_category 
 
 // A view: a tensor inside another block, from byte `at` of it on, a multiple of 64. It is used and
 // given back like a block, but the other one counts for both. It takes sp_i_exec_view_room of its
-// real bytes there, with a gap that keeps its address from being the block's. NULL when memory ran
-// out.
+// real bytes there, with a gap that keeps its address from being the block's.
 void *sp_i_exec_view(sp_i_exec_arena *arena, void *holder, int64_t at, int64_t elements,
                      sp_i_exec_width width);
 int64_t sp_i_exec_view_room(int64_t real_bytes);
@@ -76,7 +76,7 @@ int64_t sp_i_exec_views(const sp_i_exec_arena *arena, const void *holder);
 const sp_bytes *sp_i_exec_held(const sp_i_exec_arena *arena, sp_i_exec_measure measure);
 // Starts a new high-water mark at what is held now.
 void sp_i_exec_mark(sp_i_exec_arena *arena);
-// What was held at the moment of the largest total since the mark.
+// Returns what was held at the moment of the largest total since the mark.
 const sp_bytes *sp_i_exec_high(const sp_i_exec_arena *arena, sp_i_exec_measure measure);
 // Blocks that are not given back.
 int64_t sp_i_exec_blocks(const sp_i_exec_arena *arena);

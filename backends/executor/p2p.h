@@ -13,7 +13,7 @@
 typedef struct sp_i_exec_p2p_buffer {
     void *content;
     sp_comm_flag full;
-    // Of a transfer from another process:
+    // A transfer from another process has:
     uint64_t message;
     size_t sent; // the sender's action (sp_i_exec_transfer)
 } sp_i_exec_p2p_buffer;
@@ -26,28 +26,11 @@ typedef struct sp_i_exec_p2p {
     size_t vstages, packs[2], pipelines;
 } sp_i_exec_p2p;
 
-// Which buffer: `gradient` tells the backward from the forward, `vstage` is the stage that reads.
-typedef struct sp_i_exec_p2p_slot {
-    bool gradient;
-    int vstage;
-    int32_t pack;
-    int pipeline;
-} sp_i_exec_p2p_slot;
-
 void sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
                         size_t forward_packs, size_t backward_packs, size_t pipelines);
 void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p);
 
-sp_i_exec_p2p_buffer *sp_i_exec_p2p_buffer_at(const sp_i_exec_p2p *p2p,
-                                              const sp_i_exec_p2p_slot *at);
-// Gives an empty buffer its memory, and returns it; NULL when memory ran out.
-void *sp_i_exec_p2p_allocate(sp_i_exec_p2p *p2p, const sp_i_exec_p2p_slot *to, int64_t elements,
-                             sp_i_exec_width width);
-// As sp_i_exec_arena_failure.
-sp_status sp_i_exec_p2p_failure(sp_i_exec_p2p *p2p, char *text, size_t text_bytes);
-// Gives back memory that was taken out of its buffer.
-void sp_i_exec_p2p_release(sp_i_exec_p2p *p2p, void *content);
-// Transfers that nobody has read.
+// Counts the transfers that nobody has read.
 int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p);
 
 // ---- The order of transfers ----
@@ -71,8 +54,8 @@ typedef struct sp_i_exec_transfers {
 
 // From one pipeline rank of a data-parallel rank to another, in the forward or the backward; packs
 // without rows of their own among them. The plan must have passed sp_plan_check. O(actions).
-sp_status sp_i_exec_transfers_make(const sp_depends *depends, int dp, int from, int to,
-                                   bool gradient, sp_i_exec_transfers *transfers, sp_error *err);
+void sp_i_exec_transfers_make(const sp_depends *depends, int dp, int from, int to, bool gradient,
+                              sp_i_exec_transfers *transfers);
 void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers);
 
 // ---- Transfers between processes ----
@@ -85,7 +68,7 @@ void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers);
 // something has come that the receiver sent after it had read that buffer, or at the end of the
 // step. So no rank ever waits for a rank that may be waiting for it, whatever the plan.
 
-// What a sender has sent: memory of the P2P arena, and the message that carries it.
+// A transfer that was sent: memory of the P2P arena, and the message that carries it.
 typedef struct sp_i_exec_sent {
     void *content;
     uint64_t message;

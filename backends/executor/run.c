@@ -5,7 +5,7 @@
 
 static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err);
 static void make_tables(sp_i_exec_run *run);
-static sp_status make_jobs(sp_i_exec_run *run, sp_error *err);
+static void make_jobs(sp_i_exec_run *run);
 static sp_status make_ranks(sp_i_exec_run *run, sp_error *err);
 static void make_copies(sp_i_exec_run *run);
 
@@ -16,6 +16,8 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     *run = NULL;
     sp_i_exec_run *made = sp_calloc(1, sizeof *made);
     made->request = request;
+    made->clock =
+        request->clock == SP_CLOCK_WALL ? &sp_i_exec_wall_clock : &sp_i_exec_virtual_clock;
     made->runtime = site->runtime;
     made->math = site->math;
     made->transport = site->transport;
@@ -50,8 +52,10 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     sp_depends_init(&made->depends, plan, NULL);
     status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
-    status = status == SP_OK ? make_jobs(made, err) : status;
-    status = status == SP_OK ? make_ranks(made, err) : status;
+    if (status == SP_OK) {
+        make_jobs(made);
+        status = make_ranks(made, err);
+    }
     status = status == SP_OK ? sp_i_exec_world_make(made, err) : status;
     status = status == SP_OK ? sp_i_exec_states_make(made, err) : status;
     if (status == SP_OK && made->transport != NULL) {
@@ -93,24 +97,26 @@ static size_t place_packs(sp_i_exec_pack *packs, size_t count, size_t rows)
     return rows;
 }
 
-static bool make_numbers(sp_i_exec_job *job, size_t rows)
+static void make_numbers(sp_i_exec_job *job)
 {
     const sp_i_exec_slices *slices = &job->slices;
+    size_t rows = 0;
+    job->token_at = sp_calloc(slices->count, sizeof *job->token_at);
+    for (size_t s = 0; s < slices->count; s++) {
+        job->token_at[s] = (int64_t)rows;
+        rows += (size_t)slices->slice[s].rows;
+    }
     size_t packed = place_packs(slices->forward, slices->forward_count, 0);
     packed = place_packs(slices->backward, slices->backward_count, packed);
     job->token = sp_calloc(rows, sizeof *job->token);
     job->target = sp_calloc(rows, sizeof *job->target);
     job->position = sp_calloc(rows, sizeof *job->position);
-    bool made = job->token != NULL && job->target != NULL && job->position != NULL;
     for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
         job->packed[n] = sp_calloc(packed, sizeof *job->packed[n]);
-        made = made && job->packed[n] != NULL;
     }
-    return made;
 }
 
-static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place,
-                          sp_i_exec_job *job, sp_error *err)
+static void make_job(const sp_i_exec_run *run, const sp_i_exec_place *place, sp_i_exec_job *job)
 {
     const sp_run_request *request = run->request;
     sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
@@ -123,28 +129,16 @@ static sp_status make_job(const sp_i_exec_run *run, const sp_i_exec_place *place
     job->shard = sp_shard_of(request->model, &request->plan->layout);
     sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
                          run->math->exact_bytes, &job->specs);
-    sp_status status = sp_i_exec_slices_init(&job->slices, request->plan->packing, place, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    size_t rows = 0;
-    job->token_at = sp_calloc(job->slices.count, sizeof *job->token_at);
-    for (size_t s = 0; job->token_at != NULL && s < job->slices.count; s++) {
-        job->token_at[s] = (int64_t)rows;
-        rows += (size_t)job->slices.slice[s].rows;
-    }
-    return job->token_at != NULL && make_numbers(job, rows)
-               ? SP_OK
-               : sp_error_no_memory(err, "the tokens of a batch");
+    sp_i_exec_slices_init(&job->slices, request->plan->packing, place);
+    make_numbers(job);
 }
 
-static sp_status make_jobs(sp_i_exec_run *run, sp_error *err)
+static void make_jobs(sp_i_exec_run *run)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
     int parts = sp_shard_of(run->request->model, layout).norm_split;
     int members = sp_i_exec_members(run);
-    sp_status status = SP_OK;
-    for (int j = 0; status == SP_OK && j < layout->dp * members; j++) {
+    for (int j = 0; j < layout->dp * members; j++) {
         int tp_rank = j % layout->tp;
         const sp_i_exec_place place = {.dp = j / members,
                                        .cp = layout->cp,
@@ -153,9 +147,8 @@ static sp_status make_jobs(sp_i_exec_run *run, sp_error *err)
                                        .tp_rank = tp_rank,
                                        .parts = parts,
                                        .part = parts > 1 ? tp_rank : 0};
-        status = make_job(run, &place, &run->jobs[j], err);
+        make_job(run, &place, &run->jobs[j]);
     }
-    return status;
 }
 
 static int first_layer(const sp_i_exec_run *run, int vstage)

@@ -1,26 +1,47 @@
-// A run of the executor: all ranks of a plan in one process, or one rank where each has a process
-// and a device of its own (backends/comm/comm.h). Every process then knows the places, sizes
-// and orders of all ranks, and has memory, stages and work of its own rank alone: the ranks that
-// are here. On the virtual clock one action runs at a time, by the ranks that share its layers or
-// its pack. On the wall clock every rank has a thread.
+// A run and its parts, each with a file: the options of a request (check.c), the ranks and the
+// groups that they exchange in (ranks.c), their parameters and optimizer states (states.c), hidden
+// states in flight (p2p.h), copies to host memory and the memory timeline (memory.c), the clock and
+// the actions that it drives (actions.c), a whole step (step.c). Each file calls those before it
+// alone.
+//
+// With a transport every process knows the places, sizes and orders of all ranks, and has memory,
+// stages and work of its own rank alone: the ranks that are here.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 #define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "backends/api/backend.h"
-#include "backends/api/device_runtime.h"
 #include "backends/comm/attention.h"
 #include "backends/comm/comm.h"
-#include "backends/executor/arena.h"
+#include "backends/executor/executor.h"
 #include "backends/executor/p2p.h"
-#include "backends/executor/stage.h"
-#include "sim/base/status.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/walk.h"
 
-// What the samples of a batch say: drawn at random, or read from a text.
+typedef struct sp_i_exec_rank sp_i_exec_rank;
+
+// ---- Options of a request ----
+
+typedef struct sp_i_exec_options {
+    double learning_rate, weight_decay;
+    double clip; // largest norm of all gradients; 0: any
+    double dropout;
+    bool rounded;     // parameters start as bf16 numbers
+    const char *text; // path; NULL: random tokens
+    // Actions to fail on demand, NAME@DP.PP; NULL: none.
+    const char *fail, *stall, *exhaust;
+    int64_t fault_step; // in which they happen, from 1
+    sp_i_exec_measure measure;
+    sp_comm_attention_way attention_way;
+    int attention_node;
+    bool emulated_links; // hidden states are under way as long as the request says
+} sp_i_exec_options;
+
+// SP_ERR_USAGE with the backend, the option, the value and what was expected.
+sp_status sp_i_exec_options_read(const sp_run_request *request, const char *backend,
+                                 sp_i_exec_options *options, sp_error *err);
+// Is it the action that an option names?
+bool sp_i_exec_names(const char *option, const sp_plan *plan, const sp_plan_place *place);
+
+// ---- Tokens: drawn at random, or read from a text ----
 
 typedef struct sp_i_exec_text {
     unsigned char *bytes; // owned; NULL: at random
@@ -38,32 +59,28 @@ void sp_i_exec_text_fini(sp_i_exec_text *text);
 int64_t sp_i_exec_token(const sp_i_exec_text *text, uint64_t seed, int step, int64_t id,
                         int64_t position, int64_t vocab);
 
-// What offloading takes away from a unit (a forward pack on one virtual stage), and what a rank
-// keeps account of for its copies.
+// ---- Parameters, gradients and optimizer states of a rank ----
 
-// One tensor, or the keys and values of one slice.
-typedef struct sp_i_exec_leaving {
-    void **place; // where the stage holds it
-    int64_t elements;
-    sp_i_exec_width width;
-    sp_i_exec_width away; // bytes that leave, from its beginning on
-    bool in_part;         // it belongs to the one of the predictor's tensors that leaves in part
-    void *host;           // what has left, in host memory
-    void *resident;       // what stays meanwhile
-} sp_i_exec_leaving;
+// All are flat, in the order of the rank's weights. With ZeRO a rank has the optimizer states of
+// its share alone, and maybe the gradients and the parameters. Where parameters are less exact than
+// gradients the optimizer has a master copy of its share of them; elsewhere `masters` is NULL and
+// they are their own.
+typedef struct sp_i_exec_states {
+    void *values, *gradients, *masters, *first, *second;
+    sp_i_exec_range share;                       // the elements that the rank's optimizer steps
+    sp_i_exec_range held_values, held_gradients; // the elements that are there
+    void *cosine, *sine;
+} sp_i_exec_states;
 
-typedef struct sp_i_exec_copies {
-    sp_i_exec_leaving *items;
-    size_t count, capacity;
-    int32_t forward; // its place among the rank's forwards
-    size_t out;      // number of its O among the rank's actions
-} sp_i_exec_copies;
+// ---- Copies of a rank to host memory and back ----
 
-// A rank's. Copies back go into buffers, each as large as the rank's largest copy: the first two
-// make one each, later ones use one that nobody reads any more.
+typedef struct sp_i_exec_copies sp_i_exec_copies;
+
+// Copies back go into buffers, each as large as the rank's largest copy: the first two make one
+// each, later ones use one that nobody reads any more.
 typedef struct sp_i_exec_offload {
     sp_i_exec_arena *host;
-    sp_i_exec_copies *units; // [forward packs][chunks]; NULL where nothing leaves
+    sp_i_exec_copies *units; // [forward packs][chunks]
     size_t unit_count;
     sp_i_exec_copies *leaving; // copied, but still there too
     int32_t forwards, forwards_done;
@@ -74,61 +91,7 @@ typedef struct sp_i_exec_offload {
     sp_bytes moved; // what copies have changed so far in what the rank holds
 } sp_i_exec_offload;
 
-// What a request can set of the executor.
-
-typedef struct sp_i_exec_options {
-    double learning_rate, weight_decay;
-    double clip; // largest norm of all gradients; 0: any
-    double dropout;
-    bool rounded;     // parameters start as bf16 numbers
-    const char *text; // path; NULL: random tokens
-    // Actions to fail on demand, NAME@DP.PP; NULL: none.
-    const char *fail, *stall, *exhaust;
-    int64_t fault_step; // in which they happen, from 1
-    sp_i_exec_measure measure;
-    sp_comm_attention_way attention_way;
-    int attention_node;
-    bool emulated_links; // hidden states are under way as long as the request says
-} sp_i_exec_options;
-
-// What a backend that runs plans with this executor lists among its own options.
-#define SP_I_EXEC_OPTION_LIST                                                                      \
-    {"learning_rate", "of AdamW, 0 or more (default 0.001)"},                                      \
-        {"weight_decay", "of AdamW, for matrices, 0 or more (default 0.1)"},                       \
-        {"clip",                                                                                   \
-         "largest norm of all gradients together, above which they are scaled down to it; 0: any " \
-         "(default 0)"},                                                                           \
-        {"dropout", "share of the outputs of embedding and blocks that GELU models drop, 0 or "    \
-                    "more and below 1 "                                                            \
-                    "(default 0)"},                                                                \
-        {"rounded", "\"true\": parameters start as numbers that bf16 holds, in every precision "   \
-                    "the same (default \"false\")"},                                               \
-        {"text", "a file whose bytes are the tokens (default: random tokens)"},                    \
-        {"attention",                                                                              \
-         "of packs that several ranks share: \"gathered\" (default), keys and values of all "      \
-         "ranks at once, or \"ring\", one rank's after the other's; on the CPU also "              \
-         "\"routed:N\", a "                                                                        \
-         "ring whose hops between nodes of N ranks go over the others of both, too"},              \
-        {"links",                                                                                  \
-         "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
-         "states arrive as late as predicted, on the virtual clock alone"},                        \
-        {"bytes",                                                                                  \
-         "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
-         "mixed-precision training, \"real\", or \"taken\", of the device, blocks that are kept "  \
-         "too (default: real in bf16 where the stack has device_bytes)"},                          \
-        {"fail", "ACTION@DP.PP, such as F3.1@0.2: the action fails"},                              \
-        {"stall", "ACTION@DP.PP: the action never ends"},                                          \
-        {"exhaust", "ACTION@DP.PP: the action finds no memory"},                                   \
-    {                                                                                              \
-        "fault_step", "in which of the three above happen, from 1 (default 1)"                     \
-    }
-
-// Is it the action that an option names?
-bool sp_i_exec_names(const char *option, const sp_plan *plan, const sp_plan_place *place);
-
-// SP_ERR_USAGE with the backend, the option, the value and what was expected.
-sp_status sp_i_exec_options_read(const sp_run_request *request, const char *backend,
-                                 sp_i_exec_options *options, sp_error *err);
+// ---- Ranks ----
 
 // One action of a rank as it ran. What the rank held leaves out what copies had changed until then
 // (sp_i_exec_offload.moved); of a copy, `after` is what it changed, and it counts when its time has
@@ -146,11 +109,7 @@ typedef struct sp_i_exec_log {
     int64_t tp_ns, dp_ns;
 } sp_i_exec_log;
 
-// One rank. Parameters, gradients and optimizer states are flat, in the order of the rank's
-// weights; with ZeRO a rank has the states of its share alone, and maybe the gradients and the
-// parameters. Where parameters are less exact than gradients, the optimizer has a master copy of
-// its share of them; elsewhere `masters` is NULL and they are their own.
-typedef struct sp_i_exec_rank {
+struct sp_i_exec_rank {
     int dp, pp, cp, tp;
     const sp_i_exec_job *job;
     const sp_i_exec_weights *weights;
@@ -159,33 +118,44 @@ typedef struct sp_i_exec_rank {
     // keys and values, with embedding and LM head of a tied table.
     int data_group, kv_group, tied_group;
     sp_i_exec_arena *arena;
-    void *values, *gradients, *masters, *first, *second;
-    int64_t share_begin, share_end;
-    sp_i_exec_range values_at, gradients_at; // the elements that are there
-    void *cosine, *sine;
+    sp_i_exec_states states;
     sp_i_exec_offload offload;
     sp_i_exec_log *log; // of its actions
     size_t logged;
-    // Of its shares of a vocabulary in others' actions; `counted`, `out`, `forwards` have no
-    // meaning.
+    // Its shares of a vocabulary in others' actions have logs of their own; `counted`, `out`,
+    // `forwards` have no meaning.
     sp_i_exec_log *share_log;
     size_t shares_logged;
     int64_t share_ns;        // computed in the last share, in its own action or another's
     sp_action first_of_pair; // where it says with_next: what it left is still to be sent
     sp_bytes held;           // when the step is over
     sp_error err;            // of the action that failed
-} sp_i_exec_rank;
+};
 
-// Where a run works: for the backend of this name, on a device, with numbers of one precision.
-typedef struct sp_i_exec_site {
-    const char *backend;
-    sp_runtime *runtime;
-    const sp_i_exec_math *math;
-    sp_transport *transport; // of a rank alone, whose device this is; NULL: all ranks work here
-} sp_i_exec_site;
+// ---- The clock ----
 
-typedef struct sp_i_exec_run {
+// On the virtual clock one action runs at a time, by the ranks that share it: a timestamp is what
+// the rank's clock shows (backends/comm/comm.h). On the wall clock every rank has a thread: a
+// timestamp is a stamp of the rank's device, whose time is known when the rank's work is done.
+typedef struct sp_i_exec_clock {
+    bool side_by_side; // ranks run at once, and wait for what they read
+    // Marks the point that the rank of the calling thread has come to.
+    uint64_t (*timestamp)(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+    // The time of a timestamp when the rank's work is done: since the step's begin, or since the
+    // rank's clock was started.
+    int64_t (*timestamp_ns)(const sp_i_exec_run *run, uint64_t timestamp);
+    // Runs all actions and fills the spans of the timeline; with a transport sp_i_exec_fill_spans
+    // does so when all ranks' logs are here.
+    sp_status (*run_actions)(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+} sp_i_exec_clock;
+
+extern const sp_i_exec_clock sp_i_exec_virtual_clock, sp_i_exec_wall_clock;
+
+// ---- The run ----
+
+struct sp_i_exec_run {
     const sp_run_request *request;
+    const sp_i_exec_clock *clock;
     sp_runtime *runtime;
     const sp_i_exec_math *math;
     sp_transport *transport; // or NULL
@@ -212,141 +182,134 @@ typedef struct sp_i_exec_run {
     int64_t step_began_ns; // on the wall clock, by the device's stamps
     int64_t wall_began_ns; // the step's begin by this computer's clock
     int64_t elapsed_ns;    // over all steps
-} sp_i_exec_run;
+};
 
-// What it can execute (backends/api/capabilities.h), but for precisions.
-#define SP_I_EXEC_CAPABILITIES                                                              \
-    (SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |                   \
-     SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |        \
-     SP_CAN(DP_MERGE) | SP_CAN(ZERO_1) | SP_CAN(ZERO_2) | SP_CAN(ZERO_3) | SP_CAN(CHUNKS) | \
-     SP_CAN(SLICES) | SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) |          \
-     SP_CAN(OFFLOAD) | SP_CAN(RECOMPUTE_ACTION) | SP_CAN(RECOMPUTE_ACTIVATION) |            \
-     SP_CAN(RECOMPUTE_PARTIAL_FC1) | SP_CAN(RECOMPUTE_ATTENTION) | SP_CAN(RECOMPUTE_FULL) | \
-     SP_CAN(CLOCK_VIRTUAL) | SP_CAN(CLOCK_WALL) | SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS))
+// ---- Places (ranks.c) ----
 
-// The request must have passed the checks of the wrapper and sp_i_exec_check; the site's
-// math is that of its precision. The device runtime outlives the run. *run is NULL on failure.
-sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
-                            sp_i_exec_run **run, sp_error *err);
-void sp_i_exec_run_free(sp_i_exec_run *run);
+static inline const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run)
+{
+    return &run->request->plan->layout;
+}
 
-// One optimizer step over the plan. With a transport every rank makes this call and those of
-// tensors below in the same order, and gets the same from them.
-sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
+static inline size_t sp_i_exec_vstages(const sp_i_exec_run *run)
+{
+    return (size_t)sp_layout_vstages(sp_i_exec_layout(run));
+}
 
-// What no capability says: shapes that the executor does not compute. All findings; `backend` names
-// it in them.
-sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err);
+// Ranks of one (dp, pp): cp * tp.
+static inline int sp_i_exec_members(const sp_i_exec_run *run)
+{
+    return sp_i_exec_layout(run)->cp * sp_i_exec_layout(run)->tp;
+}
 
-// What a transport cannot do, and whether it is one for the plan; nothing where it is NULL
-// (run_remote.c).
-sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
-                                    sp_error *err);
+static inline size_t sp_i_exec_rank_count(const sp_i_exec_run *run)
+{
+    return (size_t)sp_layout_ranks(sp_i_exec_layout(run));
+}
 
-// ---- shared by the files of a run (run_places.c unless said) ----
+static inline int sp_i_exec_rank_number(const sp_i_exec_run *run, int dp, int pp, int member)
+{
+    return (dp * sp_i_exec_layout(run)->pp + pp) * sp_i_exec_members(run) + member;
+}
 
-const sp_layout *sp_i_exec_layout(const sp_i_exec_run *run);
-size_t sp_i_exec_vstages(const sp_i_exec_run *run);
-int sp_i_exec_members(const sp_i_exec_run *run); // ranks of one (dp, pp): cp * tp
-size_t sp_i_exec_rank_count(const sp_i_exec_run *run);
-int sp_i_exec_rank_number(const sp_i_exec_run *run, int dp, int pp, int member);
-sp_i_exec_rank *sp_i_exec_rank_at(const sp_i_exec_run *run, int dp, int pp, int member);
-sp_i_exec_stage *sp_i_exec_stage_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                    int chunk);
-// Which of the ranks of its (dp, pp); which of all on its pipeline rank.
-int sp_i_exec_member(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-// Which of the ranks with the same parameters, and all of them where they have shares.
-int sp_i_exec_replica(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-sp_i_exec_replicas *sp_i_exec_replicas_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-// One rank alone has nothing to shard.
-bool sp_i_exec_shards_gradients(const sp_i_exec_run *run);
-bool sp_i_exec_shards_values(const sp_i_exec_run *run);
-// What parameters are made of, and what gradients, masters and moments are.
-sp_element sp_i_exec_value_element(const sp_i_exec_run *run);
-sp_element sp_i_exec_exact_element(const sp_i_exec_run *run);
+static inline sp_i_exec_rank *sp_i_exec_rank_at(const sp_i_exec_run *run, int dp, int pp,
+                                                int member)
+{
+    return &run->ranks[sp_i_exec_rank_number(run, dp, pp, member)];
+}
+
+static inline sp_i_exec_stage *sp_i_exec_stage_of(const sp_i_exec_run *run,
+                                                  const sp_i_exec_rank *rank, int chunk)
+{
+    return &run->stages[(rank - run->ranks) * sp_i_exec_layout(run)->chunks + chunk];
+}
+
+// Its number among the ranks of its (dp, pp), and among all on its pipeline rank.
+static inline int sp_i_exec_member(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return rank->cp * sp_i_exec_layout(run)->tp + rank->tp;
+}
+
+static inline int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return rank->dp * sp_i_exec_members(run) + sp_i_exec_member(run, rank);
+}
+
+// Its number among the ranks with the same parameters.
+static inline int sp_i_exec_replica(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return rank->dp * sp_i_exec_layout(run)->cp + rank->cp;
+}
+
+// The first rank that is here: with a transport the only one.
+static inline sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run)
+{
+    return &run->ranks[run->here];
+}
+
+static inline bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    size_t number = (size_t)(rank - run->ranks);
+    return number >= run->here && number < run->end_here;
+}
+
+// Does the plan repeat a forward of this pack on a virtual stage?
+static inline bool sp_i_exec_runs_again(const sp_i_exec_run *run, int vstage, int32_t pack)
+{
+    return run->runs_again[(size_t)vstage * run->request->plan->packing->forward.count +
+                           (size_t)pack] != 0;
+}
+
 // The calling thread works for a rank from now on.
-void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-// Where a rank holds an element of its parameters, of their gradients and of their masters.
-void *sp_i_exec_value_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
-void *sp_i_exec_gradient_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
-void *sp_i_exec_master_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int64_t element);
-// An error of a rank: of its exchanges or its arena, at an action, or, with `place` NULL, before
-// the first.
+static inline void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    run->runtime->ops->enter(run->runtime, (int)(rank - run->ranks));
+}
+
+// Writes the error of a rank: of its exchanges or its arena, at an action, or, with `place` NULL,
+// before the first.
 sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
                                  const sp_plan_place *place, sp_error *err);
-
-// The first rank that is here: with a transport the only one. Is a rank here?
-sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run);
-bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 
 // Waits until the work of a rank, whose thread calls, is done. What went wrong in it becomes an
 // error at an action, or, with `place` NULL, none's.
 sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *place,
                                 sp_error *err);
-// Waits for the work between actions: an error names the rank. Waits for the work behind the last
-// action of a rank: an error is found at that action.
+// Waits for the work between actions: an error names the rank.
 sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                      sp_error *err);
-sp_status sp_i_exec_synchronize_last(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
-                                     sp_error *err);
 
-// This computer's clock (run_remote.c).
-int64_t sp_i_exec_wall_ns(void);
-// A timestamp of the point that the rank of the calling thread has come to, and, when its work is
-// done, the time of the timestamp: since the step's begin, or since the rank's clock was started.
-uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank);
-int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp);
-void sp_i_exec_fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_i_exec_log *log);
-
-// Ranks in other processes (p2p_remote.c). All processes make the channels of all ranks.
-// `is_remote`: is a rank in another process? `send` sends what is in a buffer, `post_receives`
-// posts the receives of all that actions up to this one read, `wait_receive` waits for a receive
-// that was posted, and `channels_end` ends the step.
-sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
-bool sp_i_exec_is_remote(const sp_i_exec_run *run, int rank);
-void sp_i_exec_send(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_p2p_slot *to,
-                    int reader);
-sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
-                                  sp_error *err);
-sp_status sp_i_exec_wait_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
-                                 const sp_i_exec_p2p_slot *at, int writer, sp_error *err);
-sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
-// With a transport: gives what this process's rank noted in a step to all others, and takes theirs;
-// then sets the clocks of all ranks by each other (run_remote.c).
-sp_status sp_i_exec_share_step(sp_i_exec_run *run, sp_error *err);
-sp_status sp_i_exec_set_clocks(sp_i_exec_run *run, sp_error *err);
-
-// The world and its groups (run_world.c).
+// Makes the world and its groups.
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err);
-// Runs a body on some ranks: one of them on this thread, several on threads of their own or, where
-// ranks compute one at a time, on one. Returns the error of the rank that failed first. On the wall
-// clock all fail with SP_ERR_LIMIT when the request's time is over.
+// Runs a body on some ranks, NULL: on the first `count`; one of them on this thread, several on
+// threads of their own or, where ranks compute one at a time, on one. Returns the error of the rank
+// that failed first. On the wall clock all fail with SP_ERR_LIMIT when the request's time is over.
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err);
-// Memory before the first step: parameters, gradients, states, tables (run_states.c).
+int64_t sp_i_exec_wall_ns(void); // this computer's clock
+
+// ---- Parameters, gradients and optimizer states (states.c) ----
+
+// Takes the memory that lasts: parameters, gradients, states, tables.
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err);
-// Copies of a rank, its O and L, and the end of one of its forwards; false where memory ran out.
-// At the end of a step the buffers go (offload.c).
-void sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank);
-void sp_i_exec_offload_fini(sp_i_exec_offload *offload);
-bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
-bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
-bool sp_i_exec_forward_ended(const sp_i_exec_run *run, sp_i_exec_rank *rank);
-void sp_i_exec_offload_end(sp_i_exec_rank *rank);
-// What a rank holds, on the device and in host memory.
-sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
-// The memory of a step whose timeline is complete (run_memory.c).
-sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
-// What an action reads and what it gives, by sim/plan/depends (p2p.c): a forward passes hidden
-// states on, a backward their gradients.
-//
-// `wait_input` waits, on the wall clock, until what the action reads is there and the ranks that
-// run it together have come. `input` is what the action reads, NULL where it reads nothing, and
-// `drop_input` ends it. `make_output` makes room for what the action gives, NULL where nobody reads
-// it, and is false where memory ran out. `send_output` sends what was written there. `transfer_ns`
-// is how long that is in flight to pipeline rank `to`: 0 on one rank, and where links are not
-// emulated.
+// Sums gradients over the ranks with the same parameters and steps the optimizer; fills the
+// epilogues of a timeline whose spans are there, with a transport when all ranks' are here.
+sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
+void sp_i_exec_fill_epilogues(const sp_i_exec_run *run, sp_timeline *timeline);
+
+// Turn numbers of a device's elements in the caller's memory from fp64, to the nearest (bf16 is
+// rounded from fp32, as masters are), and to fp64, exactly. Not for bytes.
+void sp_i_exec_elements_from(sp_element element, int64_t n, const double *from, void *to);
+void sp_i_exec_elements_to(sp_element element, int64_t n, const void *from, double *to);
+
+// ---- What an action reads and what it gives, by sim/plan/depends (p2p.c) ----
+
+// A forward passes hidden states on, a backward their gradients. `wait_input` waits, where ranks
+// run side by side, until what the action reads is there and the ranks that run it together have
+// come. `input` is what the action reads, NULL where it reads nothing, and `drop_input` ends it.
+// `make_output` makes room for what the action gives, NULL where nobody reads it, and is false
+// where memory ran out. `send_output` sends what was written there. `transfer_ns` is how long that
+// is in flight to pipeline rank `to`: 0 on one rank, and where links are not emulated.
 sp_status sp_i_exec_wait_input(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
                                sp_error *err);
 const void *sp_i_exec_input(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action);
@@ -355,41 +318,33 @@ bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
                            void **output);
 void sp_i_exec_send_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
 int64_t sp_i_exec_transfer_ns(const sp_i_exec_run *run, const sp_plan_place *from, int to);
-// One action of one rank; waits for its inputs on the wall clock (run_action.c).
-sp_status sp_i_exec_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
-                                sp_error *err);
-// One of a rank's shares of a vocabulary in another rank's action; all that stand before a place
-// among its actions, where `done` of all are over (run_action.c).
-sp_status sp_i_exec_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_share *share,
-                               sp_error *err);
-sp_status sp_i_exec_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t place,
-                                size_t *done, sp_error *err);
-// All actions in virtual time, or side by side; both fill the spans of the timeline; on the
-// wall clock with a transport, sp_i_exec_fill_wall does when all ranks' logs are here
-// (run_virtual.c, run_wall.c).
-sp_status sp_i_exec_run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
-sp_status sp_i_exec_run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
-void sp_i_exec_fill_wall(const sp_i_exec_run *run, sp_timeline *timeline);
-// Sums gradients over the ranks with the same parameters and steps the optimizer; fills the
-// epilogues of a timeline whose spans are there, with a transport when all ranks' are here
-// (epilogue.c).
-sp_status sp_i_exec_run_epilogue(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
-void sp_i_exec_fill_epilogues(const sp_i_exec_run *run, sp_timeline *timeline);
 
-// ---- tensors that can be read (run_tensors.c) ----
+// With a transport: all processes make the channels of all ranks before the first step;
+// `post_receives` posts the receives of all that actions up to this one read, and `channels_end`
+// ends the step.
+sp_status sp_i_exec_channels_make(sp_i_exec_run *run, sp_error *err);
+sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
+                                  sp_error *err);
+sp_status sp_i_exec_channels_end(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err);
 
-size_t sp_i_exec_tensor_count(const sp_i_exec_run *run);
-void sp_i_exec_tensor_info(const sp_i_exec_run *run, size_t index, sp_tensor_info *info);
-sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *values,
-                                sp_error *err);
+// ---- Copies and memory over time (memory.c) ----
 
-// ---- Numbers of a device's elements (run_tensors.c) ----
+void sp_i_exec_offload_make(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+void sp_i_exec_offload_fini(sp_i_exec_offload *offload);
+// Run an O and an L of a rank, and note the end of one of its forwards; false where the device has
+// no memory.
+bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
+bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action);
+bool sp_i_exec_forward_ended(const sp_i_exec_run *run, sp_i_exec_rank *rank);
+void sp_i_exec_offload_end(sp_i_exec_rank *rank); // at the end of a step
+// The bytes that a rank holds, on the device and in host memory.
+sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
+// The memory of a step whose timeline is complete.
+void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step);
 
-// Numbers of a device's elements in the caller's memory, from and to fp64.
+// ---- Actions (actions.c) ----
 
-// Not for bytes. To the nearest; bf16 is rounded from fp32, as masters are.
-void sp_i_exec_elements_from(sp_element element, int64_t n, const double *from, void *to);
-// Exact.
-void sp_i_exec_elements_to(sp_element element, int64_t n, const void *from, double *to);
+// Fills the spans of a multi-process run on the wall clock, when all ranks' logs are here.
+void sp_i_exec_fill_spans(const sp_i_exec_run *run, sp_timeline *timeline);
 
 #endif

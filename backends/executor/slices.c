@@ -23,12 +23,10 @@ static int compare_keys(const void *a, const void *b)
 static key *sorted_keys(const sp_pack_list *list)
 {
     key *keys = sp_calloc(list->slice_count, sizeof *keys);
-    for (size_t s = 0; keys != NULL && s < list->slice_count; s++) {
+    for (size_t s = 0; s < list->slice_count; s++) {
         keys[s] = (key){list->slices[s].sample, list->slices[s].begin, s};
     }
-    if (keys != NULL) {
-        qsort(keys, list->slice_count, sizeof *keys, compare_keys);
-    }
+    qsort(keys, list->slice_count, sizeof *keys, compare_keys);
     return keys;
 }
 
@@ -226,8 +224,8 @@ static void find_same(sp_i_exec_slices *slices)
     }
 }
 
-sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
-                                const sp_i_exec_place *place, sp_error *err)
+void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
+                           const sp_i_exec_place *place)
 {
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
@@ -249,14 +247,6 @@ sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *pack
     slices->backward = sp_calloc(backward->count, sizeof *slices->backward);
     key *keys = sorted_keys(forward);
     key *back = sorted_keys(backward);
-    sp_status status = SP_OK;
-    if (slices->slice == NULL || slices->store == NULL || slices->pieces == NULL ||
-        slices->first_pieces == NULL || slices->forward_row == NULL || slices->forward == NULL ||
-        slices->backward == NULL || keys == NULL || back == NULL) {
-        status = sp_error_no_memory(err, "the slices of a plan");
-        sp_i_exec_slices_fini(slices);
-        goto out;
-    }
     fill_slices(slices, forward);
     link_samples(slices, keys);
     int32_t *backward_numbers = slices->store + count;
@@ -267,10 +257,8 @@ sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *pack
     fill_packs(slices, forward, slices->store, true, &next);
     fill_packs(slices, backward, backward_numbers, false, &next);
     find_same(slices);
-out:
     sp_free(back);
     sp_free(keys);
-    return status;
 }
 
 void sp_i_exec_slices_fini(sp_i_exec_slices *slices)

@@ -29,7 +29,7 @@ typedef struct sp_i_exec_slice {
     int32_t earlier, later;          // the slices next to it in its sample, or SP_I_EXEC_NONE
     int32_t forward_pack;
     int shards, shard; // ranks that share its tokens, and which of them this one is
-    // Of these the ones that run its attention, from zone_shard on; zone_shards 0: all.
+    // The shards that run its attention begin with zone_shard; zone_shards 0: all do.
     int zone_shard, zone_shards;
     int64_t rows; // this rank's
 } sp_i_exec_slice;
@@ -75,8 +75,8 @@ typedef struct sp_i_exec_slices {
 
 // The packing must hold every slice on both sides (sp_plan_check). O(slices * (parts + log
 // slices)).
-sp_status sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
-                                const sp_i_exec_place *place, sp_error *err);
+void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
+                           const sp_i_exec_place *place);
 void sp_i_exec_slices_fini(sp_i_exec_slices *slices);
 
 // The positions in its sample that a shard of a slice is made of, in the order of its rows: two

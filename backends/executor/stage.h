@@ -3,11 +3,12 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 #define SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 
+#include <pthread.h>
+
 #include "backends/api/device_runtime.h"
 #include "backends/comm/attention.h"
 #include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
-#include "backends/executor/replicas.h"
 #include "backends/executor/slices.h"
 #include "backends/executor/tensors.h"
 #include "sim/model/layout.h"
@@ -64,15 +65,16 @@ typedef enum sp_i_exec_number {
     SP_I_EXEC_NUMBERS
 } sp_i_exec_number;
 
-// What all stages of a rank share in a step.
+// Shared by all stages of a rank in a step.
 typedef struct sp_i_exec_job {
     sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
     sp_shard shard;
     sp_i_exec_specs specs;
     sp_i_exec_slices slices;
-    // Of each of the rank's rows, slice after slice in the order of the forward packs: token, token
-    // to be predicted (negative: padding) and position. token_at[slice] is the place of its first.
+    // Each of the rank's rows, slice after slice in the order of the forward packs, has a token, a
+    // token to be predicted (negative: padding) and position. token_at[slice] is the place of its
+    // first.
     int64_t *token, *target, *position;
     int64_t *token_at;
     // These numbers row by row of every pack, from `packed_at` on.
@@ -84,7 +86,7 @@ typedef struct sp_i_exec_job {
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;
 
-// What the weight gradients of a layer read: inputs of its products and gradients of their outputs.
+// The weight gradients of a layer read inputs of its products and gradients of their outputs.
 typedef enum sp_i_exec_deferred {
     SP_I_EXEC_QKV_IN,
     SP_I_EXEC_QKV_OUT,
@@ -95,7 +97,7 @@ typedef enum sp_i_exec_deferred {
     SP_I_EXEC_FC2_IN,
     SP_I_EXEC_FC2_OUT,
     SP_I_EXEC_DEFERRED,
-    // Of the head.
+    // The head has two.
     SP_I_EXEC_HEAD_IN = 0,
     SP_I_EXEC_HEAD_OUT = 1
 } sp_i_exec_deferred;
@@ -112,6 +114,75 @@ static inline sp_i_exec_range sp_i_exec_overlap(sp_i_exec_range range, int64_t b
     int64_t to = range.begin + range.count < end ? range.begin + range.count : end;
     return (sp_i_exec_range){from, from < to ? to - from : 0};
 }
+
+// ---- Shares of gradients and parameters ----
+
+// Ranks that hold the same parameters (dp * cp of them), where each keeps only its share of the
+// summed gradients (ZeRO 2), and of the parameters too (ZeRO 3; Rajbhandari and others, arXiv
+// 1910.02054, section 5).
+//
+// They run different packs at different times, so nothing here waits for another rank, as in the
+// cost model (sim/cost/zero.c). All live in one memory: parameters do not change within a step, so
+// whoever needs some reads them where their owners keep them. Gradients are given away tensor by
+// tensor, as soon as an action has finished them, and added up in the owners' shares under a lock,
+// in an order that no timing changes: the first that each member gave, member after member, then
+// the second of each, and so on. What comes before its turn is copied and waits on its way, where
+// it is, like hidden states between stages, in nobody's memory. Whoever adds does so after what the
+// one before added, by the device's fences.
+
+// Elements [begin, end) of the flat parameters, as one member keeps them.
+typedef struct sp_i_exec_share {
+    int64_t begin, end;
+    void *values, *gradients; // of these elements alone; NULL where they are not sharded
+} sp_i_exec_share;
+
+typedef struct sp_i_exec_contribution sp_i_exec_contribution;
+
+// The contributions of a member to this step.
+typedef struct sp_i_exec_contributor {
+    sp_i_exec_contribution *first, *last; // on their way
+    int64_t given;
+    bool finished;
+} sp_i_exec_contributor;
+
+typedef struct sp_i_exec_replicas {
+    sp_i_exec_share *shares;             // [count], one behind the other
+    sp_i_exec_contributor *contributors; // [count]
+    int count;
+    sp_runtime *runtime;
+    int64_t value_bytes, gradient_bytes;            // of an element
+    void (*add)(int64_t n, const void *x, void *y); // y += x, gradients
+    pthread_mutex_t lock;                           // of all below, and of the shared gradients
+    sp_i_exec_arena *arena;                         // of what is on its way
+    int64_t round; // the next to be added: contribution `round` of member `turn`
+    int turn;
+    sp_fence added; // the last addition
+} sp_i_exec_replicas;
+
+// Shares all empty: the caller's to fill in.
+void sp_i_exec_replicas_init(sp_i_exec_replicas *replicas, sp_runtime *runtime, int count,
+                             int64_t value_bytes, int64_t gradient_bytes,
+                             void (*add)(int64_t n, const void *x, void *y));
+void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas);
+
+// The member that keeps an element.
+const sp_i_exec_share *sp_i_exec_share_of(const sp_i_exec_replicas *replicas, int64_t element);
+// Copies elements [begin, begin + count) of the parameters. O(count + members).
+void sp_i_exec_gather(const sp_i_exec_replicas *replicas, int64_t begin, int64_t count, void *to);
+
+// Adds to the gradients of these elements, now or later; `gradient` may change afterwards. False
+// where memory ran out.
+bool sp_i_exec_scatter(sp_i_exec_replicas *replicas, int member, int64_t begin, int64_t count,
+                       const void *gradient);
+// The member gives nothing more in this step.
+void sp_i_exec_scatter_end(sp_i_exec_replicas *replicas, int member);
+// When all have said so: what the calling thread's rank does from now on finds the gradients
+// complete.
+void sp_i_exec_scatter_wait(sp_i_exec_replicas *replicas);
+// Begins the next step, when all work of the one before is over.
+void sp_i_exec_scatter_begin(sp_i_exec_replicas *replicas);
+
+// ---- A virtual stage ----
 
 // Tables hold blocks of the arena, NULL where there is none. The head's tensors stand behind those
 // of the last layer.
@@ -161,7 +232,7 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
 void sp_i_exec_pack_numbers(sp_i_exec_job *job);
 
 // Parameters and gradients of a layer or of one end of the model while an action works on it. Where
-// ZeRO leaves a rank with its share of them alone (replicas.h), opening a unit gathers its
+// ZeRO leaves a rank with its share of them alone, opening a unit gathers its
 // parameters and makes room for its gradients, and closing it gives the gradients away.
 
 typedef enum sp_i_exec_unit_use {
@@ -184,9 +255,9 @@ sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_
 bool sp_i_exec_open(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 bool sp_i_exec_close(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 
-// What computes, for each precision. Hidden states have the rows of the rank's own part of the pack
-// (slices.h). False: an exchange with other ranks failed (links), or memory ran out
-// (sp_i_exec_arena_failure); what was held stays in the arena.
+// The functions that compute, for each precision. Hidden states have the rows of the rank's own
+// part of the pack (slices.h). False: an exchange with other ranks failed (links), or memory ran
+// out (sp_i_exec_arena_failure); what was held stays in the arena.
 
 typedef struct sp_i_exec_update {
     int64_t step; // from 1 on
@@ -202,7 +273,7 @@ typedef enum sp_i_exec_vocab_work {
 } sp_i_exec_vocab_work;
 
 typedef struct sp_i_exec_math {
-    // Of values and hidden states; of statistics, gradients, optimizer states and masters.
+    // Bytes of values and hidden states; of statistics, gradients, optimizer states and masters.
     int64_t real_bytes, exact_bytes;
     // Runs a forward pack. `input` [own rows, hidden] comes from the stage before, NULL where the
     // stage embeds; `output` goes to the stage behind, NULL where it has the head, which adds to
@@ -231,7 +302,7 @@ typedef struct sp_i_exec_math {
 } sp_i_exec_math;
 
 extern const sp_i_exec_math sp_i_exec_math_f32, sp_i_exec_math_f64;
-// Of values in bf16 and all else in fp32; a GPU's, in the CUDA backend.
+// Values are bf16 there and all else fp32; a GPU's, in the CUDA backend.
 extern const sp_i_exec_math sp_i_exec_math_bf16;
 
 #endif

@@ -60,9 +60,9 @@ typedef struct sp_i_exec_specs {
     sp_i_exec_width scratch;   // of the kernels' own work spaces, which no table has
 } sp_i_exec_specs;
 
-// For values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel whatever the
-// stack says. The table has no norm statistics: they are kept where the norm's output is, as
-// workspace.
+// Makes those for values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel
+// whatever the stack says. The table has no norm statistics: they are kept where the norm's output
+// is, as workspace.
 void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
                           int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs);
 

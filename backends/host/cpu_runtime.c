@@ -183,7 +183,7 @@ static void widen(int64_t count, const sp_bf16 *in, float *out)
     }
 }
 
-// Of elements from `first` on.
+// Works on elements from `first` on.
 static void reduce_bf16(bool maximum, int64_t first, int64_t count, const void *const *in,
                         int members, sp_bf16 *result)
 {

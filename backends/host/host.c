@@ -1,7 +1,7 @@
 #include "backends/host/host.h"
 
 #include "backends/comm/comm.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/kernels.h"

@@ -4,7 +4,7 @@
 #define SLIMPACK_BACKENDS_HOST_HOST_H
 
 #include "backends/api/backend.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 
 // Llama-style and GPT-2-style models as sim/model describes them, without experts and norms of
 // queries and keys. One device. Tokens of a sample are drawn by seed, step and sample id; a

@@ -1,4 +1,4 @@
-// What an execution came to, as a document (slimpack/execution/1): `slimpack run --record` writes
+// The outcome of an execution as a document (slimpack/execution/1): `slimpack run --record` writes
 // it on one machine, `slimpack validate --executed` reads it on any.
 //
 // {"schema", "request": {"backend", "clock", "precision", "seed", "steps", "memory_points",
@@ -20,7 +20,7 @@
 #include "backends/api/device.h"
 #include "sim/plan/plan_json.h"
 
-// What is kept of every step of a run, and which of them stands for the others.
+// The figures that are kept of every step of a run, and which of them stands for the others.
 typedef struct sp_executed_step {
     int64_t iteration_ns;
     bool has_loss;
@@ -33,7 +33,7 @@ sp_executed_step sp_executed_step_of(const sp_measured_step *step);
 // it is the one of median time (the faster of the two in the middle, the earlier of equal ones).
 int sp_execution_median_step(const sp_executed_step *steps, int count);
 
-// A document without batches; NULL when memory runs out. `run` holds the settings of all batches
+// Makes a document without batches; NULL where a text is no UTF-8. `run` holds the settings of all batches
 // (of options that are given twice the first counts), `plan` is the document of their plan;
 // `device` may be NULL, `reason` NULL where the status is SP_OK.
 json_t *sp_result_document(const char *backend, const sp_run_request *run, const json_t *plan,
@@ -61,8 +61,8 @@ typedef struct sp_result_file {
     sp_executed_run *batches;   // owned; [plans.count], NULL where the status is not SP_OK
 } sp_result_file;
 
-// Reads a result and checks it against its plans (timeline_check.h); takes over `root`. `layout` is
-// that of the plan's scenario, which the caller resolves and keeps. Errors name file, path and
+// Reads a result and checks it against its plans (api/device_check.c); takes over `root`. `layout`
+// is that of the plan's scenario, which the caller resolves and keeps. Errors name file, path and
 // value.
 sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,
                               sp_result_file *file, sp_error *err);

@@ -1,4 +1,4 @@
-// What a fit found, for people and for programs, and as a profile.
+// The findings of a fit, for people and for programs, and as a profile.
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_REPORT_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_REPORT_H
 

@@ -1,5 +1,5 @@
-// What to fit (slimpack/fit/1): the profile to start from, the constants that are free, the tables
-// of measured steps and how they count.
+// The task of a fit (slimpack/fit/1): the profile to start from, the constants that are free, the
+// tables of measured steps and how they count.
 #ifndef SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_SPEC_H
 #define SLIMPACK_EXPERIMENTS_CALIBRATE_FIT_SPEC_H
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/calibrate/profile_document.h"
+#include "experiments/calibrate/fit_model.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 

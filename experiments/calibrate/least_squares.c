@@ -7,7 +7,7 @@
 
 #include "sim/base/alloc.h"
 
-// Of log(constant): a derivative is a difference over this step.
+// A derivative is a difference over this step of log(constant).
 static const double slope_step = 1e-3;
 // Derivatives are used again while no log of a constant has moved by more.
 static const double refresh = 0.02;
@@ -392,16 +392,13 @@ static sp_status solve(solver *s)
     gsl_vector *y = gsl_vector_alloc(s->parameters);
     gsl_multifit_nlinear_fdf model = {
         .f = residuals, .df = slopes, .n = terms, .p = s->parameters, .params = s};
-    sp_status status = SP_OK;
     if (work == NULL || y == NULL) {
-        status = sp_error_no_memory(s->err, "a fit");
-    } else {
-        for (size_t j = 0; j < s->parameters; j++) {
-            gsl_vector_set(y, j, free_of_start(s, j));
-        }
-        status = descend_in_rounds(s, work, &model, y);
+        sp_out_of_memory(terms * s->parameters * sizeof(double));
     }
-    // These take NULL, as free() does.
+    for (size_t j = 0; j < s->parameters; j++) {
+        gsl_vector_set(y, j, free_of_start(s, j));
+    }
+    sp_status status = descend_in_rounds(s, work, &model, y);
     gsl_vector_free(y);
     gsl_multifit_nlinear_free(work);
     return status;
@@ -415,14 +412,12 @@ static sp_status put_covariance(solver *s)
     double freedom = terms > s->parameters ? (double)(terms - s->parameters) : 1.0;
     gsl_matrix *matrix = gsl_matrix_alloc(terms, s->parameters);
     gsl_matrix *covariance = gsl_matrix_alloc(s->parameters, s->parameters);
-    sp_status status = SP_OK;
     if (matrix == NULL || covariance == NULL) {
-        status = sp_error_no_memory(s->err, "a covariance");
-    } else {
-        fill_matrix(s, matrix);
-        int code = gsl_multifit_nlinear_covar(matrix, 0.0, covariance);
-        status = code == GSL_SUCCESS ? SP_OK : fault(s, code);
+        sp_out_of_memory(terms * s->parameters * sizeof(double));
     }
+    fill_matrix(s, matrix);
+    int code = gsl_multifit_nlinear_covar(matrix, 0.0, covariance);
+    sp_status status = code == GSL_SUCCESS ? SP_OK : fault(s, code);
     for (size_t j = 0; status == SP_OK && j < s->parameters; j++) {
         for (size_t k = 0; k < s->parameters; k++) {
             double value = gsl_matrix_get(covariance, j, k) * s->solution->loss / freedom;

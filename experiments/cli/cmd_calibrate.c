@@ -2,11 +2,11 @@
 #include <unistd.h>
 
 #include "experiments/calibrate/calibrate.h"
+#include "experiments/calibrate/fit_model.h"
 #include "experiments/calibrate/fit_report.h"
-#include "experiments/calibrate/profile_document.h"
 #include "experiments/cli/execute_options.h"
 #include "experiments/cli/report.h"
-#include "experiments/execution/set_validation.h"
+#include "experiments/execution/scenario_set.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 

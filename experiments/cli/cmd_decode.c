@@ -1,6 +1,6 @@
 #include <math.h>
 
-#include "backends/host/speculation/measure.h"
+#include "backends/host/speculation.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "sim/base/json.h"

@@ -1,6 +1,6 @@
 #include <math.h>
 
-#include "backends/host/sampled_execution.h"
+#include "backends/host/sampled_attention.h"
 #include "experiments/cli/prefill_table.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"

@@ -3,8 +3,8 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"
-#include "experiments/execution/execution_json.h"
-#include "experiments/execution/remote.h"
+#include "experiments/execution/execution.h"
+#include "experiments/execution/scenario_set.h"
 #include "sim/base/json.h"
 #include "sim/scenario/plan_input.h"
 

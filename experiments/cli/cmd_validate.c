@@ -1,6 +1,6 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/set_validation.h"
+#include "experiments/execution/scenario_set.h"
 
 static bool says_how(const cli_execute *execute)
 {

@@ -2,7 +2,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
-#include "experiments/execution/execution_json.h"
+#include "experiments/execution/execution.h"
 #include "sim/base/units.h"
 
 // ---- what was executed ----

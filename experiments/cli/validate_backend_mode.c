@@ -4,7 +4,7 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/execution_json.h"
+#include "experiments/execution/execution.h"
 #include "sim/base/json.h"
 #include "solver/strategy.h"
 

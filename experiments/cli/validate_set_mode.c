@@ -5,7 +5,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/execution/remote.h"
+#include "experiments/execution/scenario_set.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/units.h"

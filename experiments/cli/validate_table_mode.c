@@ -4,7 +4,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate_modes.h"
-#include "experiments/measurements/published.h"
+#include "experiments/measurements/measurements.h"
 #include "experiments/measurements/validation.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

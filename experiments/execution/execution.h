@@ -6,11 +6,11 @@
 #include "backends/record/result.h"
 #include "solver/evaluate/evaluate.h"
 
-// What ranks hold between their actions. What passes while an action runs is each executor's own;
+// Ranks hold memory between their actions. What passes while an action runs is each executor's own;
 // what is left after it is what the saved-tensor table (sim/model/footprint.h) describes, for the
 // simulator and for whatever executes the plan.
 //
-// Of one rank: of each category, the most that is held after any action.
+// The most that one rank holds of each category after any action.
 typedef struct sp_held_memory {
     sp_bytes predicted, measured;
 } sp_held_memory;
@@ -28,8 +28,8 @@ typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *pr
 typedef sp_status (*sp_execution_taker)(void *context, const sp_step_view *predicted,
                                         sp_error *err);
 
-// What is shown of a batch is one whole step, so that time, timeline and memory belong together
-// (backends/record/result.h).
+// The figures of a batch are those of one whole step, so that time, timeline and memory belong
+// together (backends/record/result.h).
 typedef struct sp_execution_options {
     const sp_backend *backend;
     int device;
@@ -46,7 +46,7 @@ typedef struct sp_execution_options {
     sp_execution_observer observer; // may be NULL
     void *observer_context;
     const sp_plan_file *plans; // that exist already; NULL: the scenario is packed and scheduled
-    // Of these two at most one; the device need not be here then.
+    // At most one of these two is set; the device need not be here then.
     const sp_result_file *executed; // what another machine came to, batch by batch; NULL: execute
     sp_execution_taker taker; // who gets what is to be executed; nothing is measured. May be NULL
     void *taker_context;
@@ -79,5 +79,35 @@ sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_optio
                            sp_execution *execution, sp_error *err);
 
 void sp_execution_fini(sp_execution *execution);
+
+// ---- Documents ----
+
+// Executions as JSON documents.
+
+// Predicted beside measured. Relative errors are predicted over measured - 1, NAN where that is not
+// defined.
+typedef struct sp_execution_error {
+    double iteration_time;
+    double bubble_ratio;     // predicted - measured
+    double peak_memory_mape; // mean over ranks of the absolute relative error of the peak
+} sp_execution_error;
+
+sp_execution_error sp_execution_compare(const sp_execution *execution);
+
+json_t *sp_execution_error_json(const sp_execution_error *error);
+
+double sp_relative_error(double predicted, double measured);
+
+// The result of what was executed (slimpack/result/1) with one more key, "execution": backend,
+// device, clock, precision, seed, and of each batch the time and loss of every step.
+json_t *sp_execution_result_json(const sp_execution *execution);
+
+// slimpack/validation/1: both results, errors, and ranks[] with both.
+json_t *sp_execution_validation_json(const sp_execution *execution);
+
+// Adds to the array an object for each rank of a measured step: dp, pp, and its actions as [name,
+// start in ms, end in ms] in order, copies likewise. Where an action waited for another rank, or
+// for a copy, a fourth element names what it waited for last: "F3 of dp0 pp1".
+void sp_execution_put_timeline(json_t *ranks, const sp_step_view *step);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "experiments/measurements/published.h"
+#include "experiments/measurements/measurements.h"
 #include "experiments/measurements/validation.h"
 #include "experiments/sweep/point.h"
 #include "sim/base/alloc.h"

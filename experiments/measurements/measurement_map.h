@@ -3,12 +3,12 @@
 #ifndef SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 #define SLIMPACK_EXPERIMENTS_MEASUREMENTS_MEASUREMENT_MAP_H
 
-#include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
+#include "sim/base/csv.h"
 
 enum { SP_MAP_TARGETS = 8, SP_MAP_LIST = 200 };
 
-// What a cell must agree with, beside or in place of setting something.
+// Checks of a cell, beside or in place of setting something.
 typedef enum sp_map_check {
     SP_MAP_NO_CHECK,
     SP_MAP_CHECK_RANKS,             // is tp x cp x pp x dp
@@ -47,7 +47,7 @@ typedef struct sp_map {
     const json_t *measured_values; // numbers by cell; NULL: the cell is the number
     sp_map_measured measured[SP_MEASURED_COLUMNS];
     int measured_count;
-    // Of a speed-up: what is set beside all else in the scenario that it is over.
+    // A speed-up has settings beside all else in the scenario that it is over.
     struct {
         bool given;
         const json_t *settings; // by path; may be NULL
@@ -67,7 +67,7 @@ void sp_map_fini(sp_map *map);
 sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **document,
                            sp_error *err);
 
-// What the map says of the table itself: source, licence, bounds.
+// Copies what the map says of the table itself: source, licence, bounds.
 void sp_map_describe(const sp_map *map, sp_measurements *measurements);
 
 // Is the row among those that the map takes?

@@ -1,13 +1,16 @@
 #include "experiments/measurements/measurements.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "experiments/measurements/measurement_map.h"
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
@@ -266,7 +269,7 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
     return status;
 }
 
-// Of a column that is named by the path that it sets the last part says enough.
+// The last part of a column's name says enough where that is the path that it sets.
 static const char *label_name(const sp_map_column *column, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -542,4 +545,255 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
         return status;
     }
     return read_table(&reader, map, map_name);
+}
+
+// ---- Predictions ----
+
+// Returns the measured quantity of a result; of a speed-up the time.
+static double value_of(sp_measured kind, const sp_result *result)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+    case SP_MEASURED_SPEEDUP:
+        return sp_result_iteration_ms(result);
+    case SP_MEASURED_TOKENS_PER_S:
+        return sp_result_tokens_per_s(result);
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+        return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+        return (double)result->rank_reserved_bytes;
+    case SP_MEASURED_LAST_RANK_BYTES:
+        return (double)result->rank_peak_bytes;
+    case SP_MEASURED_BUBBLE_RATE:
+        return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
+                                                     : sp_result_bubble_ratio_longest_stage(result);
+    case SP_MEASURED_FITS:
+        return sp_result_fits(result) == SP_FITS_NO ? 0.0 : 1.0;
+    }
+    SP_UNREACHABLE("a measured quantity");
+}
+
+// With another profile in place of its own. What the copy points to stays the case's.
+static sp_status evaluate_with(const sp_measured_case *measured, const sp_profile *profile,
+                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    sp_scenario *scenario = sp_malloc(sizeof *scenario);
+    memcpy(scenario, &measured->scenario, sizeof *scenario);
+    sp_status status = sp_profile_copy(profile, &scenario->profile, err);
+    if (status == SP_OK) {
+        scenario->profile.algorithm = measured->scenario.profile.algorithm;
+        sp_profile_join(&scenario->profile, &scenario->cluster);
+        status = sp_evaluate(scenario, &measured->batches, options, result, err);
+        sp_profile_fini(&scenario->profile);
+    }
+    sp_free(scenario);
+    return status;
+}
+
+static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
+                          const sp_profile *profile, sp_result *result, sp_error *err)
+{
+    const sp_evaluate_options options = {
+        // Rows of a cell that fit well may be picked.
+        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+                          (measured->cell[0] != '\0' && measured->reserved_bytes == 0),
+        .reserved_bytes = measured->reserved_bytes,
+        .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
+                     : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
+                                                                   : SP_NO_RANK,
+        .no_bounds = true,
+        .no_causes = true,
+        .any_rate = profile != NULL};
+    return profile != NULL
+               ? evaluate_with(measured, profile, &options, result, err)
+               : sp_evaluate(&measured->scenario, &measured->batches, &options, result, err);
+}
+
+sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
+                                    const sp_profile *profile, double *predicted, sp_result *result,
+                                    sp_error *err)
+{
+    sp_status status = evaluate(measured, kind, profile, result, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    *predicted = value_of(kind, result);
+    if (measured->baseline != NULL) {
+        sp_result baseline = {0};
+        status = evaluate(measured->baseline, kind, profile, &baseline, err);
+        *predicted = status == SP_OK ? value_of(kind, &baseline) / *predicted : 0.0;
+        sp_result_fini(&baseline);
+    } else if (sp_measured_is_memory(kind) && *predicted == 0.0) {
+        const sp_warnings *said = &result->warnings;
+        status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
+                             said->count > 0 ? said->text[said->count - 1]
+                                             : "no allocator's peak can be computed");
+    }
+    if (status != SP_OK) {
+        sp_result_fini(result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err)
+{
+    sp_result result = {0};
+    if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
+        return SP_OK;
+    }
+    sp_status status = evaluate(measured, kind, NULL, &result, err);
+    if (status == SP_OK) {
+        measured->reserved_bytes = result.reserved_peak_bytes;
+        sp_result_fini(&result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
+                                   const sp_profile *profile, double *predicted, sp_error *err)
+{
+    sp_result result = {0};
+    sp_status status = sp_measured_case_evaluate(measured, kind, profile, predicted, &result, err);
+    if (status == SP_OK) {
+        sp_result_fini(&result);
+    }
+    return status;
+}
+
+// ---- measured values in a wrong unit ----
+
+// Beyond what a profile gets wrong, below the 1000 of a wrong unit.
+static const double most_off = 100.0;
+
+// Guesses the unit where the measured value is far below, or far above, the predicted one.
+static const char *suspected_unit(sp_measured kind, double over)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+        return over < 1.0 ? "is it in seconds?" : "is it in microseconds?";
+    case SP_MEASURED_TOKENS_PER_S:
+        return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
+                          : "is it of more than one second?";
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+    case SP_MEASURED_LAST_RANK_BYTES:
+        if (over > 1.0) {
+            return "is it of all GPUs together?";
+        }
+        return over < 1e-7 ? "is it in GiB?" : over < 1e-4 ? "is it in MiB?" : "is it in KiB?";
+    case SP_MEASURED_BUBBLE_RATE:
+    case SP_MEASURED_SPEEDUP:
+    case SP_MEASURED_FITS:
+        break;
+    }
+    return "is it in percent?";
+}
+
+static bool is_off(double over)
+{
+    return !(over <= most_off && over >= 1.0 / most_off);
+}
+
+sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
+                                      sp_error *err)
+{
+    sp_status status = SP_OK;
+    size_t off = 0;
+    for (size_t i = 0; i < measurements->count; i++) {
+        off += is_off(measurements->cases[i].measured / predicted[i]);
+    }
+    // Ratios may well differ by any factor, and so may single steps that went wrong.
+    bool ratio =
+        measurements->kind == SP_MEASURED_BUBBLE_RATE || measurements->kind == SP_MEASURED_FITS;
+    bool checks = !ratio && 2 * off > measurements->count;
+    for (size_t i = 0; i < measurements->count && checks; i++) {
+        const sp_measured_case *c = &measurements->cases[i];
+        double over = c->measured / predicted[i];
+        if (!is_off(over)) {
+            continue;
+        }
+        status =
+            sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
+                        "column '%s': expected about %.6g (%s), got %.6g: %s", c->measured_column,
+                        predicted[i], sp_measured_names[measurements->kind], c->measured,
+                        suspected_unit(measurements->kind, over));
+    }
+    return status;
+}
+
+// ---- Published tables ----
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+// A map without a table is some other document.
+static bool has_table(const char *folder, const char *name)
+{
+    char path[SP_PUBLISHED_PATH];
+    json_t *map = NULL;
+    int length = snprintf(path, sizeof path, "%s/%s.csv", folder, name);
+    if (length + 1 >= SP_PUBLISHED_PATH || access(path, F_OK) == 0) {
+        return length + 1 < SP_PUBLISHED_PATH;
+    }
+    strcpy(path + length - strlen("csv"), "json");
+    sp_json_read_file(path, MAP_LIMIT_BYTES, &map, NULL);
+    bool names_table = json_is_string(json_object_get(map, "table"));
+    json_decref(map);
+    return names_table;
+}
+
+static void add_name(void *context, const char *name)
+{
+    sp_published *published = context;
+    if (published->count < SP_PUBLISHED_TABLES && strlen(name) < SP_PUBLISHED_NAME &&
+        has_table(published->folder, name)) {
+        strcpy(published->names[published->count++], name);
+    }
+}
+
+sp_status sp_published_list(sp_published *published, sp_error *err)
+{
+    int error = 0;
+    *published = (sp_published){0};
+    char folder[SP_DATA_PATH];
+    for (int f = 0; published->count == 0 && (error == 0 || error == ENOENT) &&
+                    sp_data_folder("experiments/published", f, folder);
+         f++) {
+        snprintf(published->folder, sizeof published->folder, "%s", folder);
+        error = sp_data_each_document(published->folder, add_name, published);
+    }
+    qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
+    return published->count > 0 ? SP_OK
+           : error != 0 && error != ENOENT
+               ? sp_error_system(err, published->folder, error)
+               : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
+                              published->folder);
+}
+
+sp_status sp_published_file(const sp_published *published, const char *name,
+                            char path[SP_PUBLISHED_PATH], sp_error *err)
+{
+    const char *names[SP_PUBLISHED_TABLES];
+    char list[SP_ERROR_TEXT / 2] = "";
+    size_t used = 0;
+    for (int i = 0; i < published->count; i++) {
+        names[i] = published->names[i];
+        if (strcmp(names[i], name) == 0) {
+            int length = snprintf(path, SP_PUBLISHED_PATH, "%s/%s.json", published->folder, name);
+            return length < SP_PUBLISHED_PATH
+                       ? SP_OK
+                       : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
+        }
+        int more = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+    }
+    const char *near = sp_nearest_name(name, names, published->count);
+    if (near != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "unknown table '%.64s' (did you mean '%s'? known: %s)", name, near,
+                            list);
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "unknown table '%.64s' (known: %s)", name, list);
 }

@@ -6,13 +6,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "sim/workload/batch.h"
 
-// What the measured column holds; always compared in this unit.
+// The quantity of the measured column; always compared in this unit.
 typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
     SP_MEASURED_TOKENS_PER_S,              // of all GPUs together
@@ -51,8 +52,8 @@ struct sp_measured_case {
     double measured;
     bool at_most;               // measured is an upper bound: less is no error
     sp_measured_case *baseline; // of a speed-up: scenario and batches of what it is over; owned
-    // What PyTorch would reserve, where the row is one of a cell and sp_measured_case_count has
-    // counted it; else 0. No constant of a profile changes it.
+    // The bytes that PyTorch would reserve, where the row is one of a cell and
+    // sp_measured_case_count has counted it; else 0. No constant of a profile changes it.
     int64_t reserved_bytes;
 };
 
@@ -62,7 +63,7 @@ typedef struct sp_measurements {
     char path[224];                  // of the table, for messages
     char source[512], licence[256];
     sp_measured kind;
-    // What the map expects: mean |predicted / measured - 1| at most this, for bubble rates the
+    // The map's bound of mean |predicted / measured - 1| at most this, for bubble rates the
     // largest |predicted - measured|. Negative: nothing.
     double bound;
     double published_error; // such a mean as others published it; negative: not known
@@ -109,5 +110,24 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
 // beyond what any mistake in a profile does, and below the 1000 of a wrong unit.
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err);
+
+// ---- Published tables ----
+
+// The tables of published measurements that travel with the project.
+
+enum { SP_PUBLISHED_TABLES = 64, SP_PUBLISHED_NAME = 64, SP_PUBLISHED_PATH = SP_DATA_PATH };
+
+typedef struct sp_published {
+    char folder[SP_DATA_PATH];
+    char names[SP_PUBLISHED_TABLES][SP_PUBLISHED_NAME]; // without ".csv", ascending
+    int count;
+} sp_published;
+
+// The tables with a map, of the first folder of the program that has some (sp_data_folder()).
+sp_status sp_published_list(sp_published *published, sp_error *err);
+
+// The table's file. SP_ERR_USAGE with the nearest name where there is none of that name.
+sp_status sp_published_file(const sp_published *published, const char *name,
+                            char path[SP_PUBLISHED_PATH], sp_error *err);
 
 #endif

@@ -13,11 +13,11 @@ typedef struct sp_prediction_errors {
     size_t worst_row;
 } sp_prediction_errors;
 
-// Of `count` errors; unknown where there are none. Leaves their sorted sizes in `errors`.
+// Sums up `count` errors; unknown where there are none. Leaves their sorted sizes in `errors`.
 // O(n log n).
 void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors *found);
 
-// What is predicted for one row.
+// The prediction of one row.
 typedef struct sp_ranked {
     double computed;
     bool fits_well; // in memory

@@ -1,6 +1,13 @@
 #include "sim/base/csv.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/files.h"
+
+// ---- Records ----
 
 static bool is_blank(char c, char delimiter)
 {
@@ -99,4 +106,250 @@ char *sp_csv_copy_field(const sp_csv_field *field, char *out)
     }
     *out++ = '\0';
     return out;
+}
+
+// ---- Tables ----
+
+enum { SHOWN = 64 }; // bytes of a cell in a message
+
+typedef struct csv_reader {
+    sp_csv *csv;
+    const char *source;
+    sp_error *err;
+    const char *at, *end; // what is not read yet
+    long line;
+    size_t count, capacity; // cells
+} csv_reader;
+
+static sp_status too_large(const char *source, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_LIMIT, "%s: has more than the %d MiB that a table may have",
+                        source, SP_CSV_BYTES >> 20);
+}
+
+static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *bytes, sp_error *err)
+{
+    size_t capacity = 0;
+    *bytes = 0;
+    while (*bytes <= SP_CSV_BYTES) {
+        // One byte stays free for the terminator of the last cell.
+        sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1);
+        size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
+        if (got == 0) {
+            return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
+        }
+        *bytes += got;
+    }
+    return too_large(path, err);
+}
+
+void sp_csv_fini(sp_csv *csv)
+{
+    sp_free(csv->cells);
+    sp_free(csv->text);
+    *csv = (sp_csv){0};
+}
+
+const sp_csv_cell *sp_csv_header(const sp_csv *csv, int column)
+{
+    return &csv->cells[column];
+}
+
+const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
+{
+    return &csv->cells[(row + 1) * (size_t)csv->columns + (size_t)column];
+}
+
+// ---- records ----
+
+static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
+{
+    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1, sizeof *cell);
+    reader->csv->cells[reader->count++] = *cell;
+}
+
+// The text of a field ends where it lies, over what comes behind it and was read.
+static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
+{
+    sp_csv_field field;
+    sp_status status = sp_csv_next_field(record, &field, reader->err);
+    if (status != SP_OK) {
+        return status;
+    }
+    char *text = reader->csv->text + (field.text - reader->csv->text);
+    const char *quote = field.quoted ? NULL : memchr(field.text, '"', field.bytes);
+    *cell = (sp_csv_cell){.text = text, .line = (int)field.line, .column = field.column};
+    if (quote != NULL) {
+        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, field.line,
+                           field.column + (int)(quote - field.text),
+                           "a quote inside a cell that does not begin with one");
+    }
+    (void)sp_csv_copy_field(&field, text);
+    return SP_OK;
+}
+
+static void wrong_count(const csv_reader *reader, int found, const sp_csv_cell *extra)
+{
+    const sp_csv *csv = reader->csv;
+    if (found < csv->columns) {
+        const sp_csv_cell *first = &csv->cells[reader->count - (size_t)found];
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, first->line, 0,
+                    "expected %d cells, got %d: column '%.64s' is missing", csv->columns, found,
+                    csv->cells[found].text);
+    } else {
+        sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, extra->line, extra->column,
+                    "expected %d cells, got %d: no column is named for \"%.*s\"", csv->columns,
+                    found, SHOWN, extra->text);
+    }
+}
+
+static sp_status end_record(csv_reader *reader, int cells, const sp_csv_cell *extra)
+{
+    sp_csv *csv = reader->csv;
+    if (csv->columns == 0 && cells > SP_CSV_COLUMNS) {
+        return sp_error_set(reader->err, SP_ERR_LIMIT, "%s: has %d columns, more than %d",
+                            reader->source, cells, SP_CSV_COLUMNS);
+    }
+    if (csv->columns == 0) {
+        csv->columns = cells;
+        return SP_OK;
+    }
+    if (csv->rows == SP_CSV_ROWS) {
+        return sp_error_set(reader->err, SP_ERR_LIMIT, "%s: has more than %d rows", reader->source,
+                            SP_CSV_ROWS);
+    }
+    if (cells != csv->columns) {
+        wrong_count(reader, cells, extra);
+        // The rows that follow are told of as well; no row is used.
+        reader->count = (csv->rows + 1) * (size_t)csv->columns;
+        return SP_OK;
+    }
+    csv->rows++;
+    return SP_OK;
+}
+
+// Cells past those of the header are read, not kept.
+static sp_status read_record(csv_reader *reader, sp_csv_record *record)
+{
+    const sp_csv *csv = reader->csv;
+    int kept = csv->columns > 0 ? csv->columns : SP_CSV_COLUMNS;
+    sp_csv_cell extra = {0};
+    sp_status status = SP_OK;
+    int cells = 0;
+    for (; status == SP_OK && record->at != NULL; cells++) {
+        sp_csv_cell cell = {0};
+        status = read_cell(reader, record, &cell);
+        if (status == SP_OK && cells < kept) {
+            keep_cell(reader, &cell);
+        }
+        extra = cells == csv->columns ? cell : extra;
+    }
+    return status == SP_OK ? end_record(reader, cells, &extra) : status;
+}
+
+static sp_status read_records(csv_reader *reader)
+{
+    sp_status status = SP_OK;
+    if (memchr(reader->at, '\0', (size_t)(reader->end - reader->at)) != NULL) {
+        return sp_error_set(reader->err, SP_ERR_SYNTAX,
+                            "%s: holds bytes of value 0: is it a text file?", reader->source);
+    }
+    while (status == SP_OK && reader->at < reader->end) {
+        size_t left = (size_t)(reader->end - reader->at);
+        size_t bytes = sp_csv_record_bytes(reader->at, left, ',');
+        bytes = bytes > 0 ? bytes : left;
+        sp_csv_record record = {.at = reader->at,
+                                .end = reader->at + bytes,
+                                .delimiter = ',',
+                                .source = reader->source,
+                                .line = reader->line,
+                                .line_begin = reader->at};
+        record.end -= record.end > record.at && record.end[-1] == '\n';
+        record.end -= record.end > record.at && record.end[-1] == '\r';
+        reader->at += bytes;
+        if (record.end > record.at) {
+            status = read_record(reader, &record);
+        }
+        reader->line = record.line + 1;
+    }
+    return status;
+}
+
+static void check_header(csv_reader *reader)
+{
+    const sp_csv *csv = reader->csv;
+    for (int c = 0; c < csv->columns; c++) {
+        const sp_csv_cell *name = sp_csv_header(csv, c);
+        if (name->text[0] == '\0') {
+            sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, name->line, name->column,
+                        "column %d has no name", c + 1);
+        }
+        for (int before = 0; before < c; before++) {
+            if (name->text[0] != '\0' &&
+                strcmp(name->text, sp_csv_header(csv, before)->text) == 0) {
+                sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, name->line, name->column,
+                            "column '%.*s' stands twice", SHOWN, name->text);
+                break;
+            }
+        }
+    }
+}
+
+static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_error *err)
+{
+    sp_error own = {0};
+    csv_reader reader = {.csv = csv,
+                         .source = source,
+                         .err = err != NULL ? err : &own,
+                         .at = csv->text,
+                         .end = csv->text + bytes,
+                         .line = 1};
+    if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
+        reader.at += 3;
+    }
+    sp_status status = read_records(&reader);
+    if (status == SP_OK && csv->columns == 0) {
+        status = sp_error_set(reader.err, SP_ERR_CONTENT,
+                              "%s: is empty: expected a header line of column names", source);
+    }
+    if (status == SP_OK) {
+        check_header(&reader);
+        status = reader.err->status;
+    }
+    if (status != SP_OK) {
+        sp_csv_fini(csv);
+    }
+    return status;
+}
+
+sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
+{
+    size_t bytes = 0;
+    *csv = (sp_csv){0};
+    FILE *file;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = read_bytes(file, path, csv, &bytes, err);
+    fclose(file);
+    if (status != SP_OK) {
+        sp_csv_fini(csv);
+        return status;
+    }
+    return read_owned(csv, bytes, path, err);
+}
+
+sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
+                           sp_error *err)
+{
+    *csv = (sp_csv){0};
+    if (bytes > SP_CSV_BYTES) {
+        return too_large(source, err);
+    }
+    csv->text = sp_malloc(bytes + 1);
+    if (bytes > 0) {
+        memcpy(csv->text, text, bytes);
+    }
+    return read_owned(csv, bytes, source, err);
 }

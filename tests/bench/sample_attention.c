@@ -4,7 +4,7 @@
 // JSON line for each head: CPU seconds, of sampling and attending apart; CRA of the sampled rows
 // and of all rows; `limit` is the speed-up if only kept pairs and half of the sampled ones took
 // time.
-#include "backends/host/sampled_execution.h"
+#include "backends/host/sampled_attention.h"
 #include "tests/bench/bench.h"
 
 static const sp_kernel_sample_options stripes = {.pattern = SP_KERNEL_SAMPLE_STRIPES,

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/measurements/measurement_csv.h"
 #include "experiments/measurements/measurements.h"
+#include "sim/base/csv.h"
 #include "sim/base/json.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

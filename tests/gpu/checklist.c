@@ -347,7 +347,8 @@ void square_product_fini(square_product *p)
 sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
 {
     const square_product *p = context;
-    const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, p->edge, p->edge, p->edge, false, false};
+    const sp_i_cuda_product product = {
+        SP_I_PRODUCT_FORWARD, p->edge, p->edge, p->edge, false, false};
     const sp_i_cuda_operands operands = {p->x, p->w, p->y};
     return sp_i_cuda_gemm_run(p->gemm, &product, &operands, stream, err);
 }

@@ -170,18 +170,20 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
 
 enum { TOKENS = 200, IN = 136, OUT = 264 };
 
-static double reference(sp_i_cuda_product_kind kind, const double *left, const double *right,
-                        int64_t row, int64_t column)
+static double reference(sp_i_product kind, const double *left, const double *right, int64_t row,
+                        int64_t column)
 {
-    const int64_t inner = kind == SP_I_CUDA_FORWARD ? IN : kind == SP_I_CUDA_INPUT ? OUT : TOKENS;
+    const int64_t inner = kind == SP_I_PRODUCT_FORWARD ? IN
+                          : kind == SP_I_PRODUCT_INPUT ? OUT
+                                                       : TOKENS;
     double sum = 0.0;
     for (int64_t i = 0; i < inner; i++) {
-        double x = kind == SP_I_CUDA_FORWARD ? left[row * IN + i]
-                   : kind == SP_I_CUDA_INPUT ? left[row * OUT + i]
-                                             : left[i * OUT + row];
-        double y = kind == SP_I_CUDA_FORWARD ? right[column * IN + i]
-                   : kind == SP_I_CUDA_INPUT ? right[i * IN + column]
-                                             : right[i * IN + column];
+        double x = kind == SP_I_PRODUCT_FORWARD ? left[row * IN + i]
+                   : kind == SP_I_PRODUCT_INPUT ? left[row * OUT + i]
+                                                : left[i * OUT + row];
+        double y = kind == SP_I_PRODUCT_FORWARD ? right[column * IN + i]
+                   : kind == SP_I_PRODUCT_INPUT ? right[i * IN + column]
+                                                : right[i * IN + column];
         sum += x * y;
     }
     return sum;
@@ -196,8 +198,8 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
                                sp_i_cuda_product what, const void *bias, sp_error *err)
 {
     bool added = false;
-    const bool forward = what.kind == SP_I_CUDA_FORWARD;
-    const bool weight = what.kind == SP_I_CUDA_WEIGHT;
+    const bool forward = what.kind == SP_I_PRODUCT_FORWARD;
+    const bool weight = what.kind == SP_I_PRODUCT_WEIGHT;
     const int64_t rows = weight ? OUT : TOKENS;
     const int64_t columns = forward ? OUT : IN;
     const sp_i_cuda_operands operands = {forward ? m->x : m->dy, weight ? m->x : m->weight,
@@ -267,15 +269,15 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     if (status == SP_OK) {
         status = sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err);
     }
-    for (int kind = 0; status == SP_OK && kind < SP_I_CUDA_PRODUCTS; kind++) {
-        for (int fp32 = kind == SP_I_CUDA_WEIGHT; status == SP_OK && fp32 < 2; fp32++) {
-            const sp_i_cuda_product what = {
-                (sp_i_cuda_product_kind)kind, TOKENS, IN, OUT, fp32 == 1, kind == SP_I_CUDA_WEIGHT};
+    for (int kind = 0; status == SP_OK && kind < SP_I_PRODUCTS; kind++) {
+        for (int fp32 = kind == SP_I_PRODUCT_WEIGHT; status == SP_OK && fp32 < 2; fp32++) {
+            const sp_i_cuda_product what = {(sp_i_product)kind,         TOKENS, IN, OUT, fp32 == 1,
+                                            kind == SP_I_PRODUCT_WEIGHT};
             status = check_product(t, gemm, &m, what, NULL, err);
         }
     }
     // As large as the sums, so that it is seen; at any even place.
-    const sp_i_cuda_product forward = {SP_I_CUDA_FORWARD, TOKENS, IN, OUT, false, false};
+    const sp_i_cuda_product forward = {SP_I_PRODUCT_FORWARD, TOKENS, IN, OUT, false, false};
     for (int shift = 0; status == SP_OK && shift < 4; shift += 2) {
         status = sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, 10.0, 2, NULL, err);
         status = status == SP_OK ? check_product(t, gemm, &m, forward, m.dy + shift, err) : status;

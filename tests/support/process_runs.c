@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "backends/api/device.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"

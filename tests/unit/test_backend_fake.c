@@ -6,6 +6,7 @@
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
+#include "tests/support/same_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -43,59 +44,6 @@ static sp_status try_run(const sp_run_request *request, sp_error *err)
     return status;
 }
 
-static void equal_spans(const sp_span *a, const sp_span *b, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(a[i].action.kind, b[i].action.kind);
-        assert_int_equal(a[i].action.chunk, b[i].action.chunk);
-        assert_int_equal(a[i].action.pack, b[i].action.pack);
-        assert_int_equal(a[i].action.with_next, b[i].action.with_next);
-        assert_int_equal(a[i].start_ns, b[i].start_ns);
-        assert_int_equal(a[i].end_ns, b[i].end_ns);
-        assert_int_equal(a[i].tp_ns, b[i].tp_ns);
-        assert_int_equal(a[i].cp_ns, b[i].cp_ns);
-        assert_int_equal(a[i].dp_ns, b[i].dp_ns);
-        assert_int_equal(a[i].launch_ns, b[i].launch_ns);
-        assert_int_equal(a[i].wait_p2p_ns, b[i].wait_p2p_ns);
-    }
-}
-
-static void equal_timelines(const sp_timeline *a, const sp_timeline *b)
-{
-    assert_int_equal(a->rank_count, b->rank_count);
-    assert_int_equal(a->makespan_ns, b->makespan_ns);
-    assert_int_equal(a->iteration_ns, b->iteration_ns);
-    for (size_t r = 0; r < a->rank_count; r++) {
-        const sp_rank_timeline *x = &a->ranks[r];
-        const sp_rank_timeline *y = &b->ranks[r];
-        assert_int_equal(x->dp, y->dp);
-        assert_int_equal(x->pp, y->pp);
-        assert_int_equal(x->count, y->count);
-        assert_int_equal(x->copy_count, y->copy_count);
-        equal_spans(x->spans, y->spans, x->count);
-        equal_spans(x->copies, y->copies, x->copy_count);
-        assert_int_equal(x->reduce_start_ns, y->reduce_start_ns);
-        assert_int_equal(x->reduce_end_ns, y->reduce_end_ns);
-        assert_int_equal(x->optimizer_end_ns, y->optimizer_end_ns);
-        assert_int_equal(x->gather_end_ns, y->gather_end_ns);
-    }
-}
-
-static void equal_memory(const sp_memory_timeline *a, const sp_memory_timeline *b)
-{
-    assert_int_equal(a->rank_count, b->rank_count);
-    for (size_t r = 0; r < a->rank_count; r++) {
-        assert_memory_equal(&a->ranks[r].peak, &b->ranks[r].peak, sizeof a->ranks[r].peak);
-        assert_int_equal(a->ranks[r].peak_ns, b->ranks[r].peak_ns);
-        assert_int_equal(a->ranks[r].point_count, b->ranks[r].point_count);
-        for (size_t i = 0; i < a->ranks[r].point_count; i++) {
-            assert_int_equal(a->ranks[r].points[i].time_ns, b->ranks[r].points[i].time_ns);
-            assert_memory_equal(&a->ranks[r].points[i].bytes, &b->ranks[r].points[i].bytes,
-                                sizeof(sp_bytes));
-        }
-    }
-}
-
 static sp_run_request simulated(const sp_plan *plan, const sp_step_costs *costs)
 {
     return (sp_run_request){.plan = plan,
@@ -124,8 +72,8 @@ static bool must_equal_the_simulator(const sp_plan *plan, const sp_step_costs *c
         fail_msg("%s", ERR->message[0]);
     }
     sp_run *run = must_run(&request);
-    equal_timelines(&sp_run_step(run, 0)->timeline, &timeline);
-    equal_memory(&sp_run_step(run, 0)->memory, &memory);
+    must_be_same_timeline(&sp_run_step(run, 0)->timeline, &timeline);
+    must_be_same_memory(&sp_run_step(run, 0)->memory, &memory);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
     fake_end(run);
@@ -211,7 +159,7 @@ TEST(equals_the_simulator_with_random_costs_and_offload)
     }
 }
 
-// ---- scripts and jitter ----
+// ---- scripts ----
 
 static sp_run_request scripted(const sp_plan *plan, const sp_backend_option *options, size_t count)
 {
@@ -251,46 +199,6 @@ TEST(scripted_durations)
     uniform_step_fini(&step);
 }
 
-TEST(jitter_is_bounded_and_belongs_to_the_seed)
-{
-    plan_sample s;
-    const sp_run_request base = {RUN_STEPS(SP_FP64, 5, 3)};
-    const sp_backend_option options[] = {{"jitter", "0.1"}, {"durations", "F=100000,B=100000"}};
-    plan_sample_make(SP_CAP_DATA_PARALLEL, &base, &s);
-    s.request.options = options;
-    s.request.option_count = 2;
-    sp_run *run = must_run(&s.request);
-    sp_registry *first = registry;
-    bool differs = false;
-    for (int i = 0; i < 3; i++) {
-        const sp_timeline *timeline = &sp_run_step(run, i)->timeline;
-        for (size_t r = 0; r < timeline->rank_count; r++) {
-            for (size_t k = 0; k < timeline->ranks[r].count; k++) {
-                const sp_span *span = &timeline->ranks[r].spans[k];
-                int64_t took_ns = span->end_ns - span->start_ns;
-                assert_in_range(took_ns, 90000, 110000);
-                differs = differs || took_ns != 100000;
-            }
-        }
-    }
-    assert_true(differs);
-    assert_int_not_equal(sp_run_step(run, 0)->timeline.makespan_ns,
-                         sp_run_step(run, 1)->timeline.makespan_ns);
-    sp_run *again = must_run(&s.request);
-    for (int i = 0; i < 3; i++) {
-        equal_timelines(&sp_run_step(run, i)->timeline, &sp_run_step(again, i)->timeline);
-    }
-    fake_end(again);
-    s.request.seed = 6;
-    sp_run *other = must_run(&s.request);
-    assert_int_not_equal(sp_run_step(run, 0)->timeline.makespan_ns,
-                         sp_run_step(other, 0)->timeline.makespan_ns);
-    fake_end(other);
-    registry = first;
-    fake_end(run);
-    plan_sample_fini(&s);
-}
-
 // ---- limits and errors ----
 
 TEST(limits_end_a_run)
@@ -320,51 +228,6 @@ TEST(limits_end_a_run)
     assert_int_equal(strncmp(ERR->message[0], "dp 0 pp ", 8), 0);
     s.request.memory_limit_bytes = 1;
     assert_int_equal(try_run(&s.request, ERR), SP_ERR_INFEASIBLE);
-    plan_sample_fini(&s);
-}
-
-TEST(options_are_checked)
-{
-    static const struct {
-        const char *key, *value, *text;
-    } wrong[] = {
-        {"durations", "F=100,", "durations: expected SELECTOR=NS,..."},
-        {"durations", "F100", "durations: expected SELECTOR=NS,..."},
-        {"durations", "X=1", "durations: expected SELECTOR=NS,..."},
-        {"durations", "F=99999999999999999999", "durations: expected SELECTOR=NS,..."},
-        {"durations", "F=1152921504606846975", "does not fit"},
-        {"durations", "F=1", "B0: backend 'fake' has neither a cost nor a scripted duration"},
-        {"fail", "F3.", "fail: expected an action such as"},
-        {"fail", "F3@1", "fail: expected an action such as"},
-        {"fail", "F3@0.1x", "fail: expected an action such as"},
-        {"fail", "F99", "fail: the plan has no such action"},
-        {"stall", "F0@7.0", "stall: the plan has no such action"},
-        {"exhaust", "", "exhaust: expected an action such as"},
-        {"damage", "order", "damage: expected order, overlap"},
-        {"damage", "order:", "damage: expected order, overlap"},
-        {"p2p_ns", "-1", "p2p_ns: expected nanoseconds"},
-        {"jitter", "1", "jitter: expected a number in [0, 1)"},
-        {"loss", "low", "loss: expected a number, got \"low\""},
-        {"tensor", "x", "tensor: expected NAME=V;V;..."},
-        {"tensor", "x=1;;2", "tensor: expected NAME=V;V;..."},
-        {"tensor", "x=1;inf", "tensor: expected NAME=V;V;..."},
-        {"jiter", "0", "unknown option 'jiter' (did you mean 'jitter'?)"},
-        {"colour", "red", "unknown option 'colour'"},
-    };
-    plan_sample s;
-    const sp_run_request base = {.precision = SP_FP64, .steps = 1};
-    plan_sample_make(SP_CAP_PIPELINE, &base, &s);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        sp_error_clear(ERR);
-        const sp_backend_option option = {wrong[i].key, wrong[i].value};
-        s.request.options = &option;
-        s.request.option_count = 1;
-        s.request.costs = strcmp(wrong[i].value, "F=1") == 0 ? NULL : &s.costs;
-        assert_int_not_equal(try_run(&s.request, ERR), SP_OK);
-        if (strstr(ERR->message[0], wrong[i].text) == NULL) {
-            fail_msg("%s=%s: %s", wrong[i].key, wrong[i].value, ERR->message[0]);
-        }
-    }
     plan_sample_fini(&s);
 }
 

@@ -38,15 +38,15 @@ static double row_major(const uint16_t *m, int columns, int row, int column)
     return (double)sp_bf16_to_float(m[row * columns + column]);
 }
 
-static double expected(sp_i_cuda_product_kind kind, const uint16_t *x, const uint16_t *w,
-                       const uint16_t *dy, int row, int column)
+static double expected(sp_i_product kind, const uint16_t *x, const uint16_t *w, const uint16_t *dy,
+                       int row, int column)
 {
     double sum = 0.0;
-    if (kind == SP_I_CUDA_FORWARD) {
+    if (kind == SP_I_PRODUCT_FORWARD) {
         for (int i = 0; i < IN; i++) {
             sum += row_major(x, IN, row, i) * row_major(w, IN, column, i);
         }
-    } else if (kind == SP_I_CUDA_INPUT) {
+    } else if (kind == SP_I_PRODUCT_INPUT) {
         for (int i = 0; i < OUT; i++) {
             sum += row_major(dy, OUT, row, i) * row_major(w, IN, i, column);
         }
@@ -58,18 +58,18 @@ static double expected(sp_i_cuda_product_kind kind, const uint16_t *x, const uin
     return sum;
 }
 
-static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulate)
+static void check_product(sp_i_product kind, bool fp32, bool accumulate)
 {
     uint16_t x[TOKENS * IN];
     uint16_t w[OUT * IN];
     uint16_t dy[TOKENS * OUT];
     float result[OUT * TOKENS * IN];
     sp_i_cuda_gemm *gemm = gemm_new(0);
-    const int rows = kind == SP_I_CUDA_WEIGHT ? OUT : TOKENS;
-    const int columns = kind == SP_I_CUDA_FORWARD ? OUT : IN;
+    const int rows = kind == SP_I_PRODUCT_WEIGHT ? OUT : TOKENS;
+    const int columns = kind == SP_I_PRODUCT_FORWARD ? OUT : IN;
     const sp_i_cuda_product product = {kind, TOKENS, IN, OUT, fp32, accumulate};
-    const sp_i_cuda_operands operands = {kind == SP_I_CUDA_FORWARD ? x : dy,
-                                         kind == SP_I_CUDA_WEIGHT ? x : w, result};
+    const sp_i_cuda_operands operands = {kind == SP_I_PRODUCT_FORWARD ? x : dy,
+                                         kind == SP_I_PRODUCT_WEIGHT ? x : w, result};
     fill(x, TOKENS * IN, 1);
     fill(w, OUT * IN, 3);
     fill(dy, TOKENS * OUT, 2);
@@ -96,9 +96,9 @@ static void check_product(sp_i_cuda_product_kind kind, bool fp32, bool accumulat
 
 TEST(products_are_those_of_a_linear_layer)
 {
-    for (int kind = 0; kind < SP_I_CUDA_PRODUCTS; kind++) {
+    for (int kind = 0; kind < SP_I_PRODUCTS; kind++) {
         for (int form = 0; form < 4; form++) {
-            check_product((sp_i_cuda_product_kind)kind, (form & 1) != 0, (form & 2) != 0);
+            check_product((sp_i_product)kind, (form & 1) != 0, (form & 2) != 0);
         }
     }
 }
@@ -113,7 +113,7 @@ TEST(each_shape_asks_once)
     fill(data, SHAPES * 2, 0);
     for (int round = 0; round < 2; round++) {
         for (int t = 1; t <= SHAPES; t++) {
-            const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, t, 2, 1, true, false};
+            const sp_i_cuda_product product = {SP_I_PRODUCT_FORWARD, t, 2, 1, true, false};
             must_succeed(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR));
         }
         assert_int_equal(computing.heuristics, SHAPES);
@@ -135,7 +135,7 @@ TEST(each_alignment_asks_for_itself)
         int asked; // so far
     } cases[] = {{0, 0, 0, 256, 1}, {256, 512, 0, 256, 1}, {0, 64, 0, 64, 2}, {0, 0, 448, 64, 2},
                  {2, 64, 16, 2, 3}, {0, 16, 256, 16, 4},   {0, 0, 0, 256, 4}};
-    const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, 2, 2, 2, true, false};
+    const sp_i_cuda_product product = {SP_I_PRODUCT_FORWARD, 2, 2, 2, true, false};
     sp_i_cuda_gemm *gemm = gemm_new(0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const sp_i_cuda_operands operands = {data[0] + cases[i].left, data[1] + cases[i].right,
@@ -158,7 +158,7 @@ TEST(a_bias_is_added_in_the_product)
     uint16_t w[OUT * IN];
     static _Alignas(256) uint16_t bias[2][128];
     uint16_t y[TOKENS * OUT];
-    const sp_i_cuda_product product = {SP_I_CUDA_FORWARD, TOKENS, IN, OUT, false, false};
+    const sp_i_cuda_product product = {SP_I_PRODUCT_FORWARD, TOKENS, IN, OUT, false, false};
     const sp_i_cuda_operands operands = {x, w, y};
     fill(x, TOKENS * IN, 1);
     fill(w, OUT * IN, 3);
@@ -178,7 +178,7 @@ TEST(a_bias_is_added_in_the_product)
             // The next call's may be aligned no better than the operand with the least.
             assert_int_equal(computing.bias_alignment, computing.alignment[0]);
             for (int i = 0; i < TOKENS * OUT; i++) {
-                double want = expected(SP_I_CUDA_FORWARD, x, w, NULL, i / OUT, i % OUT) +
+                double want = expected(SP_I_PRODUCT_FORWARD, x, w, NULL, i / OUT, i % OUT) +
                               (added ? row_major(bias[call], OUT, 0, i % OUT) : 0.0);
                 assert_true((double)sp_bf16_to_float(y[i]) == want);
             }
@@ -196,7 +196,7 @@ TEST(failures_name_the_shape_and_leave_nothing)
                                         "MatmulAlgoGetHeuristic"};
     uint16_t data[8] = {0};
     float result[8];
-    const sp_i_cuda_product product = {SP_I_CUDA_WEIGHT, 2, 3, 1, true, true};
+    const sp_i_cuda_product product = {SP_I_PRODUCT_WEIGHT, 2, 3, 1, true, true};
     const sp_i_cuda_operands operands = {data, data, result};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         sp_error_clear(ERR);

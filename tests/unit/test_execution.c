@@ -1,6 +1,6 @@
 // Plans predicted and executed with the backend that takes the simulator's durations.
 #include "backends/api/device.h"
-#include "experiments/execution/execution_json.h"
+#include "experiments/execution/execution.h"
 #include "sim/plan/timeline.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

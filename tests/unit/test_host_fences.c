@@ -2,7 +2,7 @@
 // A machine that works at once keeps for every rank what of the others' work its own comes after
 // (vector clocks; Mattern, "Virtual time and global states of distributed systems", 1989), and
 // counts pairs of accesses to the same bytes, one of them a write, that nothing orders.
-#include "backends/executor/replicas.h"
+#include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/test_main.h"
 

@@ -1,5 +1,6 @@
 // The plain step's gradient against central differences of its loss, in fp64, and its loss against
 // its definition.
+#include "backends/executor/run.h"
 #include "backends/host/host.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
@@ -76,8 +77,8 @@ static void follows_differences(const sp_model *model, const char *dropout)
     probe p;
     probe_make(model, dropout, &p);
     const sp_i_exec_weights *weights = &p.run->weights[0];
-    double *values = p.run->ranks[0].values;
-    double *gradients = p.run->ranks[0].gradients;
+    double *values = p.run->ranks[0].states.values;
+    double *gradients = p.run->ranks[0].states.gradients;
     // Away from the start, where biases are zero and norms one.
     for (int64_t i = 0; i < weights->elements; i++) {
         values[i] += 0.05 * sin(1.7 * (double)i);
@@ -139,7 +140,7 @@ TEST(loss_of_equal_logits)
     probe p;
     sp_model model = host_llama();
     probe_make(&model, "0", &p);
-    memset(p.run->ranks[0].values, 0, (size_t)p.run->weights[0].elements * sizeof(double));
+    memset(p.run->ranks[0].states.values, 0, (size_t)p.run->weights[0].elements * sizeof(double));
     assert_within(loss(&p), log(61.0), 1e-14);
     probe_fini(&p);
 }

@@ -266,19 +266,18 @@ TEST(masters_are_as_exact_as_gradients)
         SP_OK);
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         const sp_i_exec_rank *rank = &run->ranks[r];
-        const double *masters = rank->masters;
-        const float *values = rank->values;
-        assert_null(plain->ranks[r].masters);
+        const double *masters = rank->states.masters;
+        const float *values = rank->states.values;
+        assert_null(plain->ranks[r].states.masters);
         assert_memory_equal(held(run, r), held(plain, r), sizeof(sp_bytes));
-        assert_int_equal(rank->values_at.count, rank->weights->elements);
-        assert_true(rank->share_end - rank->share_begin < rank->weights->elements);
+        assert_int_equal(rank->states.held_values.count, rank->weights->elements);
+        const sp_i_exec_range share = rank->states.share;
+        assert_true(share.count < rank->weights->elements);
         for (int64_t e = 0; e < rank->weights->elements; e++) {
             double expected = start_of(rank->weights, e);
             assert_true(values[e] == (float)expected);
-            if (e >= rank->share_begin && e < rank->share_end) {
-                assert_true(masters[e - rank->share_begin] == expected);
-                assert_ptr_equal(sp_i_exec_master_at(run, rank, e),
-                                 masters + e - rank->share_begin);
+            if (e >= share.begin && e < share.begin + share.count) {
+                assert_true(masters[e - share.begin] == expected);
             }
         }
     }

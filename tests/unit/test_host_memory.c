@@ -1,9 +1,10 @@
-// What the executor holds between its actions, beside what the predictor says for the very same
-// timeline: equal to the byte in each category.
+// What the executor holds between its actions, and the most that it holds while each of them runs,
+// beside what the predictor says for the very same timeline: equal to the byte, rank by rank and in
+// each category.
 #include "tests/support/host_memory.h"
 #include "tests/support/test_main.h"
 
-static void is_equal(const host_memory *memory)
+static void is_held(const host_memory *memory)
 {
     sp_memory_category all[SP_MEM_CATEGORIES];
     for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
@@ -12,91 +13,115 @@ static void is_equal(const host_memory *memory)
     host_memory_equal_after_actions(memory, all, SP_MEM_CATEGORIES);
 }
 
-static void model_is_as_predicted(int model, const char *layout, const char *more)
+// The largest total of any moment from the start to the end of a span: what was held when it began
+// is the last point before.
+static int64_t most_during(const sp_rank_memory *memory, const sp_span *span)
 {
-    host_memory_compare(host_models[model], layout, more, is_equal);
+    int64_t most = 0;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        bool ended = i + 1 < memory->point_count && memory->points[i + 1].time_ns < span->start_ns;
+        if (!ended && memory->points[i].time_ns <= span->end_ns) {
+            int64_t total = sp_bytes_total(&memory->points[i].bytes);
+            most = total > most ? total : most;
+        }
+    }
+    return most;
 }
 
-static void is_as_predicted(const char *layout, const char *more)
+static void is_exact(const host_memory *memory)
 {
-    model_is_as_predicted(0, layout, more);
-    model_is_as_predicted(1, layout, more);
+    is_held(memory);
+    for (size_t i = 0; i < memory->rank->count; i++) {
+        const sp_span *span = &memory->rank->spans[i];
+        int64_t mine = most_during(memory->measured, span);
+        int64_t theirs = most_during(memory->predicted, span);
+        if (mine != theirs) {
+            host_memory_differs(memory, span->action, "peak", mine, theirs);
+        }
+    }
+    assert_memory_equal(&memory->measured->peak, &memory->predicted->peak, sizeof(sp_bytes));
 }
 
-TEST(whole_samples_hold_what_is_predicted)
-{
-    is_as_predicted("{}", "'schedule': {'kind': 'gpipe'}");
-    is_as_predicted("{'pp': 2, 'dp': 2}", "'schedule': {'kind': '1f1b'}");
-    is_as_predicted("{'pp': 2, 'dp': 3, 'zero': 0}", "'schedule': {'kind': '1f1b'}");
-    is_as_predicted("{'pp': 2, 'chunks_per_rank': 2}",
-                    "'schedule': {'kind': 'interleaved', 'group': 'even'}");
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'padded'}");
-}
+static const char *const modes[] = {"none", "activation", "partial-fc1", "attention", "full"};
 
-TEST(split_backwards_hold_what_is_predicted)
-{
-    is_as_predicted("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}");
-    is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'zb-h2'}");
-    is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'zb-v'}");
-}
+enum { MODES = sizeof modes / sizeof modes[0] };
 
-TEST(slices_hold_what_is_predicted)
+// Every model and every mode, on one and on two data-parallel ranks in turn; every pair of them in
+// a full run.
+static void agrees(int pp, const char *layout, const char *plan)
 {
-    is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
-    is_as_predicted("{'pp': 2}", "'schedule': {'kind': 'terapipe', 'slices': 2}");
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}");
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}");
-}
-
-TEST(regrouped_packs_hold_what_is_predicted)
-{
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack'}");
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}");
-    is_as_predicted("{'pp': 4}", "'strategy': {'kind': 'slimpack-symmetric'}");
-    is_as_predicted("{'pp': 2}", "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}");
-}
-
-TEST(recomputation_holds_what_is_predicted)
-{
-    static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
-    static const char *const plans[] = {"'schedule': {'kind': '1f1b'}",
-                                        "'schedule': {'kind': 'zb-h1'}",
-                                        "'schedule': {'kind': 'seq1f1b', 'slices': 4}",
-                                        "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}",
-                                        "'strategy': {'kind': 'slimpack'}",
-                                        "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}"};
-    for (int m = 0; m < 4; m++) {
-        for (int p = 0; p < 6; p++) {
-            char more[256];
-            snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[m], plans[p]);
-            // The models in turn; in a full run both.
-            model_is_as_predicted((m + p) % 2, "{'pp': 2}", more);
-            if (test_is_full()) {
-                model_is_as_predicted((m + p + 1) % 2, "{'pp': 2}", more);
+    for (int m = 0; m < HOST_MODELS; m++) {
+        for (int mode = 0; mode < MODES; mode++) {
+            if (!test_is_full() && mode % HOST_MODELS != m) {
+                continue;
             }
+            char parallel[128], more[256];
+            snprintf(parallel, sizeof parallel, "{'pp': %d, 'dp': %d%s}", pp,
+                     1 + (test_is_full() ? m + mode : m) % 2, layout);
+            snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[mode], plan);
+            assert_float_equal(host_memory_compare(host_models[m], parallel, more, is_exact), 0.0,
+                               0.0);
         }
     }
 }
 
-// Slices, padding and packs that no strategy makes.
-TEST_CALL(random_plans_hold_what_is_predicted, host_memory_compare_random_plans(is_equal))
+#define CHUNKFLOW "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}"
+#define SLIMPIPE "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}"
+#define SLIMPACK "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
+#define SLIMPACK_ZB "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}"
 
-TEST(a_shared_vocabulary_holds_what_is_predicted)
+TEST(whole_samples)
 {
-    static const char *const plans[] = {
-        "'schedule': {'kind': '1f1b'}",
-        "'schedule': {'kind': 'zb-h1'}",
-        "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}",
-        "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}",
-        "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
-        "'strategy': {'kind': 'slimpack-zb', 'slice_tokens': 16}"};
-    for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
-        is_as_predicted("{'pp': 2, 'vocab_parallel': true}", plans[p]);
+    agrees(1, "", "'schedule': {'kind': 'gpipe'}");
+    agrees(2, "", "'schedule': {'kind': '1f1b'}");
+    agrees(4, ", 'zero': 0", "'strategy': {'kind': 'padded'}");
+    agrees(2, ", 'chunks_per_rank': 2", "'schedule': {'kind': 'interleaved', 'group': 'even'}");
+}
+
+TEST(split_backwards)
+{
+    agrees(4, "", "'schedule': {'kind': 'zb-h1'}");
+    agrees(2, "", "'schedule': {'kind': 'zb-h2'}");
+    agrees(2, "", "'schedule': {'kind': 'zb-v'}");
+}
+
+TEST(slices)
+{
+    agrees(2, "", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
+    agrees(2, "", "'schedule': {'kind': 'terapipe', 'slices': 2}");
+    agrees(2, "", SLIMPIPE);
+}
+
+TEST_CALL(forwards_that_run_again, agrees(2, "", CHUNKFLOW))
+
+TEST(regrouped_packs)
+{
+    agrees(2, "", "'strategy': {'kind': 'slimpack'}");
+    agrees(2, "", SLIMPACK);
+    agrees(4, "", "'strategy': {'kind': 'slimpack-symmetric'}");
+    agrees(2, "", SLIMPACK_ZB);
+}
+
+// Slices, padding and packs that no strategy makes.
+TEST_CALL(random_plans, host_memory_compare_random_plans(is_exact))
+
+TEST(a_shared_vocabulary)
+{
+    static const char *const plans[] = {"'schedule': {'kind': '1f1b'}",
+                                        "'schedule': {'kind': 'zb-h1'}",
+                                        SLIMPIPE,
+                                        CHUNKFLOW,
+                                        SLIMPACK,
+                                        SLIMPACK_ZB};
+    for (int m = 0; m < 2; m++) {
+        sp_model model = m == 0 ? host_llama() : host_gpt();
+        for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+            host_memory_compare(host_models[m], "{'pp': 2, 'vocab_parallel': true}", plans[p],
+                                is_held);
+        }
+        host_memory_compare(host_models[m], "{'pp': 4, 'vocab_parallel': true}", SLIMPIPE, is_held);
+        host_memory_compare(host_models[m], "{'pp': 2, 'dp': 2, 'tp': 2, 'vocab_parallel': true}",
+                            SLIMPACK, is_held);
+        host_memory_compare_random(&model, 5 + (uint64_t)m, test_draws(40), true, is_held);
     }
-    is_as_predicted("{'pp': 4, 'vocab_parallel': true}", plans[2]);
-    is_as_predicted("{'pp': 2, 'dp': 2, 'tp': 2, 'vocab_parallel': true}", plans[4]);
-    sp_model llama = host_llama();
-    sp_model gpt = host_gpt();
-    host_memory_compare_random(&llama, 5, test_draws(40), true, is_equal);
-    host_memory_compare_random(&gpt, 6, test_draws(40), true, is_equal);
 }

@@ -2,8 +2,7 @@
 // heads say by themselves.
 #include <string.h>
 
-#include "backends/host/sampled_execution.h"
-#include "backends/host/sampled_input.h"
+#include "backends/host/sampled_attention.h"
 #include "sim/base/progress.h"
 #include "tests/support/kernels/tensors.h"
 #include "tests/support/test_main.h"

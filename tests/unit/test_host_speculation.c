@@ -1,7 +1,6 @@
 // Real models, small: trees that a draft proposes and one forward verifies yield what the model
 // yields token by token.
-#include "backends/host/speculation/generate.h"
-#include "backends/host/speculation/measure.h"
+#include "backends/host/speculation.h"
 
 #include "kernels/kernels.h"
 #include "tests/support/test_main.h"

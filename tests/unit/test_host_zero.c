@@ -1,6 +1,5 @@
 // ZeRO 2 and 3: gradients are those of the plain step, parameters too after several steps, results
 // are the same bits every time, and between actions a rank holds its share alone.
-#include "backends/executor/replicas.h"
 #include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
 #include "tests/support/host_memory.h"

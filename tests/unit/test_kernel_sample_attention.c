@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/host/sampled_input.h"
+#include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
 #include "sim/prefill/prefill.h"
 #include "tests/support/kernels/naive_attention.h"

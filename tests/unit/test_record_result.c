@@ -7,6 +7,7 @@
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/record_text.h"
+#include "tests/support/same_step.h"
 #include "tests/support/test_main.h"
 
 static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
@@ -26,55 +27,17 @@ static void read_back(const json_t *document, const sp_layout *layout, sp_result
     free(text);
 }
 
-static void must_equal_spans(const sp_span *a, const sp_span *b, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        assert_memory_equal(&a[i].action, &b[i].action, sizeof a[i].action);
-        assert_true(a[i].start_ns == b[i].start_ns && a[i].end_ns == b[i].end_ns);
-        assert_true(a[i].tp_ns == b[i].tp_ns && a[i].cp_ns == b[i].cp_ns);
-        assert_true(a[i].dp_ns == b[i].dp_ns && a[i].launch_ns == b[i].launch_ns);
-        assert_true(a[i].wait_p2p_ns == b[i].wait_p2p_ns);
-    }
-}
-
-static void must_equal_memory(const sp_rank_memory *a, const sp_rank_memory *b, bool times)
-{
-    assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
-    assert_true(a->units_peak == b->units_peak);
-    assert_int_equal(a->has_peak_action, b->has_peak_action);
-    assert_true(!a->has_peak_action || (a->peak_action.kind == b->peak_action.kind &&
-                                        a->peak_action.pack == b->peak_action.pack));
-    assert_true(!times || a->peak_ns == b->peak_ns);
-    assert_int_equal(times ? a->point_count : 0, times ? b->point_count : 0);
-    for (size_t i = 0; times && i < a->point_count; i++) {
-        assert_true(a->points[i].time_ns == b->points[i].time_ns);
-        assert_memory_equal(&a->points[i].bytes, &b->points[i].bytes, sizeof(sp_bytes));
-    }
-}
-
 static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *b)
 {
-    assert_int_equal(a->timeline.rank_count, b->timeline.rank_count);
-    assert_true(a->timeline.makespan_ns == b->timeline.makespan_ns);
-    assert_true(a->timeline.iteration_ns == b->timeline.iteration_ns);
-    for (size_t r = 0; r < a->timeline.rank_count; r++) {
-        const sp_rank_timeline *x = &a->timeline.ranks[r];
-        const sp_rank_timeline *y = &b->timeline.ranks[r];
-        assert_int_equal(x->count, y->count);
-        assert_int_equal(x->copy_count, y->copy_count);
-        assert_int_equal(x->share_count, y->share_count);
-        must_equal_spans(x->spans, y->spans, x->count);
-        must_equal_spans(x->copies, y->copies, x->copy_count);
-        for (size_t i = 0; i < x->share_count; i++) {
-            must_equal_spans(&x->shares[i].span, &y->shares[i].span, 1);
-            assert_int_equal(x->shares[i].part, y->shares[i].part);
-            assert_int_equal(x->shares[i].own, y->shares[i].own);
-        }
-        assert_true(x->reduce_start_ns == y->reduce_start_ns);
-        assert_true(x->reduce_end_ns == y->reduce_end_ns);
-        assert_true(x->optimizer_end_ns == y->optimizer_end_ns);
-        assert_true(x->gather_end_ns == y->gather_end_ns);
-        must_equal_memory(&a->memory.ranks[r], &b->memory.ranks[r], true);
+    must_be_same_timeline(&a->timeline, &b->timeline);
+    must_be_same_memory(&a->memory, &b->memory);
+    for (size_t r = 0; r < a->memory.rank_count; r++) {
+        const sp_rank_memory *x = &a->memory.ranks[r];
+        const sp_rank_memory *y = &b->memory.ranks[r];
+        assert_true(x->units_peak == y->units_peak);
+        assert_int_equal(x->has_peak_action, y->has_peak_action);
+        assert_true(!x->has_peak_action || (x->peak_action.kind == y->peak_action.kind &&
+                                            x->peak_action.pack == y->peak_action.pack));
     }
 }
 

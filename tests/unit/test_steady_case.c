@@ -1,6 +1,6 @@
 // Cases on a machine whose speed changes: which run stands for several, and how many are made.
 #include "backends/api/device.h"
-#include "experiments/execution/set_validation.h"
+#include "experiments/execution/scenario_set.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

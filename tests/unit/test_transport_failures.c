@@ -1,6 +1,6 @@
 // Ranks that stand alone, of which one fails: it says why, and its job ends. And what is refused
 // before anything runs.
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 #include "tests/support/failing_run.h"
 #include "tests/support/process_runs.h"
 #include "tests/support/test_main.h"

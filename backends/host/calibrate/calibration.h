@@ -7,19 +7,13 @@
 #include <stdint.h>
 
 #include "backends/api/backend.h"
+#include "backends/executor/calibrate.h"
 #include "kernels/shapes.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 
 // Single operators of the executor on matrices of random numbers, for calibration. One table for
 // each precision.
-
-typedef enum sp_i_host_product {
-    SP_I_HOST_PRODUCT_FORWARD, // y = x W^T
-    SP_I_HOST_PRODUCT_INPUT,   // dx = dy W
-    SP_I_HOST_PRODUCT_WEIGHT,  // dW += dy^T x
-    SP_I_HOST_PRODUCTS
-} sp_i_host_product;
 
 typedef enum sp_i_host_probe_tensor {
     SP_I_HOST_PROBE_Q, // [context + queries, heads * head_dim], as are out, dout and dq
@@ -40,7 +34,7 @@ typedef struct sp_i_host_probe {
     // Uniform in [-1, 1), from the seed.
     void (*fill)(uint64_t seed, int64_t n, void *values);
     // x [tokens, in], weight [out, in], y [tokens, out], or their gradients.
-    void (*product)(sp_i_host_product kind, int64_t tokens, int64_t in, int64_t out, void *x,
+    void (*product)(sp_i_product kind, int64_t tokens, int64_t in, int64_t out, void *x,
                     void *weight, void *y);
     int64_t (*attention_workspace)(const sp_kernel_attention_shape *shape, int64_t queries);
     // Queries after `context` keys of the same sample. The backward takes what a forward left.
@@ -76,28 +70,16 @@ typedef struct sp_i_host_calibration {
     int references;
 } sp_i_host_calibration;
 
-// Seconds of repeated runs of one piece of work: the lower quartile, since what disturbs a run can
-// only make it longer, and half the distance between the quartiles as a share of it.
-typedef struct sp_i_host_timing {
-    double quartile_s, spread;
-    int repeats;
-} sp_i_host_timing;
-
 enum { SP_I_HOST_LEAST_REPEATS = 5, SP_I_HOST_MOST_REPEATS = 1001 };
 
 // The processor time of the calling thread.
 int64_t sp_i_host_now_ns(void);
-// Runs it once to warm up, then until `budget_s` is over, at least SP_I_HOST_LEAST_REPEATS times.
-sp_i_host_timing sp_i_host_time(void (*work)(void *), void *context, double budget_s);
-// Of `count` samples, which it sorts.
-sp_i_host_timing sp_i_host_timing_of(double *seconds, int count);
+// Returns the lower quartile of `count` samples, which it sorts: what disturbs a run can only make
+// it longer.
+sp_i_timing sp_i_host_timing_of(double *seconds, int count);
 
 // ---- the parts of the document, each O(its measurements) ----
 
-// "gemm" for the model's products and "gemm_rate" for any other.
-sp_status sp_i_host_calibrate_products(sp_i_host_calibration *c, sp_error *err);
-// "attention" at the model's heads.
-sp_status sp_i_host_calibrate_attention(sp_i_host_calibration *c, sp_error *err);
 // "collective_times" over 2, 4 and 8 ranks.
 sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *err);
 // "memory", "kernel", "host", "loss", "optimizer" and "links"; needs the first two.
@@ -106,25 +88,8 @@ sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err);
 // Bytes per second of copies that no cache holds.
 double sp_i_host_copy_rate(const sp_i_host_calibration *c);
 
-// What the steps measure of a pack of `tokens` tokens, for virtual stages with the embedding, with
-// nothing but a layer, and with the head: seconds of F, I and W.
-enum { SP_I_HOST_PROBE_STAGES = 3, SP_I_HOST_PROBE_KINDS = 3 };
-
-typedef struct sp_i_host_step_times {
-    int64_t tokens;
-    sp_i_host_timing action[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS];
-    double optimizer_s;                                               // of the middle stage
-    double parameters;                                                // of the middle stage
-    double products_s[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS]; // predicted, with attention
-    double bytes[SP_I_HOST_PROBE_STAGES][SP_I_HOST_PROBE_KINDS];      // counted, without the loss
-} sp_i_host_step_times;
-
-// Runs steps for about budget_s. `profile` has products and attention.
-sp_status sp_i_host_time_steps(const sp_i_host_calibration *c, const sp_profile *profile,
-                               double budget_s, sp_i_host_step_times *times, sp_error *err);
-
 // A member of a document that is a table or a section: {"level": "measured", "source": text}.
-json_t *sp_i_host_measured(const sp_i_host_calibration *c, const char *what, double spread);
+json_t *sp_i_host_measured(const void *calibration, const char *what, double spread);
 
 // A small piece of work that is always the same: what it takes now, over what it took at another
 // time, says how the machine's speed has changed.

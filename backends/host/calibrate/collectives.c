@@ -115,9 +115,9 @@ static sp_status add_table(sp_i_host_calibration *c, sp_comm_world *world, trial
         t->bytes = t->elements * c->probe->real_bytes;
         status = sp_comm_run_ranks(world, NULL, t->ranks, NULL, repeat, t, 0, err);
         if (status == SP_OK) {
-            sp_i_host_timing timing = sp_i_host_timing_of(t->seconds, t->count);
+            sp_i_timing timing = sp_i_host_timing_of(t->seconds, t->count);
             spread = fmax(spread, timing.spread);
-            us[count++] = 1e6 * timing.quartile_s;
+            us[count++] = 1e6 * timing.seconds;
         }
     }
     if (status != SP_OK) {

@@ -13,20 +13,20 @@ static void fill(uint64_t seed, int64_t n, void *values)
     }
 }
 
-static void product(sp_i_host_product kind, int64_t tokens, int64_t in, int64_t out, void *x,
+static void product(sp_i_product kind, int64_t tokens, int64_t in, int64_t out, void *x,
                     void *weight, void *y)
 {
     switch (kind) {
-    case SP_I_HOST_PRODUCT_FORWARD:
+    case SP_I_PRODUCT_FORWARD:
         SP_KERNEL(linear)(tokens, in, out, x, in, weight, in, NULL, y, out);
         return;
-    case SP_I_HOST_PRODUCT_INPUT:
+    case SP_I_PRODUCT_INPUT:
         SP_KERNEL(linear_backward_input)(tokens, in, out, y, out, weight, in, false, x, in);
         return;
-    case SP_I_HOST_PRODUCT_WEIGHT:
+    case SP_I_PRODUCT_WEIGHT:
         SP_KERNEL(linear_backward_weight)(tokens, in, out, y, out, x, in, weight, in, NULL);
         return;
-    case SP_I_HOST_PRODUCTS:
+    case SP_I_PRODUCTS:
         break;
     }
     SP_UNREACHABLE("a product");

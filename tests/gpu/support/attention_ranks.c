@@ -211,7 +211,7 @@ static void make_job(rank *r, const sp_i_exec_place *place)
                   .statistic = {4, 4},
                   .scratch = {4, 0}},
         .attention_way = c->ring ? SP_COMM_RING : SP_COMM_GATHERED};
-    SP_ASSERT(sp_i_exec_slices_init(&r->job.slices, &c->packing, place, NULL) == SP_OK);
+    sp_i_exec_slices_init(&r->job.slices, &c->packing, place);
     r->token_group = sp_calloc(r->job.slices.forward_count, sizeof *r->token_group);
     SP_ASSERT(r->token_group != NULL);
     r->links.token_group = r->token_group;

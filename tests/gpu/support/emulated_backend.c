@@ -3,7 +3,7 @@
 #include "backends/api/backend_private.h"
 #include "backends/cuda/runtime.h"
 #include "backends/cuda/execute.h"
-#include "backends/executor/run.h"
+#include "backends/executor/executor.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"

@@ -1,14 +1,34 @@
-// The actions O and L. An O copies at once; what it copied goes when the rank's next forward is
-// over (sim/engine/memory.h). On the virtual clock copies run on streams of their own, beside the
-// actions that they stand between here: what each changes in the rank's memory is therefore kept
-// apart (sp_i_exec_log) and counted at its own time (run_memory.c).
+// Memory over time: the copies that an O makes and an L brings back, and the memory timeline of a
+// step.
+#include "backends/executor/run.h"
+
 #include <string.h>
 
-#include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/model/unit_tensors.h"
 #include "sim/schedule/schedule.h"
+
+// ---- Copies ----
+
+// One tensor, or the keys and values of one slice, that leave.
+typedef struct leaving {
+    void **place; // where the stage holds it
+    int64_t elements;
+    sp_i_exec_width width;
+    sp_i_exec_width away; // bytes that leave, from its beginning on
+    bool in_part;         // it belongs to the one of the predictor's tensors that leaves in part
+    void *host;           // what has left, in host memory
+    void *resident;       // what stays meanwhile
+} leaving;
+
+// The tensors that offloading takes away from a unit, which is a forward pack on one virtual stage.
+struct sp_i_exec_copies {
+    leaving *items;
+    size_t count, capacity;
+    int32_t forward; // its place among the rank's forwards
+    size_t out;      // number of its O among the rank's actions
+};
 
 // ---- What leaves of a unit ----
 
@@ -25,7 +45,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Of a block up to `bytes` of the table's; returns how many.
+// Lists a block, up to `bytes` of the table's; returns how many.
 static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_width width,
                    int64_t bytes)
 {
@@ -33,12 +53,12 @@ static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_wi
     int64_t away = least(bytes, elements * width.table_bytes);
     if (away > 0) {
         sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-        to->items[to->count++] = (sp_i_exec_leaving){
-            .place = place,
-            .elements = elements,
-            .width = width,
-            .away = {sp_ceil_div(away, width.table_bytes) * width.real_bytes, away},
-            .in_part = l->in_part};
+        to->items[to->count++] =
+            (leaving){.place = place,
+                      .elements = elements,
+                      .width = width,
+                      .away = {sp_ceil_div(away, width.table_bytes) * width.real_bytes, away},
+                      .in_part = l->in_part};
     }
     return away;
 }
@@ -94,7 +114,7 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
                                 shape->kv_tokens, shape->full_pairs, tensors);
     sp_unit_offload(tensors, count, ratio);
     for (int k = 0; k < count; k++) {
-        // Of one kind they leave layer by layer, above a ratio of a half from the last one on.
+        // Tensors of one kind leave layer by layer, above a ratio of a half from the last one on.
         int64_t left = tensors[k].away_bytes;
         for (int i = 0; left > 0; i++) {
             int layer = ratio > 0.5 ? tensors[k].count - 1 - i : i;
@@ -114,18 +134,12 @@ static sp_i_exec_copies *copies_of(const sp_i_exec_run *run, const sp_i_exec_ran
     return &rank->offload.units[(size_t)action.pack * chunks + action.chunk];
 }
 
-static bool runs_again(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
-{
-    size_t vstage = (size_t)sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk);
-    return run->runs_again[vstage * rank->job->slices.forward_count + (size_t)action.pack] != 0;
-}
-
 static void raise(int64_t *to, int64_t value)
 {
     *to = value > *to ? value : *to;
 }
 
-// Of a forward that runs again nothing is left to take.
+// A forward that runs again leaves nothing to take.
 static void list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t number,
                       sp_action action)
 {
@@ -133,9 +147,10 @@ static void list_unit(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t num
     sp_i_exec_offload *offload = &rank->offload;
     sp_i_exec_copies *copies = copies_of(run, rank, action);
     const sp_pack *shape = &run->request->plan->packing->forward.packs[action.pack];
+    const int vstage = sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk);
     sp_i_exec_width bytes = {0};
     copies->out = number;
-    if (memory == NULL || runs_again(run, rank, action)) {
+    if (memory == NULL || sp_i_exec_runs_again(run, vstage, action.pack)) {
         return;
     }
     list_leaving(sp_i_exec_stage_of(run, rank, action.chunk), action.pack, shape,
@@ -209,21 +224,21 @@ static void note_change(const sp_i_exec_run *run, sp_i_exec_rank *rank, size_t n
     }
 }
 
-static sp_i_exec_width resident_of(const sp_i_exec_leaving *item)
+static sp_i_exec_width resident_of(const leaving *item)
 {
     return (sp_i_exec_width){item->elements * item->width.real_bytes - item->away.real_bytes,
                              item->elements * item->width.table_bytes - item->away.table_bytes};
 }
 
-// What was copied goes; of a tensor that left in part the resident part moves into a block of its
-// own.
+// Gives back what was copied; of a tensor that left in part the resident part moves into a block of
+// its own.
 static bool let_go(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_i_exec_copies *copies = rank->offload.leaving;
     sp_bytes before = sp_i_exec_rank_held(run, rank);
     rank->offload.leaving = NULL;
     for (size_t i = 0; copies != NULL && i < copies->count; i++) {
-        sp_i_exec_leaving *item = &copies->items[i];
+        leaving *item = &copies->items[i];
         const sp_i_exec_width resident = resident_of(item);
         if (item->host != NULL && resident.table_bytes > 0) {
             item->resident = sp_i_exec_take(rank->arena, SP_MEM_ACTIVATIONS, 1, resident);
@@ -257,7 +272,7 @@ bool sp_i_exec_copy_out(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_actio
     sp_i_exec_copies *copies = copies_of(run, rank, action);
     sp_bytes before = sp_i_exec_rank_held(run, rank);
     for (size_t i = 0; i < copies->count; i++) {
-        sp_i_exec_leaving *item = &copies->items[i];
+        leaving *item = &copies->items[i];
         if (*item->place == NULL) {
             continue; // this rank has no row of it
         }
@@ -295,8 +310,8 @@ static void *free_buffer(sp_i_exec_rank *rank)
 
 // A tensor that left whole becomes a view of the buffer, one that left in part is put together
 // again beside it.
-static bool bring_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_leaving *item,
-                       void *buffer, int64_t *at)
+static bool bring_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, leaving *item, void *buffer,
+                       int64_t *at)
 {
     const sp_runtime_ops *ops = run->runtime->ops;
     if (!item->in_part) {
@@ -340,4 +355,210 @@ bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
     rank->offload.loads++;
     note_change(run, rank, rank->logged, &before);
     return ok;
+}
+
+// ---- The memory timeline of a step ----
+
+// The memory of a step over time, put together from what each action noted: what the rank held but
+// for its copies, and what each copy changed, at the copy's own time. The order of things that
+// happen at one moment is that of sim/engine/memory.c.
+
+// The spans or copies of one kind, with their place among the plan's actions.
+typedef struct cursor {
+    const sp_span *spans;
+    size_t count, at;
+    size_t action; // of spans[at]
+} cursor;
+
+typedef struct course {
+    sp_i_exec_rank *rank;
+    const sp_stage_plan *stage;
+    sp_rank_memory *memory;
+    bool points;
+    sp_bytes held;  // but for copies
+    sp_bytes moved; // by them
+    int64_t time_ns;
+    sp_action action; // the last that began
+    bool acted, running;
+    int32_t forwards_ended;
+    size_t share, shares_logged; // of the timeline's, and of the log's: those of its own have none
+    bool share_runs;
+} course;
+
+static bool is_of(sp_action action, int kind)
+{
+    return kind == SP_ACTION_KINDS ? !sp_action_is_copy(action) : action.kind == kind;
+}
+
+// Moves to the next of its kind, or of all that are no copies (SP_ACTION_KINDS).
+static void skip(cursor *c, const sp_stage_plan *stage, int kind)
+{
+    while (c->at < c->count && !is_of(c->spans[c->at].action, kind)) {
+        c->at++;
+    }
+    while (c->action < stage->count && !is_of(stage->actions[c->action], kind)) {
+        c->action++;
+    }
+}
+
+static void step(cursor *c, const sp_stage_plan *stage, int kind)
+{
+    c->at++;
+    c->action++;
+    skip(c, stage, kind);
+}
+
+static void note(course *c, int64_t time_ns)
+{
+    sp_bytes now;
+    for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
+        now.of[k] = c->held.of[k] + c->moved.of[k];
+    }
+    c->time_ns = time_ns;
+    (void)sp_rank_memory_note(c->memory, time_ns, &now, c->acted ? &c->action : NULL, c->points);
+}
+
+static void note_span(course *c, const sp_span *span, const sp_i_exec_log *log)
+{
+    c->running = !c->running;
+    c->held = c->running ? log->during : log->after;
+    c->action = span->action;
+    c->acted = true;
+    c->forwards_ended += !c->running && span->action.kind == SP_ACTION_F;
+    note(c, c->running ? span->start_ns : span->end_ns);
+}
+
+static void note_share(course *c, const sp_share_span *share)
+{
+    const sp_i_exec_log *log = &c->rank->share_log[c->shares_logged];
+    c->running = !c->running;
+    c->share_runs = c->running;
+    c->held = c->running ? log->during : log->after;
+    c->action = share->span.action;
+    c->acted = true;
+    c->share += !c->running;
+    c->shares_logged += !c->running;
+    note(c, c->running ? share->span.start_ns : share->span.end_ns);
+}
+
+// The share of another rank's action that runs, or that comes before a span, or with NULL the next.
+static const sp_share_span *share_before(course *c, const sp_rank_timeline *line,
+                                         const sp_span *span)
+{
+    while (c->share < line->share_count && line->shares[c->share].own) {
+        c->share++;
+    }
+    const sp_share_span *share = &line->shares[c->share];
+    bool is_next = c->share < line->share_count && !c->running &&
+                   (span == NULL || share->span.start_ns < span->start_ns ||
+                    share->span.end_ns <= span->start_ns);
+    return c->share_runs || is_next ? share : NULL;
+}
+
+static void note_copy(course *c, const sp_span *span, sp_i_exec_log *log, int64_t time_ns)
+{
+    if (log->counted) {
+        return;
+    }
+    log->counted = true;
+    for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
+        c->moved.of[k] += log->after.of[k];
+    }
+    if (!c->running) {
+        c->action = span->action;
+        c->acted = true;
+    }
+    note(c, time_ns);
+}
+
+// When what a copy took goes; INT64_MAX: not yet known.
+static int64_t gone_ns(const course *c, const cursor *out)
+{
+    if (out->at == out->count || c->forwards_ended < c->rank->log[out->action].forwards) {
+        return INT64_MAX;
+    }
+    int64_t end_ns = out->spans[out->at].end_ns;
+    return end_ns > c->time_ns ? end_ns : c->time_ns;
+}
+
+static void walk(course *c, const sp_rank_timeline *line)
+{
+    sp_i_exec_log *log = c->rank->log;
+    cursor work = {.spans = line->spans, .count = line->count};
+    cursor out = {.spans = line->copies, .count = line->copy_count};
+    cursor back = out;
+    skip(&work, c->stage, SP_ACTION_KINDS);
+    skip(&out, c->stage, SP_ACTION_O);
+    skip(&back, c->stage, SP_ACTION_L);
+    while (true) {
+        const sp_span *span = work.at < work.count ? &work.spans[work.at] : NULL;
+        const sp_share_span *share = share_before(c, line, span);
+        span = share != NULL ? &share->span : span;
+        if (span == NULL && out.at == out.count && back.at == back.count) {
+            break;
+        }
+        int64_t span_ns = span == NULL ? INT64_MAX : c->running ? span->end_ns : span->start_ns;
+        int64_t out_ns = gone_ns(c, &out);
+        int64_t back_ns = back.at < back.count ? back.spans[back.at].start_ns : INT64_MAX;
+        int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
+        if (span_ns < copy_ns || (c->running && span_ns == copy_ns)) {
+            if (share != NULL) {
+                note_share(c, share);
+                continue;
+            }
+            note_span(c, span, &log[work.action]);
+            if (!c->running) {
+                step(&work, c->stage, SP_ACTION_KINDS);
+            }
+        } else if (out_ns <= back_ns) {
+            note_copy(c, &out.spans[out.at], &log[out.action], out_ns);
+            step(&out, c->stage, SP_ACTION_O);
+        } else {
+            const sp_span *copy = &back.spans[back.at];
+            note_copy(c, copy, &log[log[back.action].out], back_ns);
+            note_copy(c, copy, &log[back.action], back_ns);
+            step(&back, c->stage, SP_ACTION_L);
+        }
+    }
+}
+
+static int64_t most_held(const sp_i_exec_rank *rank)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < rank->logged; i++) {
+        int64_t total = sp_bytes_total(&rank->log[i].during);
+        most = total > most ? total : most;
+    }
+    for (size_t i = 0; i < rank->shares_logged; i++) {
+        int64_t total = sp_bytes_total(&rank->share_log[i].during);
+        most = total > most ? total : most;
+    }
+    return most;
+}
+
+// The fullest of the ranks of one (dp, pp), whose rows may differ by a few, stands for all.
+static sp_i_exec_rank *fullest(const sp_i_exec_run *run, int dp, int pp)
+{
+    sp_i_exec_rank *full = sp_i_exec_rank_at(run, dp, pp, 0);
+    for (int m = 1; m < sp_i_exec_members(run); m++) {
+        sp_i_exec_rank *rank = sp_i_exec_rank_at(run, dp, pp, m);
+        full = most_held(rank) > most_held(full) ? rank : full;
+    }
+    return full;
+}
+
+void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *measured)
+{
+    sp_memory_timeline_init(&measured->memory, &measured->timeline);
+    for (size_t r = 0; r < measured->timeline.rank_count; r++) {
+        const sp_rank_timeline *line = &measured->timeline.ranks[r];
+        course c = {.rank = fullest(run, line->dp, line->pp),
+                    .stage = sp_plan_stage(run->request->plan, line->dp, line->pp),
+                    .memory = &measured->memory.ranks[r],
+                    .points = run->request->memory_points};
+        SP_ASSERT(c.rank->logged == line->count + line->copy_count);
+        c.held = c.rank->held;
+        note(&c, 0);
+        walk(&c, line);
+    }
 }

@@ -12,103 +12,91 @@ typedef struct setting {
     const char *backend, *key, *text;
 } setting;
 
+static sp_status wrong(const setting *s, const char *expected, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_USAGE, "backend '%s': %s: expected %s, got \"%.64s\"",
+                        s->backend, s->key, expected, s->text);
+}
+
 static sp_status read_number(const setting *s, double *number, sp_error *err)
 {
     char *end;
     *number = strtod(s->text, &end);
-    if (end == s->text || *end != '\0' || !isfinite(*number) || *number < 0.0) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': %s: expected a number of 0 or more, got \"%.64s\"",
-                            s->backend, s->key, s->text);
-    }
-    return SP_OK;
+    bool good = end != s->text && *end == '\0' && isfinite(*number) && *number >= 0.0;
+    return good ? SP_OK : wrong(s, "a number of 0 or more", err);
 }
 
 static sp_status read_share(const setting *s, double *share, sp_error *err)
 {
     sp_status status = read_number(s, share, err);
-    if (status == SP_OK && *share >= 1.0) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "backend '%s': %s: expected a number below 1, got \"%.64s\"",
-                              s->backend, s->key, s->text);
-    }
-    return status;
+    return status == SP_OK && *share >= 1.0 ? wrong(s, "a number below 1", err) : status;
 }
 
 static sp_status read_step(const setting *s, int steps, int64_t *step, sp_error *err)
 {
     char *end;
-    long number = strtol(s->text, &end, 10);
-    if (end == s->text || *end != '\0' || number < 1 || number > steps) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': %s: expected a step from 1 to %d, got \"%.64s\"",
-                            s->backend, s->key, steps, s->text);
-    }
-    *step = number;
-    return SP_OK;
+    char expected[48];
+    *step = strtol(s->text, &end, 10);
+    snprintf(expected, sizeof expected, "a step from 1 to %d", steps);
+    bool good = end != s->text && *end == '\0' && *step >= 1 && *step <= steps;
+    return good ? SP_OK : wrong(s, expected, err);
 }
 
-static sp_status read_flag(const setting *s, bool *flag, sp_error *err)
+// The number of the option's word among some, or an error.
+static sp_status read_word(const setting *s, const char *const *words, const char *expected,
+                           int *word, sp_error *err)
 {
-    *flag = strcmp(s->text, "true") == 0;
-    if (!*flag && strcmp(s->text, "false") != 0) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': %s: expected \"true\" or \"false\", got \"%.64s\"",
-                            s->backend, s->key, s->text);
-    }
-    return SP_OK;
-}
-
-static sp_status read_measure(const setting *s, sp_i_exec_measure *measure, sp_error *err)
-{
-    static const char *const names[SP_I_EXEC_MEASURES] = {"table", "real", "taken"};
-    for (int m = 0; m < SP_I_EXEC_MEASURES; m++) {
-        if (strcmp(s->text, names[m]) == 0) {
-            *measure = (sp_i_exec_measure)m;
+    for (*word = 0; words[*word] != NULL; ++*word) {
+        if (strcmp(s->text, words[*word]) == 0) {
             return SP_OK;
         }
     }
-    return sp_error_set(err, SP_ERR_USAGE,
-                        "backend '%s': bytes: expected \"table\", \"real\" or \"taken\", got "
-                        "\"%.64s\"",
-                        s->backend, s->text);
+    return wrong(s, expected, err);
 }
 
-// "routed:4", of the backend that has plain memory.
-static bool is_routed(const setting *s, int *node)
+static sp_status read_rounded(const setting *s, bool *rounded, sp_error *err)
 {
-    char end;
-    return strcmp(s->backend, "host") == 0 && sscanf(s->text, "routed:%d%c", node, &end) == 1 &&
-           *node > 0;
-}
-
-static sp_status read_way(const setting *s, sp_comm_attention_way *way, int *node, sp_error *err)
-{
-    if (is_routed(s, node)) {
-        *way = SP_COMM_ROUTED;
-        return SP_OK;
-    }
-    bool ring = strcmp(s->text, "ring") == 0;
-    if (!ring && strcmp(s->text, "gathered") != 0) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': attention: expected \"gathered\", \"ring\" or, on the "
-                            "CPU, \"routed:N\", "
-                            "got \"%.64s\"",
-                            s->backend, s->text);
-    }
-    *way = ring ? SP_COMM_RING : SP_COMM_GATHERED;
-    return SP_OK;
+    static const char *const words[] = {"false", "true", NULL};
+    int word;
+    sp_status status = read_word(s, words, "\"true\" or \"false\"", &word, err);
+    *rounded = word == 1;
+    return status;
 }
 
 static sp_status read_links(const setting *s, bool *emulated, sp_error *err)
 {
-    *emulated = strcmp(s->text, "emulated") == 0;
-    if (!*emulated && strcmp(s->text, "off") != 0) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "backend '%s': links: expected \"off\" or \"emulated\", got \"%.64s\"",
-                            s->backend, s->text);
+    static const char *const words[] = {"off", "emulated", NULL};
+    int word;
+    sp_status status = read_word(s, words, "\"off\" or \"emulated\"", &word, err);
+    *emulated = word == 1;
+    return status;
+}
+
+static sp_status read_measure(const setting *s, sp_i_exec_measure *measure, sp_error *err)
+{
+    static const char *const words[] = {"table", "real", "taken", NULL}; // by sp_i_exec_measure
+    int word;
+    sp_status status = read_word(s, words, "\"table\", \"real\" or \"taken\"", &word, err);
+    *measure = (sp_i_exec_measure)word;
+    return status;
+}
+
+// "routed:4" is for the backend that has plain memory.
+static sp_status read_attention(const setting *s, sp_i_exec_options *options, sp_error *err)
+{
+    static const char *const words[] = {"gathered", "ring", NULL};
+    int word;
+    char end;
+    if (strcmp(s->backend, "host") == 0 &&
+        sscanf(s->text, "routed:%d%c", &options->attention_node, &end) == 1 &&
+        options->attention_node > 0) {
+        options->attention_way = SP_COMM_ROUTED;
+        return SP_OK;
     }
-    return SP_OK;
+    sp_status status =
+        read_word(s, words, "\"gathered\", \"ring\" or, on the CPU, \"routed:N\"", &word, err);
+    options->attention_way = word == 1 ? SP_COMM_RING : SP_COMM_GATHERED;
+    return status;
 }
 
 bool sp_i_exec_names(const char *option, const sp_plan *plan, const sp_plan_place *place)
@@ -138,13 +126,10 @@ static sp_status read_action(const sp_plan *plan, const setting *s, const char *
             }
         }
     }
-    return sp_error_set(
-        err, SP_ERR_USAGE,
-        "backend '%s': %s: expected ACTION@DP.PP, an action of the plan, got \"%.64s\"", s->backend,
-        s->key, s->text);
+    return wrong(s, "ACTION@DP.PP, an action of the plan", err);
 }
 
-// That of the request's stack, for a measurement beside its prediction.
+// Bytes are counted as the request's stack counts them, for a measurement beside its prediction.
 static sp_i_exec_measure measure_of(const sp_run_request *request)
 {
     bool real = request->precision == SP_BF16 && request->memory != NULL &&
@@ -174,7 +159,7 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         } else if (strcmp(key, "dropout") == 0) {
             status = read_share(&s, &options->dropout, err);
         } else if (strcmp(key, "rounded") == 0) {
-            status = read_flag(&s, &options->rounded, err);
+            status = read_rounded(&s, &options->rounded, err);
         } else if (strcmp(key, "text") == 0) {
             options->text = value;
         } else if (strcmp(key, "fail") == 0) {
@@ -186,7 +171,7 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         } else if (strcmp(key, "fault_step") == 0) {
             status = read_step(&s, request->steps, &options->fault_step, err);
         } else if (strcmp(key, "attention") == 0) {
-            status = read_way(&s, &options->attention_way, &options->attention_node, err);
+            status = read_attention(&s, options, err);
         } else if (strcmp(key, "links") == 0) {
             status = read_links(&s, &options->emulated_links, err);
         } else if (strcmp(key, "bytes") == 0) {
@@ -334,4 +319,38 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
     status = status != SP_OK ? status : links;
     status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : layers;
+}
+
+static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "backend '%s' cannot execute %s ranks in processes of their own",
+                        site->backend, what);
+}
+
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
+sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
+                                    sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    sp_i_exec_options options;
+    if (site->transport == NULL) {
+        return SP_OK;
+    }
+    if (site->transport->ranks != sp_layout_ranks(layout)) {
+        return sp_error_set(
+            err, SP_ERR_CONTENT, "backend '%s': a plan of %lld ranks cannot run on %d processes",
+            site->backend, (long long)sp_layout_ranks(layout), site->transport->ranks);
+    }
+    sp_status status = sp_i_exec_options_read(request, site->backend, &options, err);
+    if (status == SP_OK && request->clock != SP_CLOCK_WALL) {
+        return refuse_processes(site, "virtual time on", err);
+    }
+    if (status == SP_OK && layout->zero >= 2 && layout->dp * layout->cp > 1) {
+        return refuse_processes(site, layout->zero == 2 ? "ZeRO 2 on" : "ZeRO 3 on", err);
+    }
+    if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
+        return refuse_processes(site, "attention in a ring of", err);
+    }
+    return status;
 }

@@ -1,9 +1,58 @@
-// The ranks of a run as a communicator's world: its groups, and bodies that run on its ranks.
-#include <stdio.h>
-
-#include "backends/comm/comm.h"
+// The ranks of a run: where each stands, the groups that they exchange in, bodies that run on them,
+// and the words when one cannot go on.
 #include "backends/executor/run.h"
+
+#include <stdio.h>
+#include <time.h>
+
 #include "sim/base/alloc.h"
+
+sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
+                                 const sp_plan_place *place, sp_error *err)
+{
+    char text[SP_ERROR_TEXT / 2];
+    if (rank->links.status != SP_OK) {
+        // The world's message names rank and action, this rank's or another's.
+        bool own = place != NULL && sp_comm_world_failure(run->world, NULL) == SP_OK;
+        for (int i = 0; own && i < rank->links.err.count; i++) {
+            sp_error_at_action(err, rank->links.status, run->request->plan, place, "%s",
+                               rank->links.err.message[i]);
+        }
+        return own ? rank->links.status : sp_error_add(err, &rank->links.err);
+    }
+    sp_status status = sp_i_exec_arena_failure(rank->arena, text, sizeof text);
+    return place != NULL
+               ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
+               : sp_error_set(err, status, "parameters, gradients and optimizer: %s", text);
+}
+
+sp_status sp_i_exec_synchronize_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                     sp_error *err)
+{
+    sp_error own = {0};
+    sp_status status = sp_i_exec_synchronize(run, NULL, &own);
+    if (status == SP_OK) {
+        return SP_OK;
+    }
+    return sp_error_set(err, status, "dp %d pp %d cp %d tp %d: %s", rank->dp, rank->pp, rank->cp,
+                        rank->tp, own.message[0]);
+}
+
+sp_status sp_i_exec_synchronize(const sp_i_exec_run *run, const sp_plan_place *place, sp_error *err)
+{
+    sp_error own = {0};
+    sp_status status = run->transport == NULL || run->world == NULL
+                           ? run->runtime->ops->synchronize(run->runtime, &own)
+                           : run->transport->ops->synchronize(run->transport, &own);
+    if (status == SP_OK) {
+        return SP_OK;
+    }
+    const char *text = own.count > 0 ? own.message[0] : sp_status_text(status);
+    return place != NULL ? sp_error_at_action(err, status, run->request->plan, place, "%s", text)
+                         : sp_error_set(err, status, "%s", text);
+}
+
+// ---- Groups of ranks, and bodies that run on them ----
 
 // The group of these ranks, made unless it is there; -1 for one rank alone.
 static sp_status group_of(sp_i_exec_run *run, const char *name, const int *ranks, int count,
@@ -108,7 +157,7 @@ static sp_status make_groups(sp_i_exec_run *run, sp_error *err)
     size_t packs = run->request->plan->packing->forward.count;
     size_t ranks = sp_i_exec_rank_count(run);
     int *scratch = sp_calloc(ranks, sizeof *scratch);
-    sp_status status = scratch != NULL ? SP_OK : sp_error_no_memory(err, "groups of ranks");
+    sp_status status = SP_OK;
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         int *groups = run->token_groups + r * packs;
@@ -152,7 +201,7 @@ static void name_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
 {
-    bool wall = run->request->clock == SP_CLOCK_WALL;
+    bool wall = run->clock->side_by_side;
     const sp_comm_options options = {.spins = wall ? -1 : 0,
                                      .one_at_a_time = !wall,
                                      .clocked = !wall,
@@ -180,10 +229,17 @@ static sp_status first_failure(sp_i_exec_run *run, sp_error *err)
     return sp_error_add(err, own);
 }
 
-// What is left of the request's time in the step that runs; 0: no limit.
+int64_t sp_i_exec_wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// The rest of the request's time in the step that runs; 0: no limit.
 static int64_t time_left_ns(const sp_i_exec_run *run)
 {
-    if (run->request->clock != SP_CLOCK_WALL || run->request->timeout_ns == 0) {
+    if (!run->clock->side_by_side || run->request->timeout_ns == 0) {
         return 0;
     }
     int64_t passed_ns = run->elapsed_ns + sp_i_exec_wall_ns() - run->wall_began_ns;
@@ -193,8 +249,7 @@ static int64_t time_left_ns(const sp_i_exec_run *run)
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err)
 {
-    const sp_workers_options options = {.pin = run->request->clock == SP_CLOCK_WALL &&
-                                               run->transport == NULL};
+    const sp_workers_options options = {.pin = run->clock->side_by_side && run->transport == NULL};
     sp_error first = {0};
     sp_status status = sp_comm_run_ranks(run->world, ranks, count, &options, body, data,
                                          time_left_ns(run), &first);

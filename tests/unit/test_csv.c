@@ -1,6 +1,6 @@
 // Comma-separated tables: quotes, places of cells, mistakes and limits.
 
-#include "experiments/measurements/measurement_csv.h"
+#include "sim/base/csv.h"
 #include "tests/support/test_main.h"
 
 static void must_read_csv(const char *text, size_t bytes, sp_csv *csv)
@@ -102,35 +102,30 @@ TEST(csv_round_trip)
     }
 }
 
-static void assert_csv_error(const char *text, sp_status status, int count, const char *message)
-{
-    sp_csv csv;
-    sp_error_clear(ERR);
-    assert_int_equal(sp_csv_read_text(text, strlen(text), "t.csv", &csv, ERR), status);
-    assert_int_equal(ERR->count, count);
-    assert_string_equal(ERR->message[count - 1], message);
-    assert_null(csv.cells);
-}
-
 TEST(csv_errors)
 {
-    assert_csv_error("", SP_ERR_CONTENT, 1,
-                     "t.csv: is empty: expected a header line of column names");
-    assert_csv_error("\n\r\n", SP_ERR_CONTENT, 1,
-                     "t.csv: is empty: expected a header line of column names");
-    assert_csv_error("a,b\n1,\"2\n3,4\n", SP_ERR_SYNTAX, 1,
-                     "t.csv:2:3: a quoted field does not end");
-    assert_csv_error(
-        "a,b\n1,\"2\"3\n", SP_ERR_SYNTAX, 1,
-        "t.csv:2:6: expected a delimiter or the end of the line after the closing quote");
-    assert_csv_error("a,b\n1,2\"\n", SP_ERR_SYNTAX, 1,
-                     "t.csv:2:4: a quote inside a cell that does not begin with one");
-    assert_csv_error("a,b,c\n1,2,3\n1,2\n", SP_ERR_CONTENT, 1,
-                     "t.csv:3: expected 3 cells, got 2: column 'c' is missing");
-    assert_csv_error("a,b\n1\n1,2,3,4\n", SP_ERR_CONTENT, 2,
-                     "t.csv:3:5: expected 2 cells, got 4: no column is named for \"3\"");
-    assert_csv_error("a,b,a\n1,2,3\n", SP_ERR_CONTENT, 1, "t.csv:1:5: column 'a' stands twice");
-    assert_csv_error("a,,b\n", SP_ERR_CONTENT, 1, "t.csv:1:3: column 2 has no name");
+    static const struct {
+        const char *text;
+        sp_status status;
+        const char *place;
+    } cases[] = {
+        {"", SP_ERR_CONTENT, "t.csv: is empty"},
+        {"\n\r\n", SP_ERR_CONTENT, "t.csv: is empty"},
+        {"a,b\n1,\"2\n3,4\n", SP_ERR_SYNTAX, "t.csv:2:3: "},
+        {"a,b\n1,\"2\"3\n", SP_ERR_SYNTAX, "t.csv:2:6: "},
+        {"a,b\n1,2\"\n", SP_ERR_SYNTAX, "t.csv:2:4: "},
+        {"a,b,c\n1,2,3\n1,2\n", SP_ERR_CONTENT, "t.csv:3: "},
+        {"a,b\n1,2,3,4\n", SP_ERR_CONTENT, "t.csv:2:5: "},
+        {"a,b,a\n1,2,3\n", SP_ERR_CONTENT, "t.csv:1:5: "},
+        {"a,,b\n", SP_ERR_CONTENT, "t.csv:1:3: "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_csv read;
+        must_fail_with(sp_csv_read_text(cases[i].text, strlen(cases[i].text), "t.csv", &read, ERR),
+                       cases[i].status, cases[i].place);
+        assert_int_equal(ERR->count, 1);
+        assert_null(read.cells);
+    }
     sp_csv csv;
     sp_error_clear(ERR);
     assert_int_equal(sp_csv_read_text("a\0b", 3, "t.csv", &csv, ERR), SP_ERR_SYNTAX);
