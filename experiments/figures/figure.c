@@ -17,7 +17,7 @@ static const char *const figure_measure_names[] = {"value",     "ratio",   "diff
 const char *const figure_claim_names[] = {"equal", "at_least", "at_most", NULL};
 static const char *const take_names[] = {"mean", "max", "min", NULL};
 
-// What the points of a file have in common stands beside them.
+// Keys that the points of a file have in common stand beside them.
 typedef struct reader {
     figure_spec *spec;
     sp_object root;

@@ -26,7 +26,7 @@ typedef enum figure_measure {
 // Where a setting has several values, each combination has a value, and the point has one of these.
 typedef enum figure_take { FIGURE_MEAN, FIGURE_MAX, FIGURE_MIN } figure_take;
 
-// What was published is the value, or a bound on it.
+// The published number is the value, or a bound on it.
 typedef enum figure_claim { FIGURE_EQUAL, FIGURE_AT_LEAST, FIGURE_AT_MOST } figure_claim;
 
 extern const char *const figure_claim_names[]; // "equal", ..., NULL
@@ -88,7 +88,7 @@ typedef struct figure_folder {
     int count;
 } figure_folder;
 
-// Of the first folder of the program that has some (sp_data_folder()).
+// Lists those of the first folder of the program that has some (sp_data_folder()).
 sp_status figure_folder_list(figure_folder *folder, sp_error *err);
 
 // The file of a name; what ends in ".json" is a file itself. SP_ERR_USAGE with the nearest name

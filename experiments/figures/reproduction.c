@@ -13,7 +13,7 @@
 #include "sim/prefill/prefill.h"
 #include "sim/scenario/decode_scenario.h"
 
-// What a scenario of a figure came to.
+// The result of a scenario of a figure.
 typedef struct evaluated {
     sweep_status status;
     json_t *result; // NULL: none
@@ -80,7 +80,7 @@ static sp_status decode_text(const sp_scenario *scenario, evaluated *to, sp_erro
     return found;
 }
 
-// Of a scenario that has a section `prefill` or `decode`.
+// Evaluates a scenario that has a section `prefill` or `decode`.
 static sp_status infer(const sweep_evaluator *evaluator, json_t *document, evaluated *to,
                        sp_error *err)
 {
@@ -173,7 +173,7 @@ static double taken(const job *all, const figure_point *point, char note[FIGURE_
 
 static bool keeps(const figure_outcome *o)
 {
-    // What is printed with so many digits is met to half of the last one.
+    // A number that is printed with so many digits is met to half of the last one.
     double slack = 1e-9 * fmax(1.0, fabs(o->bar));
     bool above = o->error >= -(o->bar + slack);
     bool below = o->error <= o->bar + slack;

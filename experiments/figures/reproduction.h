@@ -30,8 +30,8 @@ typedef struct figure_reproduction {
     size_t count;
     size_t within_count; // of points
     size_t fitted_count; // of those within, the fitted ones
-    // Of a table: the size of the errors on which its bar is, in the mean or (differences) the
-    // largest.
+    // A table's error is the size of the errors on which its bar is, in the mean or (differences)
+    // the largest.
     bool of_table, relative;
     const char *unit; // of a table: "iteration_ms", say
     double table_error, table_bar;

@@ -378,7 +378,7 @@ static void drop(report_input *input)
     input->timeline = NULL;
 }
 
-// What is wrong with a text, and where, the parser for whole documents says. It overlooks a zero
+// The parser for whole documents says what is wrong with a text, and where. It overlooks a zero
 // byte behind a number or a word.
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
@@ -463,7 +463,7 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     return status;
 }
 
-// Of a trace the timeline is kept alone.
+// A trace keeps its timeline alone.
 static sp_status keep_document(report_input *input, sp_error *err)
 {
     sp_status status = recognise(input, err);

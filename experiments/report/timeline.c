@@ -65,7 +65,7 @@ struct report_timeline {
     double end_ms;
 };
 
-// Of numbers in traces: the nanoseconds of the largest time fit an int64_t.
+// Largest numbers of traces: the nanoseconds of that time fit an int64_t.
 #define MOST_US 1e15
 #define MOST_GIB 1e9
 #define NO_CATEGORY "other"
@@ -287,12 +287,12 @@ static sp_status read_name(const reader *r, const json_t *event)
         return SP_OK;
     }
     report_rank *rank = rank_of(r, event);
-    json_t **at = &rank->name;
+    json_t **place = &rank->name;
     if (of_thread) {
-        at = &find_track(rank, json_integer_value(json_object_get(event, "tid")))->name;
+        place = &find_track(rank, json_integer_value(json_object_get(event, "tid")))->name;
     }
-    json_decref(*at);
-    *at = json_incref(name);
+    json_decref(*place);
+    *place = json_incref(name);
     return SP_OK;
 }
 
@@ -392,62 +392,62 @@ typedef struct fields {
     } args[MOST_ARGS];
 } fields;
 
-static void skip_blanks(char **at)
+static void skip_blanks(char **cursor)
 {
-    while (**at == ' ' || **at == '\t' || **at == '\n' || **at == '\r') {
-        (*at)++;
+    while (**cursor == ' ' || **cursor == '\t' || **cursor == '\n' || **cursor == '\r') {
+        (*cursor)++;
     }
 }
 
-static bool take(char **at, char byte)
+static bool take(char **cursor, char byte)
 {
-    skip_blanks(at);
-    if (**at != byte) {
+    skip_blanks(cursor);
+    if (**cursor != byte) {
         return false;
     }
-    (*at)++;
+    (*cursor)++;
     return true;
 }
 
 // Printable ASCII without escapes.
-static bool take_string(char **at, slice *string)
+static bool take_string(char **cursor, slice *string)
 {
-    if (!take(at, '"')) {
+    if (!take(cursor, '"')) {
         return false;
     }
-    string->text = *at;
-    while (**at >= ' ' && **at < 0x7f && **at != '"' && **at != '\\') {
-        (*at)++;
+    string->text = *cursor;
+    while (**cursor >= ' ' && **cursor < 0x7f && **cursor != '"' && **cursor != '\\') {
+        (*cursor)++;
     }
-    string->bytes = (size_t)(*at - string->text);
-    return take(at, '"') && string->text[string->bytes] == '"';
+    string->bytes = (size_t)(*cursor - string->text);
+    return take(cursor, '"') && string->text[string->bytes] == '"';
 }
 
-static size_t take_digits(char **at)
+static size_t take_digits(char **cursor)
 {
     size_t count = 0;
-    for (; **at >= '0' && **at <= '9'; (*at)++) {
+    for (; **cursor >= '0' && **cursor <= '9'; (*cursor)++) {
         count++;
     }
     return count;
 }
 
 // So many digits are exact; without an exponent.
-static bool take_number(char **at, bool whole, double *number)
+static bool take_number(char **cursor, bool whole, double *number)
 {
-    skip_blanks(at);
-    char *from = *at;
-    *at += **at == '-';
-    char first = **at;
-    size_t digits = take_digits(at);
+    skip_blanks(cursor);
+    char *from = *cursor;
+    *cursor += **cursor == '-';
+    char first = **cursor;
+    size_t digits = take_digits(cursor);
     size_t decimals = 0;
-    bool point = !whole && **at == '.';
+    bool point = !whole && **cursor == '.';
     if (point) {
-        (*at)++;
-        decimals = take_digits(at);
+        (*cursor)++;
+        decimals = take_digits(cursor);
     }
     bool good = digits > 0 && digits + decimals <= MOST_DIGITS && (first != '0' || digits == 1) &&
-                (!point || decimals > 0) && **at != 'e' && **at != 'E' && **at != '.';
+                (!point || decimals > 0) && **cursor != 'e' && **cursor != 'E' && **cursor != '.';
     *number = good ? strtod(from, NULL) : 0.0;
     return good;
 }
@@ -477,38 +477,38 @@ static bool is_new_arg(const fields *f, slice key)
     return true;
 }
 
-static bool take_arg(char **at, fields *f)
+static bool take_arg(char **cursor, fields *f)
 {
     slice key;
-    if (!take_string(at, &key) || !take(at, ':')) {
+    if (!take_string(cursor, &key) || !take(cursor, ':')) {
         return false;
     }
     if (is(key, "waited_for")) {
-        return f->waited_for.text == NULL && take_string(at, &f->waited_for);
+        return f->waited_for.text == NULL && take_string(cursor, &f->waited_for);
     }
     if (f->arg_count == MOST_ARGS || !is_new_arg(f, key) ||
-        !take_number(at, false, &f->args[f->arg_count].value)) {
+        !take_number(cursor, false, &f->args[f->arg_count].value)) {
         return false;
     }
     f->args[f->arg_count++].key = key;
     return true;
 }
 
-static bool take_args(char **at, fields *f)
+static bool take_args(char **cursor, fields *f)
 {
     f->has_args = true;
-    if (!take(at, '{')) {
+    if (!take(cursor, '{')) {
         return false;
     }
     do {
-        if (!take_arg(at, f)) {
+        if (!take_arg(cursor, f)) {
             return false;
         }
-    } while (take(at, ','));
-    return take(at, '}');
+    } while (take(cursor, ','));
+    return take(cursor, '}');
 }
 
-static bool take_value(char **at, slice key, fields *f)
+static bool take_value(char **cursor, slice key, fields *f)
 {
     static const char *const keys[] = {"ph",  "name", "cat", "bp", "ts",
                                        "dur", "pid",  "tid", "id", "args"};
@@ -525,25 +525,25 @@ static bool take_value(char **at, slice key, fields *f)
         return false;
     }
     f->seen |= 1u << k;
-    return k < 4   ? take_string(at, strings[k])
-           : k < 9 ? take_number(at, k >= 6, numbers[k - 4])
-                   : take_args(at, f);
+    return k < 4   ? take_string(cursor, strings[k])
+           : k < 9 ? take_number(cursor, k >= 6, numbers[k - 4])
+                   : take_args(cursor, f);
 }
 
 static bool take_event(char *text, size_t bytes, fields *f)
 {
-    char *at = text;
+    char *cursor = text;
     *f = (fields){.start_us = -1.0, .duration_us = -1.0, .arg_count = 0};
-    if (!take(&at, '{')) {
+    if (!take(&cursor, '{')) {
         return false;
     }
     do {
         slice key;
-        if (!take_string(&at, &key) || !take(&at, ':') || !take_value(&at, key, f)) {
+        if (!take_string(&cursor, &key) || !take(&cursor, ':') || !take_value(&cursor, key, f)) {
             return false;
         }
-    } while (take(&at, ','));
-    return take(&at, '}') && at == text + bytes;
+    } while (take(&cursor, ','));
+    return take(&cursor, '}') && cursor == text + bytes;
 }
 
 static void add_action(report_timeline *timeline, const fields *f)
@@ -744,7 +744,7 @@ static void write_difference(sp_writer *out, bool first, int64_t value, int64_t 
     sp_write(out, first ? "%lld" : ",%lld", (long long)(value - before));
 }
 
-// Of each action that has one the position, as a difference, and the number of the cause.
+// Writes, for each action that has a cause, its position as a difference and the cause's number.
 static void write_causes(sp_writer *out, const report_track *track)
 {
     int64_t before = 0;

@@ -259,7 +259,7 @@ static sp_status open_file(results_file *file, const char *path, const char *adv
     *file = (results_file){.path = path};
     file->fd = open(path, O_RDWR | O_CREAT, 0666);
     if (file->fd < 0 && errno == EACCES) {
-        // What can only be written to, such as another's terminal.
+        // Some files can only be written to, such as another's terminal.
         file->fd = open(path, O_WRONLY);
     }
     struct stat info;
@@ -408,9 +408,9 @@ static sp_status read_line(void *context, const char *line, size_t bytes, long n
     if (status != SP_OK) {
         return status;
     }
-    const sweep_line_at at = {.path = run->file.path, .number = number};
-    status = found ? sweep_line_read(run->spec, combination, line, bytes, &at, &digest, err)
-                   : sweep_line_of_other(run->spec, &at, "is past the last point", err);
+    const sweep_line_place place = {.path = run->file.path, .number = number};
+    status = found ? sweep_line_read(run->spec, combination, line, bytes, &place, &digest, err)
+                   : sweep_line_of_other(run->spec, &place, "is past the last point", err);
     return status == SP_OK ? sweep_summary_add(run->summary, combination, &digest, err) : status;
 }
 
@@ -640,8 +640,8 @@ static void close_shards(shard_file *shards, int count)
 static sp_status read_point(const sweep_spec *spec, const shard_file *s, int64_t combination,
                             sweep_digest *digest, sp_error *err)
 {
-    const sweep_line_at at = {.path = s->path, .number = s->number};
-    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &at, digest, err);
+    const sweep_line_place place = {.path = s->path, .number = s->number};
+    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &place, digest, err);
 }
 
 // The file whose first line is that of the point; a file without lines where none is.
@@ -703,8 +703,8 @@ static sp_status merge_all(const sweep_spec *spec, sweep_choice *choice, shard_f
     }
     for (int i = 0; status == SP_OK && i < count; i++) {
         if (shards[i].bytes >= 0) {
-            const sweep_line_at at = {.path = shards[i].path, .number = shards[i].number};
-            status = sweep_line_of_other(spec, &at, "is past the last point", err);
+            const sweep_line_place place = {.path = shards[i].path, .number = shards[i].number};
+            status = sweep_line_of_other(spec, &place, "is past the last point", err);
         }
     }
     sp_free((void *)numbered);
@@ -745,12 +745,12 @@ static void find_number(const sweep_spec *spec, told_shard *told, int64_t combin
                         int64_t number)
 {
     for (int i = 0; i < TOLD_LINES; i++) {
-        const sweep_line_at at = {.path = told->path, .number = i + 1};
+        const sweep_line_place place = {.path = told->path, .number = i + 1};
         sweep_digest digest;
         sp_error ignored = {0};
         if (told->number[i] < 0 && told->bytes[i] > 0 &&
-            sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &at, &digest,
-                            &ignored) == SP_OK) {
+            sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &place,
+                            &digest, &ignored) == SP_OK) {
             told->number[i] = number;
             break;
         }

@@ -37,7 +37,7 @@ typedef struct shared {
     atomic_int next;
 } shared;
 
-// What one thread met: jobs are taken in order, so its first failure is its lowest.
+// The outcome of one thread: jobs are taken in order, so its first failure is its lowest.
 typedef struct worker {
     shared *all;
     int index;
