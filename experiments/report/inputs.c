@@ -201,8 +201,6 @@ typedef struct stream {
     FILE *file;
     size_t given; // bytes, to the parser of one value
     int last;     // of them
-    char *text;   // of an event
-    size_t bytes, capacity;
     report_input *input;
     sp_status status; // of what the document says
     sp_error *err;
@@ -251,60 +249,20 @@ static int next_byte(stream *s)
     return byte;
 }
 
-// Takes an object's text up to the brace that ends it, or the end of the file.
-static void take_text(stream *s)
-{
-    bool string = false;
-    bool escaped = false;
-    int depth = 0;
-    s->bytes = 0;
-    do {
-        int byte = getc_unlocked(s->file);
-        if (byte == EOF) {
-            break;
-        }
-        if (s->bytes + 2 > s->capacity) {
-            sp_reserve((void **)&s->text, &s->capacity, s->bytes + 2, 1);
-        }
-        s->text[s->bytes++] = (char)byte;
-        string = string != (byte == '"' && !escaped);
-        escaped = string && byte == '\\' && !escaped;
-        depth += string ? 0 : (byte == '{') - (byte == '}');
-    } while (depth > 0);
-    s->text[s->bytes] = '\0';
-}
-
-static bool add_document(stream *s, size_t number)
-{
-    report_input *input = s->input;
-    json_t *event = json_loadb(s->text, s->bytes, FLAGS, NULL);
-    if (event != NULL) {
-        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
-    }
-    json_decref(event);
-    return event != NULL && s->status == SP_OK;
-}
-
 static bool take_event(stream *s, size_t number)
 {
-    take_text(s);
-    return report_timeline_add_text(s->input->timeline, s->text, s->bytes) ||
-           add_document(s, number);
-}
-
-static bool refuse_event(stream *s, size_t number)
-{
+    const report_input *input = s->input;
     json_t *event = next_value(s);
-    char path[SP_JSON_PATH];
-    char quoted[QUOTED];
-    if (event != NULL) {
+    if (json_is_object(event)) {
+        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
+    } else if (event != NULL) {
+        char path[SP_JSON_PATH];
         snprintf(path, sizeof path, "traceEvents[%zu]", number);
-        sp_json_quote(event, quoted, sizeof quoted);
-        s->status = sp_error_in(s->err, SP_ERR_CONTENT, s->input->path, path,
-                                "expected an object, got %s", quoted);
+        s->status = wrong_value(input, path, "an object", event, s->err);
     }
+    bool good = event != NULL && s->status == SP_OK;
     json_decref(event);
-    return false;
+    return good;
 }
 
 // The byte that begins the next item behind `byte`, or `end` where none follows; EOF: neither may
@@ -326,7 +284,7 @@ static bool take_events(stream *s)
     bool good = true;
     for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
         ungetc(byte, s->file);
-        good = byte == '{' ? take_event(s, number++) : byte != EOF && refuse_event(s, number);
+        good = byte != EOF && take_event(s, number++);
     }
     return good;
 }
@@ -399,7 +357,6 @@ static sp_status read_document(report_input *input, FILE *file, sp_error *err)
     stream s = {.file = file, .input = input, .err = err};
     input->json = json_object();
     bool good = take_object(&s);
-    sp_free(s.text);
     if (good) {
         return SP_OK;
     }
