@@ -215,7 +215,7 @@ report_extent report_timeline_extent(const report_timeline *timeline)
                            .end_ms = timeline->end_ms};
 }
 
-// ---- events of a trace as documents ----
+// ---- events of a trace ----
 
 typedef struct reader {
     const char *path; // of the document
