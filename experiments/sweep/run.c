@@ -193,10 +193,6 @@ typedef struct results_file {
     double synced_s;
 } results_file;
 
-// Called for each whole line, without its newline, counted from 1.
-typedef sp_status (*line_reader)(void *context, const char *line, size_t bytes, long number,
-                                 sp_error *err);
-
 static sp_status fail_by_errno(const results_file *file, sp_error *err)
 {
     return sp_error_system(err, file->path, errno);
@@ -280,52 +276,6 @@ static sp_status open_file(results_file *file, const char *path, const char *adv
     return status;
 }
 
-// Hands on every whole line; *whole is the bytes of these.
-static sp_status read_lines(results_file *file, line_reader reader, void *context, off_t *whole,
-                            sp_error *err)
-{
-    char *line = NULL;
-    size_t room = 0;
-    long number = 0;
-    sp_status status = SP_OK;
-    while (status == SP_OK) {
-        errno = 0;
-        ssize_t bytes = getline(&line, &room, file->in);
-        if (bytes < 0 && ferror(file->in) != 0) {
-            status = fail_by_errno(file, err);
-        } else if (bytes < 0 && errno == ENOMEM) { // of getline(), which is no end of the file
-            status = sp_error_no_memory(err, "the results of a sweep");
-        }
-        if (bytes < 0 || line[bytes - 1] != '\n') {
-            break;
-        }
-        status = reader(context, line, (size_t)bytes - 1, ++number, err);
-        *whole += bytes;
-    }
-    free(line);
-    return status;
-}
-
-// A last line that was cut short by a kill is cut off the file; what is appended follows the last
-// whole one.
-static sp_status read_file(results_file *file, line_reader reader, void *context, sp_error *err)
-{
-    off_t whole = 0;
-    struct stat info;
-    if (!file->regular) {
-        return SP_OK;
-    }
-    file->in = fdopen(file->fd, "r");
-    sp_status status = file->in != NULL ? read_lines(file, reader, context, &whole, err)
-                                        : fail_by_errno(file, err);
-    bool cut = status == SP_OK && fstat(file->fd, &info) == 0 && info.st_size > whole;
-    if ((cut && ftruncate(file->fd, whole) != 0) ||
-        (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0)) {
-        status = fail_by_errno(file, err);
-    }
-    return status;
-}
-
 // A full disk takes a part of a line: it is cut off again.
 static sp_status cut_off(results_file *file, size_t written, sp_error *err)
 {
@@ -397,10 +347,8 @@ static sp_status next_combination(runner *run, int64_t *combination, bool *found
 
 // ---- running: lines of an earlier run ----
 
-static sp_status read_line(void *context, const char *line, size_t bytes, long number,
-                           sp_error *err)
+static sp_status take_line(runner *run, const char *line, size_t bytes, long number, sp_error *err)
 {
-    runner *run = context;
     int64_t combination = 0;
     bool found = false;
     sweep_digest digest;
@@ -414,9 +362,48 @@ static sp_status read_line(void *context, const char *line, size_t bytes, long n
     return status == SP_OK ? sweep_summary_add(run->summary, combination, &digest, err) : status;
 }
 
+// Takes every whole line; *whole is the bytes of these.
+static sp_status take_lines(runner *run, off_t *whole, sp_error *err)
+{
+    char *line = NULL;
+    size_t room = 0;
+    long number = 0;
+    sp_status status = SP_OK;
+    while (status == SP_OK) {
+        errno = 0;
+        ssize_t bytes = getline(&line, &room, run->file.in);
+        if (bytes < 0 && ferror(run->file.in) != 0) {
+            status = fail_by_errno(&run->file, err);
+        } else if (bytes < 0 && errno == ENOMEM) { // of getline(), which is no end of the file
+            status = sp_error_no_memory(err, "the results of a sweep");
+        }
+        if (bytes < 0 || line[bytes - 1] != '\n') {
+            break;
+        }
+        status = take_line(run, line, (size_t)bytes - 1, ++number, err);
+        *whole += bytes;
+    }
+    free(line);
+    return status;
+}
+
+// A last line that was cut short by a kill is cut off the file; what is appended follows the last
+// whole one.
 static sp_status read_back(runner *run, sp_error *err)
 {
-    sp_status status = read_file(&run->file, read_line, run, err);
+    results_file *file = &run->file;
+    off_t whole = 0;
+    struct stat info;
+    if (!file->regular) {
+        return SP_OK;
+    }
+    file->in = fdopen(file->fd, "r");
+    sp_status status = file->in != NULL ? take_lines(run, &whole, err) : fail_by_errno(file, err);
+    bool cut = status == SP_OK && fstat(file->fd, &info) == 0 && info.st_size > whole;
+    if ((cut && ftruncate(file->fd, whole) != 0) ||
+        (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0)) {
+        status = fail_by_errno(file, err);
+    }
     run->summary->resumed = run->summary->written;
     return status;
 }
