@@ -6,7 +6,6 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/figures/figure.h"
-#include "experiments/figures/reproduction.h"
 #include "sim/base/json.h"
 
 // ---- published figures beside computed ones, for people and for gnuplot ----
