@@ -131,8 +131,8 @@ static void add_profile(void *list, const char *name)
 static sp_status list_results(json_t *list, sp_error *err)
 {
     (void)err;
-    const sp_result_key *key = NULL;
-    for (int i = 0; (key = sp_result_key_at(i)) != NULL; i++) {
+    const sp_figure *key = NULL;
+    for (int i = 0; (key = sp_figure_at(i)) != NULL; i++) {
         add_line(list, key->key, key->text);
     }
     return SP_OK;
@@ -421,7 +421,7 @@ const char *cli_nearest_topic(const char *topic)
     const char *list = sp_nearest_name(topic, names, LISTS);
     const char *results[MOST_RESULTS];
     int count = 0;
-    for (const sp_result_key *key; count < MOST_RESULTS && (key = sp_result_key_at(count)) != NULL;
+    for (const sp_figure *key; count < MOST_RESULTS && (key = sp_figure_at(count)) != NULL;
          count++) {
         results[count] = key->key;
     }

@@ -274,9 +274,8 @@ TEST(the_critical_path_is_a_flow)
     enum { STEPS = sizeof ranks / sizeof ranks[0] };
     made_timeline made;
     made_spec spec = made_default();
-    sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     FILE *file = tmpfile();
     must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, predecessors, NULL, ERR));
     char *text = made_read_all(file, NULL);
@@ -323,9 +322,8 @@ TEST(a_window_shows_its_part_of_the_path)
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
     made_timeline made;
     made_spec spec = made_default();
-    sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
         char phases[8] = "";
