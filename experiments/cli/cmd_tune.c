@@ -1,17 +1,235 @@
+// `tune`: what is asked, the search, and what is said where no point fits.
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/report.h"
-#include "experiments/cli/tune_args.h"
-#include "experiments/cli/tune_parts.h"
-#include "experiments/cli/tune_report.h"
-#include "experiments/cli/tune_shortage.h"
+#include "experiments/cli/tune.h"
+#include "experiments/sweep/layouts.h"
+#include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
+
+// The question, and what was found.
+typedef struct cli_shortage {
+    const json_t *base;
+    const sp_scenario *scenario;
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts; // none of them fits
+} cli_shortage;
+
+bool cli_tune_states(const char *const *overrides, int count, const char *path)
+{
+    for (int i = 0; i < count; i++) {
+        size_t bytes = strcspn(overrides[i], "=");
+        if (strncmp(overrides[i], path, bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cli_tune_is_set(const cli_tune_args *args, const char *path)
+{
+    return cli_tune_states(args->set.items, args->set.count, path);
+}
+
+// As one word of a shell.
+static void add_word(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./=,:+@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        fprintf(out, " %s", word);
+        return;
+    }
+    fputs(" '", out);
+    for (; *word != '\0'; word++) {
+        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, out);
+    }
+    putc('\'', out);
+}
+
+static void add_question(FILE *out, const cli_tune_args *args, const char *model)
+{
+    fputs("slimpack tune", out);
+    add_word(out, model);
+    fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
+    if (!cli_tune_is_set(args, "cluster")) {
+        fputs(" --cluster", out);
+        add_word(out, args->cluster);
+    }
+    if (args->lengths != NULL) {
+        fputs(" --lengths", out);
+        add_word(out, args->lengths);
+    }
+    if (args->tokens_per_batch > 0) {
+        fprintf(out, " --tokens-per-batch %lld", (long long)args->tokens_per_batch);
+    }
+    for (int i = 0; i < args->set.count; i++) {
+        fputs(" --set", out);
+        add_word(out, args->set.items[i]);
+    }
+}
+
+static void add_point(FILE *out, const cli_tune_args *args, const json_t *settings,
+                      const char *strategy)
+{
+    const char *path;
+    json_t *value;
+    if (!cli_tune_is_set(args, "strategy.kind")) {
+        fprintf(out, " --strategies %s", strategy);
+    }
+    json_object_foreach ((json_t *)settings, path, value) {
+        if (cli_tune_is_set(args, path)) {
+            continue;
+        }
+        if (json_is_string(value)) {
+            fprintf(out, " --set %s=%s", path, json_string_value(value));
+        } else {
+            fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
+        }
+    }
+}
+
+char *cli_tune_command(const cli_tune_args *args, const char *model, const sweep_layouts *layouts,
+                       const sweep_layout *point, const char *strategy)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const char *file = args->output != NULL ? args->output : "best.json";
+    json_t *settings = sweep_layouts_settings(layouts, point);
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    if (args->output == NULL) {
+        add_question(out, args, model);
+        add_point(out, args, settings, strategy);
+        fprintf(out, " -o %s && ", file);
+    }
+    fputs("slimpack simulate", out);
+    add_word(out, file);
+    fputs(" --timeline", out);
+    json_decref(settings);
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    return text;
+}
+
+enum { DOUBLINGS = 8 };
+
+// What a point that is to fit states beside what --set states: the least memory there is, and no
+// choice that spares none.
+static const char *const spare[][2] = {
+    {"memory.recompute", "memory.recompute=full"},
+    {"parallel.zero", "parallel.zero=3"},
+    {"schedule.kind", "schedule.kind=1f1b"},
+    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
+    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
+};
+
+enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
+
+// Takes what spares memory into the base and among what is stated; the caller frees the list.
+static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
+{
+    sp_error own = {0};
+    const char **stated =
+        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
+    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
+    *count = 0;
+    for (int i = 0; i < options->stated_count; i++) {
+        stated[(*count)++] = options->stated[i];
+    }
+    for (int i = 0; i < SPARE; i++) {
+        if ((i != ROWS_AT || rows) &&
+            !cli_tune_states(options->stated, options->stated_count, spare[i][0]) &&
+            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
+            stated[(*count)++] = spare[i][1];
+        }
+    }
+    return stated;
+}
+
+// Adds the message of the fewest GPUs at which something fits, or that none was found.
+static void find_gpus(const cli_shortage *shortage, sp_error *err)
+{
+    const sweep_layouts_options *asked = shortage->options;
+    json_t *base = json_deep_copy(shortage->base);
+    int count = 0;
+    const char **stated = spare_memory(asked, base, &count);
+    sweep_layouts_options options = {.strategies = asked->strategies,
+                                     .strategy_count = 1,
+                                     .wide = true,
+                                     .stated = stated,
+                                     .stated_count = count,
+                                     .gpus = asked->gpus,
+                                     .threads = asked->threads,
+                                     .quiet = asked->quiet};
+    sp_status status = SP_OK;
+    bool found = false;
+    for (int i = 0;
+         status == SP_OK && !found && i < DOUBLINGS && options.gpus <= CLI_TUNE_MOST_GPUS / 2;
+         i++) {
+        char layout[CLI_TUNE_POINT];
+        sweep_layouts layouts;
+        sp_error own = {0};
+        options.gpus *= 2;
+        status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
+        found = status == SP_OK && layouts.ranked_count > 0;
+        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
+        if (found) {
+            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
+                         (long long)options.gpus,
+                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
+        }
+        if (status != SP_OK && status != SP_ERR_STOPPED) {
+            sp_error_set(err, status, "%s", own.message[0]);
+        }
+        sweep_layouts_fini(&layouts);
+    }
+    if (status == SP_ERR_STOPPED) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
+    } else if (status == SP_OK && !found) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
+                     (long long)options.gpus);
+    }
+    sp_free((void *)stated);
+    json_decref(base);
+}
+
+// Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
+// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
+// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
+static sp_status cli_tell_shortage(const cli_shortage *shortage, sp_error *err)
+{
+    char layout[CLI_TUNE_POINT];
+    char gib[CLI_TUNE_VALUE];
+    const sweep_layouts *all = shortage->layouts;
+    const sweep_layout *nearest = all->nearest;
+    if (nearest == NULL || nearest->digest.status != SWEEP_OOM) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
+                            (long long)all->count, all->reason);
+    }
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
+                 (long long)all->count,
+                 cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+                 cli_tune_point(shortage->options, all, nearest, layout));
+    sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    find_gpus(shortage, err);
+    if (shortage->scenario->model.experts > 0) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
+    }
+    return SP_ERR_INFEASIBLE;
+}
 
 enum {
     MOST_STRATEGIES = 32,

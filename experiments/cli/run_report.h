@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "experiments/execution/execution.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/setting_uses.h"
@@ -74,5 +75,13 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 // Thousands in "4.19 M" style.
 enum { CLI_SHORT_NUMBER = 24 };
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
+
+// ---- executed steps ----
+
+// The measured result as `simulate` prints a predicted one, then time and loss of each step.
+void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Predicted beside measured.
+void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
 
 #endif
