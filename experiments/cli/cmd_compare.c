@@ -20,16 +20,16 @@
 #include "solver/setting_uses.h"
 #include "solver/strategy.h"
 
-typedef struct cli_compare_args {
+typedef struct compare_args {
     cli_common common;
     cli_list set;
     const char *strategies;
     const char *schedules;
     bool best_layout, memory_curve;
     int64_t jobs;
-} cli_compare_args;
+} compare_args;
 
-typedef struct cli_compared {
+typedef struct compared {
     char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
     sp_status status;
     char reason[SP_ERROR_TEXT];
@@ -44,25 +44,25 @@ typedef struct cli_compared {
     // none.
     double tight_ms, tight_margin_gib;
     char tight_layout[CLI_LAYOUT];
-} cli_compared;
+} compared;
 
-typedef struct cli_comparison {
+typedef struct comparison {
     json_t *root;   // of the scenario, with its overrides; --best-layout alone
     json_t *stated; // without them; of schedules alone
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool listed;        // names were stated: the first is the baseline
-    bool stopped;       // by a signal, before all rows were evaluated
-    cli_compared *rows; // [count], the baseline first; owned
+    bool listed;    // names were stated: the first is the baseline
+    bool stopped;   // by a signal, before all rows were evaluated
+    compared *rows; // [count], the baseline first; owned
     int count;
-} cli_comparison;
+} comparison;
 
-enum { CLI_MOST_COMPARED = 64 };
+enum { MOST_COMPARED = 64 };
 
 enum { MOST_OVERRIDES = 64 };
 
-static sp_status check_name(const cli_comparison *cmp, const char *name, sp_error *err)
+static sp_status check_name(const comparison *cmp, const char *name, sp_error *err)
 {
     if (!cmp->of_schedules) {
         return sp_strategy_check(name, "--strategies", err);
@@ -77,13 +77,13 @@ static sp_status check_name(const cli_comparison *cmp, const char *name, sp_erro
                         sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
 }
 
-static sp_status add_row(cli_comparison *cmp, const char *name, size_t length, sp_error *err)
+static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
 {
     const char *option = cmp->of_schedules ? "--schedules" : "--strategies";
-    if (cmp->count == CLI_MOST_COMPARED || length >= SP_STRATEGY_NAME) {
+    if (cmp->count == MOST_COMPARED || length >= SP_STRATEGY_NAME) {
         return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length, name);
     }
-    cli_compared *r = &cmp->rows[cmp->count];
+    compared *r = &cmp->rows[cmp->count];
     memcpy(r->name, name, length);
     r->name[length] = '\0';
     for (int i = 0; i < cmp->count; i++) {
@@ -96,13 +96,12 @@ static sp_status add_row(cli_comparison *cmp, const char *name, size_t length, s
 }
 
 // A row for each name that is asked for. *cmp is empty; the caller ends it in any case.
-static sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cmp,
-                                       sp_error *err)
+static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error *err)
 {
     cmp->of_schedules = args->schedules != NULL;
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
     cmp->listed = list != NULL;
-    cmp->rows = sp_calloc(CLI_MOST_COMPARED, sizeof *cmp->rows);
+    cmp->rows = sp_calloc(MOST_COMPARED, sizeof *cmp->rows);
     sp_status status = SP_OK;
     if (args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
@@ -125,7 +124,7 @@ static sp_status cli_comparison_choose(const cli_compare_args *args, cli_compari
 }
 
 // The scenario again with one schedule in place of its own, and the chunks that this schedule runs.
-static sp_status read_with_schedule(const cli_compare_args *args, const char *path,
+static sp_status read_with_schedule(const compare_args *args, const char *path,
                                     const json_t *stated, const char *name, sp_scenario *scenario,
                                     sp_error *err)
 {
@@ -157,7 +156,7 @@ static sp_status read_with_schedule(const cli_compare_args *args, const char *pa
 }
 
 // What is left out for its memory although it is faster. Those that fit tightly are ranked last.
-static void note_tight(const sweep_layouts *layouts, cli_compared *r)
+static void note_tight(const sweep_layouts *layouts, compared *r)
 {
     const sweep_digest *best = &layouts->ranked[0]->digest;
     for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
@@ -172,8 +171,8 @@ static void note_tight(const sweep_layouts *layouts, cli_compared *r)
 }
 
 // The strategy at the layout that serves it best; what it takes in the stated one is known.
-static sp_status evaluate_best(const cli_compare_args *args, const cli_comparison *cmp,
-                               cli_compared *r, sp_error *err)
+static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
+                               sp_error *err)
 {
     const sp_evaluate_options options_of_row = {.allocator_peak = true,
                                                 .threads = cli_threads(args->jobs)};
@@ -223,8 +222,8 @@ static sp_status evaluate_best(const cli_compare_args *args, const cli_compariso
 }
 
 // A strategy or schedule that cannot serve the scenario is a row with its reason.
-static sp_status evaluate_row(const cli_compare_args *args, const char *path, cli_comparison *cmp,
-                              cli_compared *r, sp_error *err)
+static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp,
+                              compared *r, sp_error *err)
 {
     const sp_evaluate_options options_of_row = {
         .allocator_peak = true, .compared = !cmp->of_schedules, .threads = cli_threads(args->jobs)};
@@ -255,7 +254,7 @@ static sp_status evaluate_row(const cli_compare_args *args, const char *path, cl
     return r->status;
 }
 
-static sp_status read_scenario(const cli_compare_args *args, const char *path, cli_comparison *cmp,
+static sp_status read_scenario(const compare_args *args, const char *path, comparison *cmp,
                                sp_error *err)
 {
     if (cmp->of_schedules) {
@@ -280,8 +279,8 @@ static sp_status read_scenario(const cli_compare_args *args, const char *path, c
 }
 
 // Reads the scenario and forms its batches.
-static sp_status cli_comparison_read(const cli_compare_args *args, const char *path,
-                                     cli_comparison *cmp, sp_error *err)
+static sp_status read_comparison(const compare_args *args, const char *path, comparison *cmp,
+                                 sp_error *err)
 {
     sp_status status = read_scenario(args, path, cmp, err);
     if (status == SP_OK && cmp->scenario.uniform && !cmp->of_schedules) {
@@ -294,7 +293,7 @@ static sp_status cli_comparison_read(const cli_compare_args *args, const char *p
     return status;
 }
 
-static sp_status leave_row(cli_compared *r)
+static sp_status leave_row(compared *r)
 {
     r->status = SP_ERR_STOPPED;
     snprintf(r->reason, sizeof r->reason, "not evaluated");
@@ -303,7 +302,7 @@ static sp_status leave_row(cli_compared *r)
 
 // How good a baseline a row is: one that fits before one that does not, then one that somebody
 // would run, then the stack's own way.
-static int suits(const cli_compared *r)
+static int suits(const compared *r)
 {
     if (r->status != SP_OK) {
         return 0;
@@ -312,14 +311,14 @@ static int suits(const cli_compared *r)
     return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + (strcmp(r->name, "packed") == 0);
 }
 
-static void choose_baseline(cli_comparison *cmp)
+static void choose_baseline(comparison *cmp)
 {
     int first = 0;
     for (int i = 1; i < cmp->count; i++) {
         first = suits(&cmp->rows[i]) > suits(&cmp->rows[first]) ? i : first;
     }
-    cli_compared *rows = cmp->rows;
-    cli_compared baseline = rows[first];
+    compared *rows = cmp->rows;
+    compared baseline = rows[first];
     memmove(&rows[1], &rows[0], (size_t)first * sizeof rows[0]);
     rows[0] = baseline;
 }
@@ -327,10 +326,10 @@ static void choose_baseline(cli_comparison *cmp)
 // Does that, and evaluates every row. One that cannot be has its reason. Without a list the
 // baseline is `packed` where that fits, else the first row that fits and trains all tokens, else
 // the first that fits: no row that nobody would run. A stop ends it with the rows that there are.
-static sp_status cli_comparison_evaluate(const cli_compare_args *args, const char *path,
-                                         cli_comparison *cmp, sp_error *err)
+static sp_status evaluate_comparison(const compare_args *args, const char *path, comparison *cmp,
+                                     sp_error *err)
 {
-    sp_status status = cli_comparison_read(args, path, cmp, err);
+    sp_status status = read_comparison(args, path, cmp, err);
     sp_progress progress;
     // The search for a layout shows its own.
     bool quiet = args->common.quiet || args->best_layout;
@@ -348,7 +347,7 @@ static sp_status cli_comparison_evaluate(const cli_compare_args *args, const cha
 }
 
 // "ok", "oom", "infeasible", or "stopped": not evaluated.
-static const char *cli_compared_status(const cli_compared *r)
+static const char *status_of(const compared *r)
 {
     if (r->status != SP_OK) {
         return r->status == SP_ERR_STOPPED ? "stopped" : "infeasible";
@@ -356,7 +355,7 @@ static const char *cli_compared_status(const cli_compared *r)
     return sp_result_is_oom(&r->result) ? "oom" : "ok";
 }
 
-static void cli_comparison_fini(cli_comparison *cmp)
+static void free_comparison(comparison *cmp)
 {
     for (int i = 0; cmp->rows != NULL && i < cmp->count; i++) {
         sp_result_fini(&cmp->rows[i].result);
@@ -370,9 +369,9 @@ static void cli_comparison_fini(cli_comparison *cmp)
 
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
 // the two is missing.
-static double speedup(const cli_comparison *cmp, const cli_compared *r)
+static double speedup(const comparison *cmp, const compared *r)
 {
-    const cli_compared *base = &cmp->rows[0];
+    const compared *base = &cmp->rows[0];
     if (base->status != SP_OK || r->status != SP_OK) {
         return (double)NAN;
     }
@@ -381,41 +380,39 @@ static double speedup(const cli_comparison *cmp, const cli_compared *r)
                : sp_result_tokens_per_s(&r->result) / sp_result_tokens_per_s(&base->result);
 }
 
-static json_t *row_json(const cli_comparison *cmp, const cli_compared *r)
+static json_t *row_json(const comparison *cmp, const compared *r)
 {
     json_t *object = r->status == SP_OK ? sp_result_json(&r->result, true) : sp_result_json_empty();
     double factor = speedup(cmp, r);
-    if (object != NULL) {
-        sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
-        sp_json_put(object, "status", json_string(cli_compared_status(r)));
-        sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
-        sp_json_put(object, "speedup", sp_json_figure(factor));
-        if (!cmp->of_schedules) {
-            bool lossless = r->status == SP_OK ? r->result.lossless
-                                               : sp_strategy_is_lossless(sp_strategy_find(r->name),
-                                                                         &cmp->scenario.strategy);
-            sp_json_put(object, "lossless", json_boolean(lossless));
+    sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
+    sp_json_put(object, "status", json_string(status_of(r)));
+    sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
+    sp_json_put(object, "speedup", sp_json_figure(factor));
+    if (!cmp->of_schedules) {
+        bool lossless = r->status == SP_OK ? r->result.lossless
+                                           : sp_strategy_is_lossless(sp_strategy_find(r->name),
+                                                                     &cmp->scenario.strategy);
+        sp_json_put(object, "lossless", json_boolean(lossless));
+    }
+    if (cmp->root != NULL) {
+        json_t *layouts = json_object();
+        for (int s = 0; s < SWEEP_STATUSES; s++) {
+            sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
         }
-        if (cmp->root != NULL) {
-            json_t *layouts = json_object();
-            for (int s = 0; s < SWEEP_STATUSES; s++) {
-                sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
-            }
-            sp_json_put(layouts, "left_out", json_integer(r->left_out));
-            sp_json_put(object, "layouts", layouts);
-            sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
-            if (r->stopped) {
-                sp_json_put(object, "stopped", json_true());
-            }
-            sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
-            sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
-            sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
+        sp_json_put(layouts, "left_out", json_integer(r->left_out));
+        sp_json_put(object, "layouts", layouts);
+        sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
+        if (r->stopped) {
+            sp_json_put(object, "stopped", json_true());
         }
+        sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
+        sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
+        sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
     }
     return object;
 }
 
-static json_t *cli_comparison_json(const cli_comparison *cmp)
+static json_t *comparison_json(const comparison *cmp)
 {
     json_t *rows = json_array();
     for (int i = 0; i < cmp->count; i++) {
@@ -427,14 +424,7 @@ static json_t *cli_comparison_json(const cli_comparison *cmp)
                      cmp->stopped ? json_true() : NULL);
 }
 
-enum { FACTOR = 32, STATUS = CLI_LOSS + 16 };
-
-// "1.25x"; "-" where the baseline has no time.
-static const char *factor_text(double factor, char text[FACTOR])
-{
-    snprintf(text, FACTOR, isfinite(factor) ? "%.2fx" : "-", factor);
-    return text;
-}
+enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };
 
 // The state of the memory and what the strategy loses: "tight, 12.3 % of tokens left out".
 static const char *status_text(const sp_result *result, char text[STATUS])
@@ -448,54 +438,34 @@ static const char *status_text(const sp_result *result, char text[STATUS])
     return text;
 }
 
-static void print_row(const cli_comparison *cmp, const cli_compared *r)
+static void print_row(cli_row *row, const comparison *cmp, const compared *r)
 {
-    const sp_result *result = &r->result;
-    double n = (double)result->batch_count;
-    double solver_ms = 0.0;
-    for (size_t b = 0; b < result->batch_count; b++) {
-        solver_ms += result->batches[b].facts.solver_ms;
-    }
-    char tokens[CLI_SHORT_NUMBER];
-    char factor[FACTOR];
     char status[STATUS];
-    printf("%-12s %14.1f %9s %12s %11.1f %7.2f %% %8.2f %% %8.2f %% %9.2f %9.2f %9.3f %8.1f %% "
-           "%8.1f %9.2f  %s\n",
-           r->name, sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
-           cli_short_number(sp_result_tokens_per_gpu_s(result), tokens),
-           sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON),
-           100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON),
-           100.0 * sp_result_mfu(result, SP_FLOPS_CAUSAL), 100.0 * sp_result_bubble_ratio(result),
-           sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
-           sp_result_dp_max_over_mean(result), 100.0 * sp_result_gap(result),
-           sp_result_microbatches(result), solver_ms / n, status_text(result, status));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_cell(row, "%s", status_text(&r->result, status));
 }
 
 // Its speed-up is between best layouts, its gain that of its best layout over the scenario's.
-static void print_best_row(const cli_comparison *cmp, const cli_compared *r)
+static void print_best_row(cli_row *row, const comparison *cmp, const compared *r)
 {
-    char factor[FACTOR];
-    char stated[FACTOR] = "-";
-    char layout[FACTOR];
     char status[STATUS];
-    const sp_result *result = &r->result;
-    double ms = sp_result_iteration_ms(result);
-    if (isfinite(r->stated_ms)) {
-        snprintf(stated, sizeof stated, "%.1f", r->stated_ms);
-    }
-    printf("%-18s %12.1f %8s %12s %8s %7.2f %% %7.2f %% %9.2f %9.2f  %s; %s%s\n", r->name, ms,
-           factor_text(speedup(cmp, r), factor), stated, factor_text(r->stated_ms / ms, layout),
-           100.0 * sp_result_mfu(result, SP_FLOPS_MEGATRON), 100.0 * sp_result_bubble_ratio(result),
-           sp_gib_from_bytes(result->peak_bytes), sp_gib_from_bytes(sp_result_margin_bytes(result)),
-           status_text(result, status), r->layout, r->stopped ? "; search stopped" : "");
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_number_cell(row, "%.1f", r->stated_ms);
+    cli_number_cell(row, "%.2fx", r->stated_ms / sp_result_iteration_ms(&r->result));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_cell(row, "%s; %s%s", status_text(&r->result, status), r->layout,
+             r->stopped ? "; search stopped" : "");
     if (isfinite(r->tight_ms)) {
-        printf("%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch reserves); "
-               "%s\n",
+        printf("\n%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch "
+               "reserves); %s",
                "", r->tight_ms, r->tight_margin_gib, r->tight_layout);
     }
 }
 
-static void print_schedule_row(const cli_comparison *cmp, const cli_compared *r)
+static void print_schedule_row(cli_row *row, const comparison *cmp, const compared *r)
 {
     const sp_result *result = &r->result;
     size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
@@ -503,22 +473,17 @@ static void print_schedule_row(const cli_comparison *cmp, const cli_compared *r)
     for (size_t i = 0; i < ranks; i++) {
         most = result->ranks[i].units_peak > most ? result->ranks[i].units_peak : most;
     }
-    char factor[FACTOR];
-    printf("%-12s %14.3f %9s %8.2f %% %11.2f %% %9.4g %9.4g", r->name,
-           sp_result_iteration_ms(result), factor_text(speedup(cmp, r), factor),
-           100.0 * sp_result_bubble_ratio(result),
-           100.0 * sp_result_bubble_ratio_longest_stage(result), most,
-           result->ranks[ranks - 1].units_peak);
-    if (result->parameters > 0) {
-        printf(" %9.2f %9.2f  %s\n", sp_gib_from_bytes(result->peak_bytes),
-               sp_gib_from_bytes(sp_result_margin_bytes(result)), cli_memory_word(result));
-    } else {
-        printf(" %9s %9s  %s\n", "-", "-", cli_memory_word(result));
-    }
+    cli_number_cell(row, "%.3f", sp_result_iteration_ms(result));
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_figure_cells(row, cli_figure_of_result, result);
+    cli_number_cell(row, "%.4g", most);
+    cli_number_cell(row, "%.4g", result->ranks[ranks - 1].units_peak);
+    cli_figure_cells(row, cli_figure_of_result, result);
+    cli_cell(row, "%s", cli_memory_word(result));
 }
 
 // Does any row wait where there is no pipeline that could have a bubble?
-static bool waits(const cli_comparison *cmp)
+static bool waits(const comparison *cmp)
 {
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK && cli_waits_for_peers(&cmp->rows[i].result)) {
@@ -529,21 +494,26 @@ static bool waits(const cli_comparison *cmp)
 }
 
 // With one layout for all rows.
-static const char *idle_name(const cli_comparison *cmp)
+static const char *idle_name(const comparison *cmp)
 {
     return waits(cmp) ? "waiting" : "bubble";
 }
 
-static void print_rows(const cli_comparison *cmp, int width,
-                       void (*print)(const cli_comparison *cmp, const cli_compared *r))
+static void print_rows(const comparison *cmp, const char *columns,
+                       void (*print)(cli_row *row, const comparison *cmp, const compared *r))
 {
+    cli_print_heads(stdout, columns);
+    putchar('\n');
     for (int i = 0; i < cmp->count; i++) {
-        const cli_compared *r = &cmp->rows[i];
+        const compared *r = &cmp->rows[i];
+        cli_row row = {.out = stdout, .columns = columns};
+        cli_cell(&row, "%s", r->name);
         if (r->status == SP_OK) {
-            print(cmp, r);
+            print(&row, cmp, r);
         } else {
-            printf("%-*s %s: %s\n", width, r->name, cli_compared_status(r), r->reason);
+            printf(" %s: %s", status_of(r), r->reason);
         }
+        putchar('\n');
     }
     if (waits(cmp)) {
         printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
@@ -552,9 +522,9 @@ static void print_rows(const cli_comparison *cmp, int width,
 }
 
 // Names the baseline, where no list says it or it cannot run.
-static void print_baseline(const cli_comparison *cmp)
+static void print_baseline(const comparison *cmp)
 {
-    const cli_compared *base = &cmp->rows[0];
+    const compared *base = &cmp->rows[0];
     if (base->status == SP_OK && sp_result_is_oom(&base->result)) {
         printf("speed-up: over %s, which runs out of memory: %s\n", base->name,
                cmp->listed ? "another one first in the list makes a baseline that can run"
@@ -569,7 +539,7 @@ static void print_baseline(const cli_comparison *cmp)
 
 // Is what is told of one row's error told of the other's, too? Of rows without a known error one
 // reason is enough.
-static bool shares_error(const cli_compared *row, const cli_compared *other)
+static bool shares_error(const compared *row, const compared *other)
 {
     char text[2][CLI_STEP_ERROR];
     if (row->status != SP_OK || other->status != SP_OK) {
@@ -582,7 +552,7 @@ static bool shares_error(const cli_compared *row, const cli_compared *other)
 }
 
 // Once for all rows, or by kinds of them: they may differ in schedule, stack and bubble.
-static void print_error_of_times(const cli_comparison *cmp)
+static void print_error_of_times(const comparison *cmp)
 {
     char text[CLI_STEP_ERROR];
     char rows[CLI_STEP_ERROR];
@@ -591,7 +561,7 @@ static void print_error_of_times(const cli_comparison *cmp)
         answers += cmp->rows[i].status == SP_OK;
     }
     for (int i = 0; i < cmp->count; i++) {
-        const cli_compared *row = &cmp->rows[i];
+        const compared *row = &cmp->rows[i];
         int alike = 0;
         bool told = row->status != SP_OK;
         rows[0] = '\0';
@@ -614,7 +584,7 @@ static void print_error_of_times(const cli_comparison *cmp)
     putchar('\n');
 }
 
-static void print_schedules(const cli_comparison *cmp)
+static void print_schedules(const comparison *cmp)
 {
     printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n",
            cmp->scenario.layout.pp, cmp->scenario.layout.dp);
@@ -623,13 +593,17 @@ static void print_schedules(const cli_comparison *cmp)
     } else {
         print_error_of_times(cmp);
     }
-    printf("%-12s %14s %9s %10s %13s %9s %9s %9s %9s  %s\n", "schedule", "iteration ms", "speed-up",
-           idle_name(cmp), "longest stage", "units", "last rank", "peak GiB", "margin", "status");
-    print_rows(cmp, 12, print_schedule_row);
+    char columns[COLUMNS];
+    snprintf(columns, sizeof columns,
+             "-12 schedule|14 @iteration_ms|9 speed-up|10 @bubble_ratio=%s|"
+             "13 @bubble_ratio_longest_stage|9 units|9 last rank|9 @peak_memory_gib|"
+             "9 @memory_margin_gib|0 status",
+             idle_name(cmp));
+    print_rows(cmp, columns, print_schedule_row);
     print_baseline(cmp);
 }
 
-static void print_table(const cli_comparison *cmp)
+static void print_table(const comparison *cmp)
 {
     char tokens[CLI_SHORT_NUMBER];
     char over[CLI_LOSS];
@@ -647,18 +621,22 @@ static void print_table(const cli_comparison *cmp)
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
     if (cmp->root != NULL) {
-        printf("%-18s %12s %8s %12s %8s %9s %9s %9s %9s  %s\n", "strategy", "iteration ms",
-               "speed-up", "scenario ms", "gain", "MFU full", "bubble", "peak GiB", "margin",
-               "status; best layout");
-        print_rows(cmp, 18, print_best_row);
+        static const char columns[] =
+            "-18 strategy|12 @iteration_ms|8 speed-up|12 scenario ms|8 gain|"
+            "9 @mfu_full_attention|9 @bubble_ratio|9 @peak_memory_gib|9 @memory_margin_gib|"
+            "0 status; best layout";
+        print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
         return;
     }
-    printf("%-12s %14s %9s %12s %11s %9s %10s %10s %9s %9s %9s %10s %8s %9s  %s\n", "strategy",
-           "iteration ms", "speed-up", "tokens/s/GPU", "TFLOP/s/GPU", "MFU full", "MFU causal",
-           idle_name(cmp), "peak GiB", "margin", "imbalance", "gap", "packs", "solver ms",
-           "status");
-    print_rows(cmp, 12, print_row);
+    char columns[COLUMNS];
+    snprintf(columns, sizeof columns,
+             "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|"
+             "9 @mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|"
+             "9 @memory_margin_gib|9 @imbalance.dp_max_over_mean|10 @gap|8 @microbatches|"
+             "9 @solver_ms|0 status",
+             idle_name(cmp));
+    print_rows(cmp, columns, print_row);
     print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
          "strategy may be faster");
@@ -666,7 +644,7 @@ static void print_table(const cli_comparison *cmp)
 
 // The table, and {"schema": "slimpack/comparison/1", ...}, which the caller owns
 // (comparison_report.c).
-static void cli_print_comparison(const cli_comparison *cmp)
+static void print_comparison(const comparison *cmp)
 {
     if (cmp->of_schedules) {
         print_schedules(cmp);
@@ -853,9 +831,9 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
 // memory is never worse, as sweeps rank points. The caller frees it; it does not depend on
 // `threads`.
-static sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
-                                  const char *const *strategies, int count, int threads,
-                                  json_t **json, sp_error *err)
+static sp_status make_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
+                                   const char *const *strategies, int count, int threads,
+                                   json_t **json, sp_error *err)
 {
     *json = NULL;
     if (count > MOST_STRATEGIES) {
@@ -897,7 +875,7 @@ static bool print_cell(const json_t *row, double limit_gib)
 }
 
 // A line for each limit, a column for each strategy.
-static void cli_print_memory_curve(const json_t *curve)
+static void print_memory_curve(const json_t *curve)
 {
     const json_t *points = json_object_get(curve, "points");
     size_t at;
@@ -944,18 +922,18 @@ static void list_strategies(FILE *out)
     }
 }
 
-static sp_status show_memory_curve(const cli_compare_args *args, const char *path,
-                                   cli_comparison *cmp, int *exit_status, sp_error *err)
+static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
+                                   int *exit_status, sp_error *err)
 {
-    const char *names[CLI_MOST_COMPARED];
+    const char *names[MOST_COMPARED];
     json_t *curve = NULL;
     for (int i = 0; i < cmp->count; i++) {
         names[i] = cmp->rows[i].name;
     }
-    sp_status status = cli_comparison_read(args, path, cmp, err);
+    sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                  cli_threads(args->jobs), &curve, err);
+        status = make_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                   cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
@@ -965,16 +943,16 @@ static sp_status show_memory_curve(const cli_compare_args *args, const char *pat
     }
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
-        cli_print_memory_curve(curve);
+        print_memory_curve(curve);
     }
     json_decref(curve);
     return status;
 }
 
 // A setting that one row reads is of use in the comparison.
-static void keep_shared_warnings(cli_comparison *cmp)
+static void keep_shared_warnings(comparison *cmp)
 {
-    sp_warnings *warnings[CLI_MOST_COMPARED];
+    sp_warnings *warnings[MOST_COMPARED];
     int count = 0;
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
@@ -986,27 +964,27 @@ static void keep_shared_warnings(cli_comparison *cmp)
 
 static int run(const void *given, const cli_operands *operands)
 {
-    const cli_compare_args *args = given;
+    const compare_args *args = given;
     int exit_status = 0;
-    cli_comparison cmp = {0};
+    comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = cli_comparison_choose(args, &cmp, &err);
+    sp_status status = choose_rows(args, &cmp, &err);
     cli_catch_stop();
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
     } else if (status == SP_OK) {
-        status = cli_comparison_evaluate(args, operands->items[0], &cmp, &err);
+        status = evaluate_comparison(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK && !args->memory_curve) {
         keep_shared_warnings(&cmp);
         if (args->common.json) {
-            exit_status = cli_print_json(cli_comparison_json(&cmp));
+            exit_status = cli_print_json(comparison_json(&cmp));
         } else {
-            cli_print_comparison(&cmp);
+            print_comparison(&cmp);
         }
         bool any = false;
         for (int i = 0; i < cmp.count; i++) {
-            any = any || strcmp(cli_compared_status(&cmp.rows[i]), "ok") == 0;
+            any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
         cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
@@ -1020,33 +998,26 @@ static int run(const void *given, const cli_operands *operands)
     } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
-    cli_comparison_fini(&cmp);
+    free_comparison(&cmp);
     return exit_status;
 }
 
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_SET_OPTION(cli_compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(cli_compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all, over packed)",
-     .names = sp_strategy_names},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(cli_compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy",
-     .names = sp_schedule_names},
-    CLI_FLAG_OPTION("best-layout", cli_compare_args, best_layout,
+    CLI_SET_OPTION(compare_args),
+    CLI_NAMES_OPTION(
+        "strategies", "LIST", compare_args, strategies, sp_strategy_names,
+        "packing strategies to compare, the first is the baseline (default: all, over packed)"),
+    CLI_NAMES_OPTION("schedules", "LIST", compare_args, schedules, sp_schedule_names,
+                     "pipeline schedules to compare instead, with the scenario's strategy"),
+    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
                     "every strategy at its own best layout, schedule and recomputation on as many "
                     "GPUs"),
-    CLI_FLAG_OPTION("memory-curve", cli_compare_args, memory_curve,
+    CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
-    CLI_JOBS_OPTION(cli_compare_args),
-    CLI_COMMON_OPTIONS(cli_compare_args),
+    CLI_JOBS_OPTION(compare_args),
+    CLI_COMMON_OPTIONS(compare_args),
     {0},
 };
 
@@ -1116,6 +1087,6 @@ const cli_command cli_cmd_compare = {
     .examples = examples,
     .options = options,
     .list = list_strategies,
-    .args_bytes = sizeof(cli_compare_args),
+    .args_bytes = sizeof(compare_args),
     .run = run,
 };

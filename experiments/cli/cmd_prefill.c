@@ -107,18 +107,22 @@ static double real_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+static const char columns[] = "10 tokens|-11 attention|6 alpha|16 first token ms|9 speed-up|"
+                              "13 of attention|0 status";
+
 static void print_row(const json_t *row)
 {
-    char alpha[16] = "";
-    if (json_is_real(json_object_get(row, "alpha"))) {
-        snprintf(alpha, sizeof alpha, "%g", real_of(row, "alpha"));
-    }
-    printf("%10lld  %-11s %6s %16.3f %8.2fx %12.2fx  %s%s\n",
-           (long long)json_integer_value(json_object_get(row, "tokens")),
-           json_string_value(json_object_get(row, "attention")), alpha, real_of(row, "ttft_ms"),
-           real_of(row, "speedup"), real_of(row, "attention_speedup"),
-           json_is_true(json_object_get(row, "fits")) ? "ok" : "oom",
-           json_is_true(json_object_get(row, "extrapolated")) ? ", extrapolated" : "");
+    cli_row cells = {.out = stdout, .columns = columns};
+    const json_t *alpha = json_object_get(row, "alpha");
+    cli_cell(&cells, "%lld", (long long)json_integer_value(json_object_get(row, "tokens")));
+    cli_cell(&cells, "%s", json_string_value(json_object_get(row, "attention")));
+    cli_number_cell(&cells, json_is_real(alpha) ? "%g" : "", json_number_value(alpha));
+    cli_number_cell(&cells, "%.3f", real_of(row, "ttft_ms"));
+    cli_number_cell(&cells, "%.2fx", real_of(row, "speedup"));
+    cli_number_cell(&cells, "%.2fx", real_of(row, "attention_speedup"));
+    cli_cell(&cells, "%s%s", json_is_true(json_object_get(row, "fits")) ? "ok" : "oom",
+             json_is_true(json_object_get(row, "extrapolated")) ? ", extrapolated" : "");
+    putchar('\n');
 }
 
 static void print_table(const sp_scenario *scenario, const json_t *rows)
@@ -131,7 +135,8 @@ static void print_table(const sp_scenario *scenario, const json_t *rows)
     printf("\none prompt, seed %llu, profile %s; times not validated\n\n",
            (unsigned long long)scenario->workload.seed,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
-    printf("    tokens  attention    alpha   first token ms  speed-up  of attention  status\n");
+    cli_print_heads(stdout, columns);
+    putchar('\n');
     json_array_foreach (rows, i, row) {
         print_row(row);
     }
@@ -170,8 +175,8 @@ static sp_status read_lists(const sp_scenario *scenario, const char *lengths, co
 // Prints a row for each length of "16K,96K" (NULL: the scenario's longest prompt) and method, and
 // of SampleAttention for each alpha of "0.8,0.95" (NULL: the scenario's). Changes
 // scenario->prefill.
-static sp_status cli_prefill_table(sp_scenario *scenario, const char *lengths, const char *alphas,
-                                   bool json, int *exit_status, sp_error *err)
+static sp_status compare_methods(sp_scenario *scenario, const char *lengths, const char *alphas,
+                                 bool json, int *exit_status, sp_error *err)
 {
     table t = {.rows = json_array()};
     sp_status status = read_lists(scenario, lengths, alphas, &t, err);
@@ -253,13 +258,19 @@ static void print_attention(const sp_scenario *scenario, const sp_prefill_result
 
 static void print_prompts(const sp_prefill_result *result)
 {
-    printf("\n  prompt     tokens   first token ms    dense ms  speed-up\n");
+    static const char heads[] = "8 prompt|10 tokens|16 first token ms|11 dense ms|9 speed-up";
+    putchar('\n');
+    cli_print_heads(stdout, heads);
+    putchar('\n');
     for (size_t p = 0; p < result->count && p < PROMPTS_SHOWN; p++) {
         const sp_prefill_prompt *prompt = &result->prompts[p];
-        printf("  %6lld %10lld %16.3f %11.3f %8.2fx\n", (long long)prompt->id,
-               (long long)prompt->tokens, sp_ms_from_ns(prompt->first_token_ns),
-               sp_ms_from_ns(prompt->dense_ns),
-               (double)prompt->dense_ns / (double)prompt->first_token_ns);
+        cli_row row = {.out = stdout, .columns = heads};
+        cli_cell(&row, "%lld", (long long)prompt->id);
+        cli_cell(&row, "%lld", (long long)prompt->tokens);
+        cli_number_cell(&row, "%.3f", sp_ms_from_ns(prompt->first_token_ns));
+        cli_number_cell(&row, "%.3f", sp_ms_from_ns(prompt->dense_ns));
+        cli_number_cell(&row, "%.2fx", (double)prompt->dense_ns / (double)prompt->first_token_ns);
+        putchar('\n');
     }
     if (result->count > PROMPTS_SHOWN) {
         printf("  ... %zu more\n", result->count - PROMPTS_SHOWN);
@@ -519,8 +530,8 @@ static int run(const void *given, const cli_operands *operands)
         status = read_scenario(args, operands->items[0], &scenario, &err);
     }
     if (status == SP_OK) {
-        status = many ? cli_prefill_table(&scenario, args->lengths, args->alphas, args->common.json,
-                                          &exit_status, &err)
+        status = many ? compare_methods(&scenario, args->lengths, args->alphas, args->common.json,
+                                        &exit_status, &err)
                       : run_prompts(args, &scenario, &exit_status, &err);
     }
     if (status != SP_OK) {

@@ -73,27 +73,18 @@ static int width_of(const sweep_spec *spec, int axis, const sweep_best *points, 
     return (int)width;
 }
 
+static const char columns[] =
+    "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|"
+    "9 @mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
+
 static void print_figures(const sweep_digest *digest)
 {
-    char tokens[CLI_SHORT_NUMBER];
-    const double *figure = digest->figure;
-    printf("%14.1f", figure[SWEEP_ITERATION_MS]);
-    if (isfinite(digest->median_error)) {
-        printf(" %6.1f %%", 100.0 * digest->median_error);
-    } else {
-        printf(" %8s", "-");
-    }
-    printf(" %12s", cli_short_number(figure[SWEEP_TOKENS_PER_GPU_S], tokens));
-    printf(" %10s", cli_short_number(figure[SWEEP_TOKENS_PER_S], tokens));
-    if (isfinite(figure[SWEEP_MFU])) {
-        printf(" %11.1f %7.2f %% %8.2f %% %9.2f %9.2f %5s", figure[SWEEP_TFLOPS_PER_GPU],
-               100.0 * figure[SWEEP_MFU_FULL_ATTENTION], 100.0 * figure[SWEEP_MFU],
-               figure[SWEEP_PEAK_MEMORY_GIB], figure[SWEEP_MEMORY_MARGIN_GIB],
-               digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-    } else {
-        printf(" %11s %9s %10s %9s %9s %5s", "-", "-", "-", "-", "-", "-");
-    }
-    printf(" %7.2f %%", 100.0 * figure[SWEEP_BUBBLE_RATIO]);
+    cli_row row = {.out = stdout, .columns = columns};
+    cli_figure_cells(&row, cli_figure_of_digest, digest);
+    cli_number_cell(&row, "%.1f %%", 100.0 * digest->median_error);
+    cli_figure_cells(&row, cli_figure_of_digest, digest);
+    cli_cell(&row, "%s", digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
+    cli_figure_cells(&row, cli_figure_of_digest, digest);
 }
 
 // Behind the columns, of rows alone that lose something.
@@ -111,9 +102,8 @@ static void print_loss(const sweep_digest *digest)
 static void print_table(const sweep_spec *spec, const sweep_best *points, int64_t count)
 {
     int width[SWEEP_AXES];
-    printf("%14s %8s %12s %10s %11s %9s %10s %9s %9s %5s %9s ", "iteration ms", "error",
-           "tokens/s/GPU", "tokens/s", "TFLOP/s/GPU", "MFU full", "MFU causal", "peak GiB",
-           "margin", "fits", "bubble");
+    cli_print_heads(stdout, columns);
+    putchar(' ');
     for (int a = 0; a < spec->axis_count; a++) {
         width[a] = width_of(spec, a, points, count);
         printf(" %*s", width[a], axis_name(spec, a));
@@ -237,7 +227,7 @@ static void print_best(const sweep_summary *summary)
 }
 
 // `output` is the name of the results file.
-static void cli_print_sweep(const sweep_summary *summary, const char *output)
+static void print_sweep(const sweep_summary *summary, const char *output)
 {
     char number[CLI_GROUPED];
     const sweep_summary_options *options = &summary->options;
@@ -300,7 +290,7 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
     return array;
 }
 
-static json_t *cli_sweep_json(const sweep_summary *summary)
+static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
     json_t *statuses = json_object();
@@ -348,7 +338,7 @@ static void put_field(FILE *out, const char *text)
 
 // CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule, the
 // figures, fits, median error, and the reason where there is one.
-static void cli_sweep_csv_head(FILE *out, const sweep_spec *spec)
+static void csv_head(FILE *out, const sweep_spec *spec)
 {
     for (int a = 0; a < spec->axis_count; a++) {
         put_field(out, spec->axes[a].path);
@@ -373,8 +363,8 @@ static void put_number(FILE *out, double value)
     }
 }
 
-static void cli_sweep_csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
-                              const sweep_digest *digest)
+static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
+                    const sweep_digest *digest)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
@@ -451,8 +441,8 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
 }
 
 // Draws the points of the results file that fit by figures x and y of the front, and the front.
-static sp_status cli_sweep_plot(const sweep_summary *summary, const char *results, const char *path,
-                                sp_error *err)
+static sp_status plot_front(const sweep_summary *summary, const char *results, const char *path,
+                            sp_error *err)
 {
     const drawn what = {.summary = summary, .results = results};
     const sweep_summary_options *options = &summary->options;
@@ -695,7 +685,7 @@ static void print_row(void *context, int64_t combination, const sweep_digest *di
 {
     const sweep_summary *summary = context;
     if (listed || summary->options.where == NULL) {
-        cli_sweep_csv_row(stdout, summary->spec, combination, digest);
+        csv_row(stdout, summary->spec, combination, digest);
     }
 }
 
@@ -705,7 +695,7 @@ static void print_chosen_rows(const sweep_args *args, const sweep_summary *summa
     int64_t count = front ? summary->front_count : args->top > 0 ? summary->best_count : 0;
     const sweep_best *points = front ? summary->front : summary->best;
     for (int64_t i = 0; i < count; i++) {
-        cli_sweep_csv_row(stdout, summary->spec, points[i].combination, &points[i].digest);
+        csv_row(stdout, summary->spec, points[i].combination, &points[i].digest);
     }
 }
 
@@ -716,13 +706,13 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     if (args->csv) {
         print_chosen_rows(args, summary);
     } else if (args->common.json) {
-        exit_status = cli_print_json(cli_sweep_json(summary));
+        exit_status = cli_print_json(summary_json(summary));
     } else {
-        cli_print_sweep(summary, args->output);
+        print_sweep(summary, args->output);
     }
     // Where nothing is listed that is the answer.
     if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
-        cli_sweep_plot(summary, args->output, args->plot, &err) != SP_OK) {
+        plot_front(summary, args->output, args->plot, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     }
     if (exit_status == 0 && summary->stopped) {
@@ -741,7 +731,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
                              .quiet = args->common.quiet,
                              .choice = *choice};
     if (args->csv) {
-        cli_sweep_csv_head(stdout, summary->spec);
+        csv_head(stdout, summary->spec);
         bool every = args->top == 0 && args->pareto == NULL;
         summary->options.each = every ? print_row : NULL;
         summary->options.context = summary;
@@ -806,21 +796,13 @@ static const cli_option options[] = {
                     "count the points and show the first ones, nothing else"),
     CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
                    "points that are listed of each workload and model of the grid (default 5)"),
-    {.kind = CLI_STRING,
-     .name = "by",
-     .value = "FIGURE",
-     .at = offsetof(sweep_args, by),
-     .names = sweep_figure_names,
-     .help = "list the points with the best of a figure, such as peak_memory_gib"},
+    CLI_NAMES_OPTION("by", "FIGURE", sweep_args, by, sweep_figure_names,
+                     "list the points with the best of a figure, such as peak_memory_gib"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "where", "CONDITION", sweep_args, where,
                     "list points for which a condition on settings and figures holds, such as "
                     "\"tp <= 4 && peak_memory_gib < 60\"; all are evaluated"),
-    {.kind = CLI_STRING,
-     .name = "pareto",
-     .value = "X,Y",
-     .at = offsetof(sweep_args, pareto),
-     .names = sweep_figure_names,
-     .help = "list the Pareto front of two figures, too"},
+    CLI_NAMES_OPTION("pareto", "X,Y", sweep_args, pareto, sweep_figure_names,
+                     "list the Pareto front of two figures, too"),
     CLI_FLAG_OPTION("csv", sweep_args, csv,
                     "print CSV on standard output in place of the summary: every point, or those "
                     "of --where, --top or --pareto"),
@@ -923,9 +905,9 @@ static int print_merged(const merge_args *args, const sweep_summary *summary)
 {
     int exit_status = 0;
     if (args->common.json) {
-        exit_status = cli_print_json(cli_sweep_json(summary));
+        exit_status = cli_print_json(summary_json(summary));
     } else {
-        cli_print_sweep(summary, args->output);
+        print_sweep(summary, args->output);
     }
     return cli_answer(exit_status, summary->best_count > 0);
 }

@@ -458,12 +458,15 @@ typedef struct help_args {
 
 static json_t *option_json(const cli_option *option)
 {
-    static const char *const kinds[] = {"flag", "integer", "string", "file", "list"};
+    static const char *const kinds[] = {
+        [CLI_FLAG] = "flag",     [CLI_INT] = "integer", [CLI_STRING] = "string",
+        [CLI_FILE] = "file",     [CLI_OUTPUT] = "file", [CLI_KEPT] = "file",
+        [CLI_FOLDER] = "folder", [CLI_LIST] = "list",   [CLI_FILES] = "list"};
     char letter[2] = {option->letter, '\0'};
     json_t *json = json_pack("{s:s, s:s?, s:s, s:s?, s:s}", "name", option->name, "letter",
                              letter[0] != '\0' ? letter : NULL, "kind", kinds[option->kind],
                              "value", option->value, "help", option->help);
-    if (json != NULL && option->kind == CLI_INT) {
+    if (option->kind == CLI_INT) {
         sp_json_put(json, "min", json_integer(option->min));
         sp_json_put(json, "max", json_integer(option->max));
     }

@@ -5,22 +5,14 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/execution/execution_json.h"
+#include "experiments/sweep/summary.h"
 #include "sim/base/units.h"
 
-const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
+double cli_figure_of_digest(const void *digest, const char *key)
 {
-    static const char *const units[] = {"", " K", " M", " G", " T"};
-    int unit = 0;
-    if (!isfinite(value)) {
-        snprintf(text, CLI_SHORT_NUMBER, "-");
-        return text;
-    }
-    while (fabs(value) >= 1000.0 && unit < 4) {
-        value /= 1000.0;
-        unit++;
-    }
-    snprintf(text, CLI_SHORT_NUMBER, unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
-    return text;
+    sweep_figure figure = SWEEP_ITERATION_MS;
+    SP_ASSERT(sweep_figure_find(key, &figure));
+    return ((const sweep_digest *)digest)->figure[figure];
 }
 
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR])

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "experiments/execution/execution.h"
+#include "experiments/sweep/point.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/setting_uses.h"
@@ -51,6 +52,9 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 480 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
+// A figure of a point of a sweep, for cli_figure_cells().
+double cli_figure_of_digest(const void *digest, const char *key);
+
 // Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
 // work?
 bool cli_waits_for_peers(const sp_result *result);
@@ -71,10 +75,6 @@ typedef struct cli_loss {
 // "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
-
-// Thousands in "4.19 M" style.
-enum { CLI_SHORT_NUMBER = 24 };
-const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
 
 // ---- executed steps ----
 

@@ -11,7 +11,15 @@
 #include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
-const cli_tune_axis cli_tune_axes[CLI_TUNE_AXES] = {
+// Settings that the search turns, and how a column of them is headed.
+typedef struct tune_axis {
+    const char *path, *name;
+    int width;
+} tune_axis;
+
+enum { AXES = 11 };
+
+static const tune_axis axes[AXES] = {
     {"parallel.tp", "tp", 3},
     {"parallel.cp", "cp", 3},
     {"parallel.pp", "pp", 3},
@@ -25,7 +33,8 @@ const cli_tune_axis cli_tune_axes[CLI_TUNE_AXES] = {
     {"strategy.chunk_tokens", "chunk_tokens", 12},
 };
 
-const char *cli_tune_value(const json_t *value, char text[CLI_TUNE_VALUE])
+// An integer or a text, "-" where there is neither; returns text.
+static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
 {
     snprintf(text, CLI_TUNE_VALUE, "-");
     if (json_is_integer(value)) {
@@ -36,18 +45,42 @@ const char *cli_tune_value(const json_t *value, char text[CLI_TUNE_VALUE])
     return text;
 }
 
+static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
+{
+    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
+                           .cut = digest->figure[SWEEP_CUT_SHARE],
+                           .lossy = digest->lossy};
+    return cli_loss_text(loss, text);
+}
+
+// What a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the answer
+// does not lose as much, else ""; returns text.
+static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest *digest,
+                                      char text[CLI_LOSS])
+{
+    char answer[CLI_LOSS];
+    loss_text(&tuned->layouts->ranked[0]->digest, answer);
+    loss_text(digest, text);
+    if (strcmp(text, answer) == 0) {
+        text[0] = '\0';
+    } else if (text[0] == '\0') {
+        snprintf(text, CLI_LOSS, "no tokens lost");
+    }
+    return text;
+}
+
 const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
                            const sweep_layout *point, char text[CLI_TUNE_POINT])
 {
     size_t used = 0;
     json_t *settings = sweep_layouts_settings(layouts, point);
     text[0] = '\0';
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
+    for (int a = 0; a < AXES; a++) {
         char value[CLI_TUNE_VALUE];
-        const json_t *json = json_object_get(settings, cli_tune_axes[a].path);
+        const json_t *json = json_object_get(settings, axes[a].path);
         if (json != NULL && used < CLI_TUNE_POINT) {
-            used += (size_t)snprintf(text + used, CLI_TUNE_POINT - used, "%s %s, ",
-                                     cli_tune_axes[a].name, cli_tune_value(json, value));
+            used += (size_t)snprintf(text + used, CLI_TUNE_POINT - used, "%s %s, ", axes[a].name,
+                                     value_text(json, value));
         }
     }
     if (used < CLI_TUNE_POINT) {
@@ -209,7 +242,7 @@ static const char *lacking_text(const sweep_layout *point, char text[CLI_TUNE_VA
 static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char text[REMEDY])
 {
     char loss[CLI_LOSS];
-    if (cli_tune_loss(tuned, &point->digest, loss)[0] != '\0') {
+    if (loss_beside_answer(tuned, &point->digest, loss)[0] != '\0') {
         sp_append(text, REMEDY, " for as many tokens (%s)", loss);
     }
 }
@@ -219,12 +252,11 @@ static void name_choice(const cli_tuned *tuned, const sweep_layout *point, const
 {
     char value[CLI_TUNE_VALUE];
     const char *name = "";
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        name = strcmp(cli_tune_axes[a].path, path) == 0 ? cli_tune_axes[a].name : name;
+    for (int a = 0; a < AXES; a++) {
+        name = strcmp(axes[a].path, path) == 0 ? axes[a].name : name;
     }
     json_t *json = value_of(tuned, point, path);
-    sp_append(text, REMEDY, "%s%s%s", name, name[0] != '\0' ? " " : "",
-              cli_tune_value(json, value));
+    sp_append(text, REMEDY, "%s%s%s", name, name[0] != '\0' ? " " : "", value_text(json, value));
     json_decref(json);
 }
 
@@ -311,7 +343,8 @@ static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
     return count;
 }
 
-void cli_print_findings(const cli_tuned *tuned)
+// What the step spends its time on, and what would take less of it.
+static void print_findings(const cli_tuned *tuned)
 {
     finding list[FINDINGS];
     int count = find_all(tuned, list);
@@ -327,7 +360,8 @@ void cli_print_findings(const cli_tuned *tuned)
     }
 }
 
-json_t *cli_findings_json(const cli_tuned *tuned)
+// [{"limit", "share" (of the step, null where it is no part of it), "remedy"}]
+static json_t *findings_json(const cli_tuned *tuned)
 {
     finding list[FINDINGS];
     int count = find_all(tuned, list);
@@ -340,7 +374,7 @@ json_t *cli_findings_json(const cli_tuned *tuned)
     return array;
 }
 
-enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = CLI_TUNE_AXES + 1 };
+enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
 typedef struct choice {
     json_t *value;             // borrowed from a spec, or a strategy's name; owned
@@ -404,16 +438,16 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
 static void count_choices(const cli_tuned *tuned, choices all[GROUPS])
 {
     all[0] = (choices){.name = "strategy"};
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        all[a + 1] = (choices){.name = cli_tune_axes[a].name};
+    for (int a = 0; a < AXES; a++) {
+        all[a + 1] = (choices){.name = axes[a].name};
     }
     for (int64_t i = 0; i < tuned->layouts->count; i++) {
         const sweep_layout *point = &tuned->layouts->point[i];
         json_t *settings = sweep_layouts_settings(tuned->layouts, point);
         json_t *strategy = json_string(tuned->options->strategies[point->strategy]);
         count_choice(&all[0], strategy, point);
-        for (int a = 0; a < CLI_TUNE_AXES; a++) {
-            count_choice(&all[a + 1], json_object_get(settings, cli_tune_axes[a].path), point);
+        for (int a = 0; a < AXES; a++) {
+            count_choice(&all[a + 1], json_object_get(settings, axes[a].path), point);
         }
         json_decref(strategy);
         json_decref(settings);
@@ -464,7 +498,7 @@ static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[
                                                  : "does not go together");
     }
     const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
-    if (shown != NULL && cli_tune_loss(tuned, shown, loss)[0] != '\0') {
+    if (shown != NULL && loss_beside_answer(tuned, shown, loss)[0] != '\0') {
         size_t used = strlen(text);
         snprintf(text + used, COST - used, " (%s)", loss);
     }
@@ -505,13 +539,14 @@ static void print_reasons(const choices all[GROUPS])
         }
         if (!told) {
             char value[CLI_TUNE_VALUE];
-            int column = printf("  %s %s: ", all[a].name, cli_tune_value(c->value, value));
+            int column = printf("  %s %s: ", all[a].name, value_text(c->value, value));
             cli_print_wrapped(stdout, reason_of(c), column, 16);
         }
     }
 }
 
-void cli_print_choices(const cli_tuned *tuned)
+// What other choices cost, with all others free.
+static void print_choices(const cli_tuned *tuned)
 {
     choices all[GROUPS];
     count_choices(tuned, all);
@@ -523,7 +558,7 @@ void cli_print_choices(const cli_tuned *tuned)
                 char value[CLI_TUNE_VALUE];
                 char cost[COST];
                 const choice *c = &all[a].of[i];
-                printf("%s%s %s", i > 0 ? ", " : " ", cli_tune_value(c->value, value),
+                printf("%s%s %s", i > 0 ? ", " : " ", value_text(c->value, value),
                        cost_text(tuned, c, cost));
             }
             putchar('\n');
@@ -551,7 +586,10 @@ static json_t *choice_json(const cli_tuned *tuned, const choice *c)
                      sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
 }
 
-json_t *cli_choices_json(const cli_tuned *tuned)
+// {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason", "left_out_share",
+// "cut_share"}], ...}: times are null where there is none, "cost" says in words what the terminal
+// says, "reason" why no such point goes together; shares of tokens are of the point of that time.
+static json_t *choices_json(const cli_tuned *tuned)
 {
     choices all[GROUPS];
     json_t *object = json_object();
@@ -623,14 +661,6 @@ static void print_error(const cli_tuned *tuned)
     } else if (within > 1) {
         printf(" (the next %lld are within it)", (long long)within);
     }
-}
-
-static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
-{
-    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                           .cut = digest->figure[SWEEP_CUT_SHARE],
-                           .lossy = digest->lossy};
-    return cli_loss_text(loss, text);
 }
 
 static void print_answer(const cli_tuned *tuned)
@@ -726,45 +756,32 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-const char *cli_tune_loss(const cli_tuned *tuned, const sweep_digest *digest, char text[CLI_LOSS])
-{
-    char answer[CLI_LOSS];
-    loss_text(&tuned->layouts->ranked[0]->digest, answer);
-    loss_text(digest, text);
-    if (strcmp(text, answer) == 0) {
-        text[0] = '\0';
-    } else if (text[0] == '\0') {
-        snprintf(text, CLI_LOSS, "no tokens lost");
-    }
-    return text;
-}
+static const char columns[] =
+    "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 @peak_memory_gib|5 fits|"
+    "-12 strategy";
 
 static void print_head(void)
 {
-    printf("%12s %12s %9s %9s %5s  %-12s", "iteration ms", "tokens/s/GPU", "MFU full", "peak GiB",
-           "fits", "strategy");
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        printf(" %*s", cli_tune_axes[a].width, cli_tune_axes[a].name);
+    cli_print_heads(stdout, columns);
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, axes[a].name);
     }
     putchar('\n');
 }
 
 static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 {
-    char tokens[CLI_SHORT_NUMBER];
     char text[CLI_TUNE_VALUE];
     char loss[CLI_LOSS];
-    const sweep_digest *d = &point->digest;
+    cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->figure[SWEEP_ITERATION_MS],
-           cli_short_number(d->figure[SWEEP_TOKENS_PER_GPU_S], tokens),
-           100.0 * d->figure[SWEEP_MFU_FULL_ATTENTION], d->figure[SWEEP_PEAK_MEMORY_GIB],
-           sp_fits_names[d->fits], tuned->options->strategies[point->strategy]);
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        printf(" %*s", cli_tune_axes[a].width,
-               cli_tune_value(json_object_get(settings, cli_tune_axes[a].path), text));
+    cli_figure_cells(&row, cli_figure_of_digest, &point->digest);
+    cli_cell(&row, "%s", sp_fits_names[point->digest.fits]);
+    cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(d, loss);
+    loss_text(&point->digest, loss);
     printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
     json_decref(settings);
 }
@@ -827,8 +844,8 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     print_expandable(tuned);
     print_front(tuned);
-    cli_print_findings(tuned);
-    cli_print_choices(tuned);
+    print_findings(tuned);
+    print_choices(tuned);
     printf("\ngo on with: %s\n", tuned->go_on);
 }
 
@@ -925,8 +942,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         "go_on", tuned->go_on, "current_ms", sp_json_figure(tuned->current_ms), "current_reason",
         current_reason(tuned), "points", points, "top",
         points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
-        points_json(tuned, front, count), "limits_ms", limits, "findings", cli_findings_json(tuned),
-        "choices", cli_choices_json(tuned));
+        points_json(tuned, front, count), "limits_ms", limits, "findings", findings_json(tuned),
+        "choices", choices_json(tuned));
     sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",

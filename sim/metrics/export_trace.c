@@ -431,7 +431,7 @@ sp_status sp_export_trace_gzip(FILE *file, const sp_timeline *timeline,
     out.context = &g;
     if (deflateInit2(&g.stream, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL, Z_DEFAULT_STRATEGY) !=
         Z_OK) {
-        return sp_error_no_memory(err, "a compressed trace");
+        sp_out_of_memory(sizeof g);
     }
     sp_status status = write_trace(&out, &trace, err);
     (void)deflateEnd(&g.stream);
