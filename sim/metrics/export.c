@@ -1,4 +1,6 @@
 // What the exporters share, and data for gnuplot.
+#include <stdlib.h>
+
 #include "sim/metrics/export_private.h"
 
 enum { GIB_SHIFT = 30 };
@@ -16,23 +18,16 @@ int64_t sp_i_export_gib(int64_t bytes)
 
 enum { NUMBER_LIMIT = 1000000000 }; // larger rank numbers are read as this one
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 // Reads a decimal number and moves *at past it; -1 where none begins.
 static int read_number(const char **at)
 {
-    if (!is_digit(**at)) {
+    char *end;
+    if (**at < '0' || **at > '9') {
         return -1;
     }
-    int number = 0;
-    while (is_digit(**at)) {
-        number = number >= NUMBER_LIMIT / 10 ? NUMBER_LIMIT : number * 10 + (**at - '0');
-        (*at)++;
-    }
-    return number;
+    long number = strtol(*at, &end, 10);
+    *at = end;
+    return number < NUMBER_LIMIT ? (int)number : NUMBER_LIMIT;
 }
 
 static bool contains(const int *values, int count, int value)

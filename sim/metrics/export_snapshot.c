@@ -358,46 +358,6 @@ typedef struct sp_snapshot {
     uint32_t next_slot;
 } sp_snapshot;
 
-static void place_segments(sp_snapshot *snapshot);
-static void write_trace(sp_snapshot *snapshot);
-static void write_segments(sp_snapshot *snapshot);
-
-sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
-                                    const sp_memory_timeline *memory, size_t rank, sp_error *err)
-{
-    block_log log;
-    sp_status status = make_log(&log, timeline, memory, rank, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    sp_writer out;
-    sp_writer_init(&out, file);
-    sp_snapshot snapshot = {.out = &out,
-                            .timeline = timeline,
-                            .rank = &timeline->ranks[rank],
-                            .log = &log,
-                            .next_slot = FIRST_FRAMES};
-    snapshot.frame_slots =
-        sp_calloc(phase_count(snapshot.rank), CATEGORIES * sizeof(*snapshot.frame_slots));
-    place_segments(&snapshot);
-    sp_write(&out, PROTO EMPTY_DICT MARK);
-    pickle_text(&out, "device_traces");
-    sp_write(&out, EMPTY_LIST MARK);
-    write_trace(&snapshot);
-    sp_write(&out, APPENDS);
-    pickle_text(&out, "segments");
-    write_segments(&snapshot);
-    pickle_text(&out, "allocator_settings");
-    sp_write(&out, EMPTY_DICT MARK);
-    pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
-    pickle_text(&out, "");
-    sp_write(&out, SETITEMS SETITEMS STOP);
-    status = sp_writer_finish(&out, "memory snapshot", err);
-    sp_free(snapshot.frame_slots);
-    free_log(&log);
-    return status;
-}
-
 // One segment per category, so that the viewer's allocator view shows the categories apart.
 static void place_segments(sp_snapshot *snapshot)
 {
@@ -608,4 +568,40 @@ static void write_segments(sp_snapshot *snapshot)
         }
     }
     sp_write(snapshot->out, APPENDS);
+}
+
+sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
+                                    const sp_memory_timeline *memory, size_t rank, sp_error *err)
+{
+    block_log log;
+    sp_status status = make_log(&log, timeline, memory, rank, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_writer out;
+    sp_writer_init(&out, file);
+    sp_snapshot snapshot = {.out = &out,
+                            .timeline = timeline,
+                            .rank = &timeline->ranks[rank],
+                            .log = &log,
+                            .next_slot = FIRST_FRAMES};
+    snapshot.frame_slots =
+        sp_calloc(phase_count(snapshot.rank), CATEGORIES * sizeof(*snapshot.frame_slots));
+    place_segments(&snapshot);
+    sp_write(&out, PROTO EMPTY_DICT MARK);
+    pickle_text(&out, "device_traces");
+    sp_write(&out, EMPTY_LIST MARK);
+    write_trace(&snapshot);
+    sp_write(&out, APPENDS);
+    pickle_text(&out, "segments");
+    write_segments(&snapshot);
+    pickle_text(&out, "allocator_settings");
+    sp_write(&out, EMPTY_DICT MARK);
+    pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
+    pickle_text(&out, "");
+    sp_write(&out, SETITEMS SETITEMS STOP);
+    status = sp_writer_finish(&out, "memory snapshot", err);
+    sp_free(snapshot.frame_slots);
+    free_log(&log);
+    return status;
 }

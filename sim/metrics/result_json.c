@@ -24,42 +24,6 @@ static double gib(const sp_result *result, int64_t bytes)
 
 // ---- numbers ----
 
-static double tflops_full(const sp_result *result)
-{
-    return sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON);
-}
-
-static double tflops_causal(const sp_result *result)
-{
-    return sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL);
-}
-
-static double mfu_full(const sp_result *result)
-{
-    return sp_result_mfu(result, SP_FLOPS_MEGATRON);
-}
-
-static double mfu_causal(const sp_result *result)
-{
-    return sp_result_mfu(result, SP_FLOPS_CAUSAL);
-}
-
-static double peak_gib(const sp_result *result)
-{
-    return gib(result, result->peak_bytes);
-}
-
-static double allocator_gib(const sp_result *result)
-{
-    return result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
-                                            : (double)NAN;
-}
-
-static double reserved_gib(const sp_result *result)
-{
-    return result->reserved_peak_bytes > 0 ? gib(result, result->reserved_peak_bytes) : (double)NAN;
-}
-
 static double margin_gib(const sp_result *result)
 {
     return sp_result_fits(result) != SP_FITS_NONE ? gib(result, sp_result_margin_bytes(result))
@@ -69,16 +33,6 @@ static double margin_gib(const sp_result *result)
 static double stall_ms(const sp_result *result)
 {
     return result->stall_ns / batches_of(result) / SP_NS_PER_MS;
-}
-
-static double left_out_share(const sp_result *result)
-{
-    return if_known(result, sp_result_left_out_share(result));
-}
-
-static double cut_share(const sp_result *result)
-{
-    return if_known(result, sp_result_cut_share(result));
 }
 
 static double over_length_share(const sp_result *result)
@@ -123,27 +77,21 @@ static json_t *json_memory(const sp_result *result)
 static json_t *json_peak_memory(const sp_result *result)
 {
     const sp_peak_memory *peak = &result->peak_memory;
+    if (!peak->known) {
+        return json_null();
+    }
     json_t *holders = json_array();
     for (int i = 0; i < peak->count; i++) {
         const sp_memory_holder *holder = &peak->holders[i];
-        sp_json_builder b = sp_json_build();
-        sp_json_add_text(&b, "name", holder->name);
-        sp_json_add_text(&b, "category", sp_memory_category_names[holder->category]);
-        sp_json_add_real(&b, "gib", sp_gib_from_bytes(holder->bytes));
-        sp_json_add_int(&b, "count", holder->count);
-        json_array_append_new(holders, sp_json_built(b));
+        json_array_append_new(holders,
+                              json_pack("{s:s, s:s, s:f, s:I}", "name", holder->name, "category",
+                                        sp_memory_category_names[holder->category], "gib",
+                                        sp_gib_from_bytes(holder->bytes), "count",
+                                        (json_int_t)holder->count));
     }
-    if (!peak->known) {
-        json_decref(holders);
-        return json_null();
-    }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "dp", peak->dp);
-    sp_json_add_int(&b, "pp", peak->pp);
-    sp_json_add_real(&b, "at_ms", sp_ms_from_ns(peak->at_ns));
-    sp_json_add(&b, "action", sp_json_text_or_null(peak->action));
-    sp_json_add(&b, "holders", holders);
-    return sp_json_built(b);
+    return json_pack("{s:i, s:i, s:f, s:o, s:o}", "dp", peak->dp, "pp", peak->pp, "at_ms",
+                     sp_ms_from_ns(peak->at_ns), "action", sp_json_text_or_null(peak->action),
+                     "holders", holders);
 }
 
 static json_t *json_oom(const sp_result *result)
@@ -186,12 +134,11 @@ static json_t *json_exchange(const sp_result *result)
     if (!result->has_exchange) {
         return NULL;
     }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "imbalance_before", result->exchange_before);
-    sp_json_add_real(&b, "imbalance_after", result->exchange_after);
-    sp_json_add_real(&b, "gib", result->exchange_bytes / SP_GIB / batches_of(result));
-    sp_json_add_int(&b, "messages", result->exchange_messages);
-    return sp_json_built(b);
+    return json_pack("{s:o, s:o, s:o, s:I}", "imbalance_before",
+                     sp_json_figure(result->exchange_before), "imbalance_after",
+                     sp_json_figure(result->exchange_after), "gib",
+                     sp_json_figure(result->exchange_bytes / SP_GIB / batches_of(result)),
+                     "messages", (json_int_t)result->exchange_messages);
 }
 
 static json_t *json_gap_parts(const sp_result *result)
@@ -201,13 +148,10 @@ static json_t *json_gap_parts(const sp_result *result)
     }
     const sp_batch_facts *sum = &result->sum;
     double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "packs", sum->gap_packs_ns * per_ms);
-    sp_json_add_real(&b, "uneven_ranks", sum->gap_uneven_ns * per_ms);
-    sp_json_add_real(&b, "idle", sum->gap_idle_ns * per_ms);
-    sp_json_add_real(&b, "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
-    sp_json_add_real(&b, "memory", sum->bound_memory_ns * per_ms);
-    return sp_json_built(b);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms,
+                     "uneven_ranks", sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms,
+                     "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms, "memory",
+                     sum->bound_memory_ns * per_ms);
 }
 
 static json_t *json_model(const sp_result *result)
@@ -215,11 +159,9 @@ static json_t *json_model(const sp_result *result)
     if (result->parameters == 0) {
         return json_null();
     }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "name", result->model_name);
-    sp_json_add_int(&b, "parameters", result->parameters);
-    sp_json_add_real(&b, "flops_per_token", result->flops_per_token);
-    return sp_json_built(b);
+    return json_pack("{s:o*, s:I, s:o}", "name", json_string(result->model_name), "parameters",
+                     (json_int_t)result->parameters, "flops_per_token",
+                     sp_json_figure(result->flops_per_token));
 }
 
 static json_t *json_provenance(const sp_result *result)
@@ -254,17 +196,12 @@ static json_t *json_jitter(const sp_result *result)
     }
     json_t *scales = json_array();
     for (int i = 0; i < SP_JITTER_SCALES; i++) {
-        sp_json_builder scale = sp_json_build();
-        sp_json_add_int(&scale, "gpus", sp_jitter_scales[i]);
-        sp_json_add_real(&scale, "slowest_expected", slowest->expected_of[i]);
-        json_array_append_new(scales, sp_json_built(scale));
+        json_array_append_new(scales,
+                              json_pack("{s:I, s:f}", "gpus", (json_int_t)sp_jitter_scales[i],
+                                        "slowest_expected", slowest->expected_of[i]));
     }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "gpus", slowest->gpus);
-    sp_json_add_real(&b, "slowest_drawn", slowest->drawn);
-    sp_json_add_real(&b, "slowest_expected", slowest->expected);
-    sp_json_add(&b, "scales", scales);
-    return sp_json_built(b);
+    return json_pack("{s:I, s:f, s:f, s:o}", "gpus", (json_int_t)slowest->gpus, "slowest_drawn",
+                     slowest->drawn, "slowest_expected", slowest->expected, "scales", scales);
 }
 
 static json_t *json_error(const sp_result *result)
@@ -273,13 +210,9 @@ static json_t *json_error(const sp_result *result)
     if (!error->known) {
         return json_null();
     }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "median", error->median);
-    sp_json_add_real(&b, "p90", error->p90);
-    sp_json_add_real(&b, "bias", error->bias);
-    sp_json_add_int(&b, "steps", error->steps);
-    sp_json_add_text(&b, "scope", error->scope);
-    return sp_json_built(b);
+    return json_pack("{s:f, s:f, s:f, s:I, s:o*}", "median", error->median, "p90", error->p90,
+                     "bias", error->bias, "steps", (json_int_t)error->steps, "scope",
+                     json_string(error->scope));
 }
 
 static json_t *json_lossless(const sp_result *result)
@@ -304,15 +237,15 @@ static json_t *json_batches(const sp_result *result)
     for (size_t i = 0; i < result->batch_count; i++) {
         const sp_batch_result *batch = &result->batches[i];
         double rank_ns = (double)result->layout.dp * result->layout.pp * (double)batch->makespan_ns;
-        sp_json_builder b = sp_json_build();
-        sp_json_add_real(&b, "iteration_ms", sp_ms_from_ns(batch->iteration_ns));
-        sp_json_add_real(&b, "bubble_ratio", sp_bubble_of((double)batch->busy_ns, rank_ns));
-        sp_json_add_real(&b, "peak_memory_gib", gib(result, batch->peak_bytes));
-        sp_json_add_int(&b, "samples", batch->facts.samples);
-        sp_json_add_int(&b, "tokens", batch->facts.tokens);
-        sp_json_add_int(&b, "computed_tokens", batch->facts.computed_tokens);
-        sp_json_add_int(&b, "microbatches", batch->facts.microbatches);
-        json_array_append_new(array, sp_json_built(b));
+        json_array_append_new(
+            array,
+            json_pack("{s:f, s:f, s:o, s:I, s:I, s:I, s:I}", "iteration_ms",
+                      sp_ms_from_ns(batch->iteration_ns), "bubble_ratio",
+                      sp_bubble_of((double)batch->busy_ns, rank_ns), "peak_memory_gib",
+                      sp_json_figure(gib(result, batch->peak_bytes)), "samples",
+                      (json_int_t)batch->facts.samples, "tokens", (json_int_t)batch->facts.tokens,
+                      "computed_tokens", (json_int_t)batch->facts.computed_tokens, "microbatches",
+                      (json_int_t)batch->facts.microbatches));
     }
     return array;
 }
@@ -322,18 +255,16 @@ static json_t *json_ranks(const sp_result *result)
 {
     json_t *array = json_array();
     size_t count = (size_t)result->layout.dp * (size_t)result->layout.pp;
+    double batches = batches_of(result);
     for (size_t i = 0; result->ranks != NULL && i < count; i++) {
         const sp_rank_metrics *rank = &result->ranks[i];
         for (int cp = 0; cp < result->layout.cp; cp++) {
-            sp_json_builder b = sp_json_build();
-            sp_json_add_int(&b, "dp", rank->dp);
-            sp_json_add_int(&b, "cp", cp);
-            sp_json_add_int(&b, "pp", rank->pp);
-            sp_json_add_real(&b, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches_of(result));
-            sp_json_add_real(&b, "span_ms", sp_ms_from_ns(rank->span_ns) / batches_of(result));
-            sp_json_add_real(&b, "peak_gib", gib(result, rank->peak_bytes));
-            sp_json_add_real(&b, "activation_units_peak", rank->units_peak);
-            json_array_append_new(array, sp_json_built(b));
+            json_array_append_new(
+                array, json_pack("{s:i, s:i, s:i, s:f, s:f, s:o, s:f}", "dp", rank->dp, "cp", cp,
+                                 "pp", rank->pp, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches,
+                                 "span_ms", sp_ms_from_ns(rank->span_ns) / batches, "peak_gib",
+                                 sp_json_figure(gib(result, rank->peak_bytes)),
+                                 "activation_units_peak", rank->units_peak));
         }
     }
     return array;
@@ -345,25 +276,30 @@ static json_t *json_ranks(const sp_result *result)
 typedef struct row {
     sp_figure figure;
     double (*number)(const sp_result *result);
+    double (*of_flops)(const sp_result *result, sp_flops_count count);
+    sp_flops_count count;
     json_t *(*json)(const sp_result *result);
-    size_t text_at, int_at, mean_at; // byte of sp_result: a text, an int64_t, a sum over batches
+    // Byte of sp_result: a text, an int64_t, bytes as an int64_t (0: not known), a sum over
+    // batches.
+    size_t text_at, int_at, bytes_at, mean_at;
 } row;
 
 #define AT(member) offsetof(sp_result, member)
+#define FLOPS(name, what) .of_flops = sp_result_##name, .count = SP_FLOPS_##what
 
 #define KEY(name, meaning, source)                       \
     {                                                    \
         .figure = {.key = name, .text = meaning}, source \
     }
 // Of a number that tables show: its label, digits, and whether it is shown in percent.
-#define NUMBER(name, meaning, head, decimals, share, source) \
-    {                                                        \
-        .figure = {.key = name,                              \
-                   .text = meaning,                          \
-                   .label = head,                            \
-                   .digits = decimals,                       \
-                   .percent = share},                        \
-        source                                               \
+#define NUMBER(name, meaning, head, decimals, share, ...) \
+    {                                                     \
+        .figure = {.key = name,                           \
+                   .text = meaning,                       \
+                   .label = head,                         \
+                   .digits = decimals,                    \
+                   .percent = share},                     \
+        __VA_ARGS__                                       \
     }
 
 // In the order of the document.
@@ -396,24 +332,25 @@ static const row rows[] = {
            false, .number = sp_result_tokens_per_gpu_s),
     NUMBER("tflops_per_gpu",
            "TFLOP/s of a GPU by Megatron's formula: all pairs of tokens are counted.",
-           "TFLOP/s/GPU", 1, false, .number = tflops_full),
+           "TFLOP/s/GPU", 1, false, FLOPS(tflops_per_gpu, MEGATRON)),
     KEY("tflops_per_gpu_causal", "TFLOP/s of a GPU with causal pairs counted once.",
-        .number = tflops_causal),
+        FLOPS(tflops_per_gpu, CAUSAL)),
     NUMBER("mfu",
            "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
            "the forward, no recomputation.",
-           "MFU causal", 2, true, .number = mfu_causal),
+           "MFU causal", 2, true, FLOPS(mfu, CAUSAL)),
     NUMBER("mfu_full_attention", "MFU with all pairs counted, as Megatron and SlimPipe do.",
-           "MFU full", 2, true, .number = mfu_full),
+           "MFU full", 2, true, FLOPS(mfu, MEGATRON)),
     KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
     NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
-           .number = peak_gib),
+           .bytes_at = AT(peak_bytes)),
     KEY("peak_memory_allocator_gib",
         "GiB in blocks of PyTorch's allocator, as max_memory_allocated, over all ranks and two "
         "steps.",
-        .number = allocator_gib),
+        .bytes_at = AT(allocator_peak_bytes)),
     KEY("peak_memory_reserved_gib",
-        "GiB that PyTorch's allocator reserves, as max_memory_reserved.", .number = reserved_gib),
+        "GiB that PyTorch's allocator reserves, as max_memory_reserved.",
+        .bytes_at = AT(reserved_peak_bytes)),
     KEY("memory_gib", "The fullest rank's GiB at its peak by kind.", .json = json_memory),
     KEY("peak_memory", "Where and when the peak is, and the largest tensors then.",
         .json = json_peak_memory),
@@ -466,10 +403,10 @@ static const row rows[] = {
     KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
     KEY("left_out_share",
         "Share of tokens that the strategy dropped, or left for later batches at the end.",
-        .number = left_out_share),
+        .number = sp_result_left_out_share),
     KEY("cut_share",
         "Share of trained tokens in pieces that do not see the beginning of their document.",
-        .number = cut_share),
+        .number = sp_result_cut_share),
     KEY("over_length_share", "Share of tokens that workload.over_length dropped or truncated.",
         .number = over_length_share),
     KEY("warnings", "What was lost, replaced or is not modelled.", .json = json_warnings),
@@ -500,11 +437,25 @@ const sp_figure *sp_figure_find(const char *key)
     return r != NULL ? &r->figure : NULL;
 }
 
+static int64_t int_at(const sp_result *result, size_t at)
+{
+    int64_t number;
+    memcpy(&number, (const char *)result + at, sizeof number);
+    return number;
+}
+
 static double number_of(const row *r, const sp_result *result)
 {
     double sum;
     if (r->number != NULL) {
         return r->number(result);
+    }
+    if (r->of_flops != NULL) {
+        return r->of_flops(result, r->count);
+    }
+    if (r->bytes_at > 0) {
+        int64_t bytes = int_at(result, r->bytes_at);
+        return bytes > 0 ? gib(result, bytes) : (double)NAN;
     }
     memcpy(&sum, (const char *)result + r->mean_at, sizeof sum);
     return sum / batches_of(result);
@@ -513,24 +464,16 @@ static double number_of(const row *r, const sp_result *result)
 double sp_figure_value(const sp_result *result, const char *key)
 {
     const row *r = find_row(key);
-    SP_ASSERT(r != NULL && (r->number != NULL || r->mean_at > 0));
+    SP_ASSERT(r != NULL && r->json == NULL && r->text_at + r->int_at == 0);
     return number_of(r, result);
 }
 
 static json_t *value_of(const row *r, const sp_result *result)
 {
-    int64_t number;
-    if (r->json != NULL) {
-        return r->json(result);
-    }
-    if (r->text_at > 0) {
-        return sp_json_text_or_null((const char *)result + r->text_at);
-    }
-    if (r->int_at > 0) {
-        memcpy(&number, (const char *)result + r->int_at, sizeof number);
-        return json_integer(number);
-    }
-    return sp_json_figure(number_of(r, result));
+    return r->json != NULL  ? r->json(result)
+           : r->text_at > 0 ? sp_json_text_or_null((const char *)result + r->text_at)
+           : r->int_at > 0  ? json_integer(int_at(result, r->int_at))
+                            : sp_json_figure(number_of(r, result));
 }
 
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
