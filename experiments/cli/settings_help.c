@@ -131,15 +131,17 @@ static void add_profile(void *list, const char *name)
 static sp_status list_results(json_t *list, sp_error *err)
 {
     (void)err;
-    const sp_result_key *key = NULL;
-    for (int i = 0; (key = sp_result_key_at(i)) != NULL; i++) {
+    const sp_figure *key = NULL;
+    for (int i = 0; (key = sp_figure_at(i)) != NULL; i++) {
         add_line(list, key->key, key->text);
     }
     return SP_OK;
 }
 
 // Words of the tables and lines that commands print, where they are no keys of a result.
-static const sp_result_key screen_words[] = {
+static const struct {
+    const char *key, *text;
+} screen_words[] = {
     {"iteration", "Milliseconds of a step, the mean over the batches: iteration_ms."},
     {"speed-up", "Time of the first row's step over this one's."},
     {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
@@ -516,7 +518,7 @@ const char *cli_nearest_topic(const char *topic)
     const char *list = sp_nearest_name(topic, names, LISTS);
     const char *results[MOST_RESULTS];
     int count = 0;
-    for (const sp_result_key *key; count < MOST_RESULTS && (key = sp_result_key_at(count)) != NULL;
+    for (const sp_figure *key; count < MOST_RESULTS && (key = sp_figure_at(count)) != NULL;
          count++) {
         results[count] = key->key;
     }

@@ -237,29 +237,8 @@ static void take_result(const sp_result *result, sweep_digest *digest)
 {
     digest->fits = sp_result_fits(result);
     digest->stall_ms = result->stall_ns / (double)result->batch_count / SP_NS_PER_MS;
-    digest->figure[SWEEP_ITERATION_MS] = sp_result_iteration_ms(result);
-    digest->figure[SWEEP_BUBBLE_RATIO] = sp_result_bubble_ratio(result);
-    digest->figure[SWEEP_TOKENS_PER_S] = sp_result_tokens_per_s(result);
-    digest->figure[SWEEP_TOKENS_PER_GPU_S] = sp_result_tokens_per_gpu_s(result);
-    digest->figure[SWEEP_TFLOPS_PER_GPU] = sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON);
-    digest->figure[SWEEP_MFU_FULL_ATTENTION] = sp_result_mfu(result, SP_FLOPS_MEGATRON);
-    digest->figure[SWEEP_MFU] = sp_result_mfu(result, SP_FLOPS_CAUSAL);
-    if (result->parameters > 0) {
-        digest->figure[SWEEP_PEAK_MEMORY_GIB] = sp_gib_from_bytes(result->peak_bytes);
-    }
-    if (result->reserved_peak_bytes > 0) {
-        digest->figure[SWEEP_RESERVED_GIB] = sp_gib_from_bytes(result->reserved_peak_bytes);
-    }
-    if (digest->fits != SP_FITS_NONE) {
-        digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));
-    }
-    if (result->parameters > 0) {
-        digest->figure[SWEEP_LEFT_OUT_SHARE] = sp_result_left_out_share(result);
-        digest->figure[SWEEP_CUT_SHARE] = sp_result_cut_share(result);
-        digest->figure[SWEEP_OVER_LENGTH_SHARE] = result->over_length_share;
-    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        digest->figure[f] = rounded(digest->figure[f]);
+        digest->figure[f] = rounded(sp_figure_value(result, sweep_figure_names[f]));
     }
     const sp_layout *layout = &result->layout;
     memcpy(digest->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
