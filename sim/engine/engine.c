@@ -93,7 +93,7 @@ static int64_t transfer_ns(void *context, const sp_plan_place *from, int to)
     pricing *p = context;
     int64_t ns = sp_step_costs_p2p_ns(p->costs, sp_action_is_backward(from->action),
                                       (size_t)from->action.pack, from->pp, to, p->plan->layout.pp);
-    // What is too much is told with the next action.
+    // A sum that is too large is told with the next action.
     p->total_ns += (double)ns;
     return ns;
 }
@@ -268,7 +268,7 @@ static sp_status run_named(const sp_plan *plan, const sp_step_costs *costs,
 static sp_network network_of(const sp_plan *plan, const sp_engine_options *options)
 {
     sp_network network = options->network != NULL ? *options->network : (sp_network){0};
-    // What cannot meet follows from times that are not certain then.
+    // Transfers that cannot meet are known by times, which are not certain then.
     if (network.detail == SP_NETWORK_AUTO && options->jitter.gpu_cv > 0.0 &&
         !sp_shares_are(&plan->layout)) {
         network.detail = SP_NETWORK_FLOWS;

@@ -412,8 +412,8 @@ static bool note_user(const sp_i_collective_paths *list, int32_t rank, int pp, i
     return alone;
 }
 
-// What the data-parallel ranks of a pipeline rank exchange in actions and what they reduce and
-// gather behind those follow each other as well, where none of them uses another's links. `users`
+// Exchanges of the data-parallel ranks of a pipeline rank in actions, and the reductions and
+// gathers behind those, follow each other as well, where none of them uses another's links. `users`
 // has room for the links.
 static void join_sharded(sp_i_paths *p, int pp, int32_t *users)
 {

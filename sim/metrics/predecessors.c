@@ -44,11 +44,11 @@ static const uint8_t *number_ranks(sp_predecessors *p, bool *shares)
     return runs;
 }
 
-static sp_timeline_list list_of(const sp_plan_item *at)
+static sp_timeline_list list_of(const sp_plan_item *plan_item)
 {
-    return at->share > 0                   ? SP_LIST_SHARES
-           : sp_action_is_copy(at->action) ? SP_LIST_COPIES
-                                           : SP_LIST_ACTIONS;
+    return plan_item->share > 0                   ? SP_LIST_SHARES
+           : sp_action_is_copy(plan_item->action) ? SP_LIST_COPIES
+                                                  : SP_LIST_ACTIONS;
 }
 
 // Actions and shares stand in the timeline in the order of their rank's list, copies by their
@@ -140,38 +140,39 @@ typedef struct search {
 
 static sp_timeline_item item_at(const sp_predecessors *p, size_t v)
 {
-    const sp_plan_item *at = &p->items.items[v];
-    return (sp_timeline_item){.rank = p->rank_of[at->dp * p->items.plan->layout.pp + at->pp],
-                              .index = p->place[v],
-                              .list = list_of(at)};
+    const sp_plan_item *plan_item = &p->items.items[v];
+    return (sp_timeline_item){
+        .rank = p->rank_of[plan_item->dp * p->items.plan->layout.pp + plan_item->pp],
+        .index = p->place[v],
+        .list = list_of(plan_item)};
 }
 
 // How long what an action gave was under way to pipeline rank `to`; of a pair from its end on.
 static int64_t transfer_ns(const void *context, size_t v, int to)
 {
     const sp_predecessors *p = context;
-    const sp_plan_item *at = &p->items.items[v];
+    const sp_plan_item *plan_item = &p->items.items[v];
     sp_timeline_item item = item_at(p, v);
     const sp_rank_timeline *rank = &p->timeline->ranks[item.rank];
     const sp_span *span = &rank->spans[item.index];
     if (rank->there_ns != NULL && rank->there_ns[item.index] != SP_NOT_YET) {
         return rank->there_ns[item.index] - span[span->action.with_next].end_ns;
     }
-    return p->costs == NULL || at->pp == to
+    return p->costs == NULL || plan_item->pp == to
                ? 0
-               : sp_step_costs_p2p_ns(p->costs, sp_action_is_backward(at->action),
-                                      (size_t)at->action.pack, at->pp, to,
+               : sp_step_costs_p2p_ns(p->costs, sp_action_is_backward(plan_item->action),
+                                      (size_t)plan_item->action.pack, plan_item->pp, to,
                                       p->items.plan->layout.pp);
 }
 
-// Of what an item had at the same time the first of these counts: the order of its rank, the other
-// ranks of its pack, copies back, what it reads from other virtual stages, shares.
+// Ranks what an item had at the same time, of which the first of these counts: the order of its
+// rank, the other ranks of its pack, copies back, what it reads from other virtual stages, shares.
 static int rank_of_wait(const sp_predecessors *p, size_t v, const sp_dependency *d)
 {
-    const sp_plan_item *at = &p->items.items[v];
+    const sp_plan_item *plan_item = &p->items.items[v];
     const sp_plan_item *from = &p->items.items[d->item];
-    bool copies = at->share == 0 && sp_action_is_copy(at->action);
-    if (at->dp != from->dp) {
+    bool copies = plan_item->share == 0 && sp_action_is_copy(plan_item->action);
+    if (plan_item->dp != from->dp) {
         return 1;
     }
     switch (d->reason) {
@@ -244,7 +245,7 @@ const char *sp_waited_for(const sp_predecessors *p, sp_timeline_item item, char 
 
 // ---- the critical path ----
 
-// What ends last: an action or a share of a vocabulary.
+// Finds what ends last: an action or a share of a vocabulary.
 static bool find_last(const sp_timeline *timeline, sp_timeline_item *last)
 {
     bool any = false;

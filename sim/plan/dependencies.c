@@ -66,7 +66,7 @@ static void number_action(sp_plan_items *p, int dp, int pp, size_t a, size_t v, 
     sp_action action = sp_plan_stage(p->plan, dp, pp)->actions[a];
     int vstage = sp_depends_vstage(&p->index, pp, action);
     int kind = action.kind == SP_ACTION_I ? SP_ACTION_B : action.kind;
-    // What the first of a pair gives is there when the second is over.
+    // The output of the first of a pair is there when the second is over.
     size_t pair = action.with_next ? 1 + shares_between(p, dp, pp, shares, a + 1) : 0;
     sp_share_part part;
     p->of[kind][sp_depends_entry(&p->index, action, dp, vstage)] = v + 1 + pair;
@@ -125,11 +125,11 @@ static size_t find(const sp_plan_items *p, sp_action_kind kind, int32_t pack, in
 
 bool sp_plan_item_recomputed(const sp_plan_items *p, size_t v)
 {
-    const sp_plan_item *at = &p->items[v];
-    bool all = at->action.kind == SP_ACTION_B || at->action.kind == SP_ACTION_I;
-    for (size_t i = 0; all && i < sp_depends_reads(&p->index, at->action); i++) {
-        size_t again = find(p, SP_ACTION_R, sp_depends_read(&p->index, at->action, i), at->dp,
-                            sp_plan_item_vstage(p, at));
+    const sp_plan_item *plan_item = &p->items[v];
+    bool all = plan_item->action.kind == SP_ACTION_B || plan_item->action.kind == SP_ACTION_I;
+    for (size_t i = 0; all && i < sp_depends_reads(&p->index, plan_item->action); i++) {
+        size_t again = find(p, SP_ACTION_R, sp_depends_read(&p->index, plan_item->action, i),
+                            plan_item->dp, sp_plan_item_vstage(p, plan_item));
         all = again != 0 && again <= v;
     }
     return all;
@@ -165,13 +165,14 @@ static bool is_first_of_pair(const sp_plan_items *p, size_t v, size_t second)
 // direction; plus 1, 0 for none.
 static size_t item_before(const sp_plan_items *p, size_t v, bool alike)
 {
-    const sp_plan_item *at = &p->items[v];
+    const sp_plan_item *plan_item = &p->items[v];
     for (size_t u = v; u > 0; u--) {
         const sp_plan_item *before = &p->items[u - 1];
-        if (before->dp != at->dp || before->pp != at->pp) {
+        if (before->dp != plan_item->dp || before->pp != plan_item->pp) {
             return 0;
         }
-        if (alike ? before->action.kind == at->action.kind : !sp_action_is_copy(before->action)) {
+        if (alike ? before->action.kind == plan_item->action.kind
+                  : !sp_action_is_copy(before->action)) {
             return u;
         }
     }
@@ -182,11 +183,11 @@ static size_t item_before(const sp_plan_items *p, size_t v, bool alike)
 // that stands before it; plus 1, 0 for none.
 static size_t leaving_before(const sp_plan_items *p, size_t v)
 {
-    const sp_plan_item *at = &p->items[v];
-    bool forward = at->action.kind == SP_ACTION_F && at->share == 0;
+    const sp_plan_item *plan_item = &p->items[v];
+    bool forward = plan_item->action.kind == SP_ACTION_F && plan_item->share == 0;
     for (size_t u = p->copies && forward ? v : 0; u > 0; u--) {
         const sp_plan_item *before = &p->items[u - 1];
-        if (before->dp != at->dp || before->pp != at->pp) {
+        if (before->dp != plan_item->dp || before->pp != plan_item->pp) {
             return 0;
         }
         if (before->action.kind == SP_ACTION_O) {
@@ -215,22 +216,25 @@ static void wait_for(const teller *t, size_t from, sp_wait reason, sp_wait_lag l
     }
 }
 
-// What an action reads from the neighbouring virtual stage.
+// An action waits for what it reads from the neighbouring virtual stage.
 static void wait_transfer(const teller *t, size_t reader)
 {
-    const sp_plan_item *at = &t->p->items[reader];
-    int source = sp_depends_source(&t->p->index, at->action, sp_plan_item_vstage(t->p, at));
-    size_t from = source >= 0 ? sp_plan_items_find(t->p, at->action, at->dp, source) : 0;
+    const sp_plan_item *plan_item = &t->p->items[reader];
+    int source =
+        sp_depends_source(&t->p->index, plan_item->action, sp_plan_item_vstage(t->p, plan_item));
+    size_t from =
+        source >= 0 ? sp_plan_items_find(t->p, plan_item->action, plan_item->dp, source) : 0;
     if (from > 0) {
         size_t first = previous_action(t->p, from - 1);
         const sp_plan_item *ends = &t->p->items[from - 1];
-        bool gave = ends->action.pack == at->action.pack &&
-                    sp_action_is_backward(ends->action) == sp_action_is_backward(at->action) &&
-                    sp_plan_item_vstage(t->p, ends) == source;
+        bool gave =
+            ends->action.pack == plan_item->action.pack &&
+            sp_action_is_backward(ends->action) == sp_action_is_backward(plan_item->action) &&
+            sp_plan_item_vstage(t->p, ends) == source;
         const sp_dependency dependency = {
             .item = from - 1,
             .gave = gave || !is_first_of_pair(t->p, first, from - 1) ? from - 1 : first,
-            .reason = at->action.kind == SP_ACTION_F ? SP_WAIT_INPUT : SP_WAIT_GRADIENT,
+            .reason = plan_item->action.kind == SP_ACTION_F ? SP_WAIT_INPUT : SP_WAIT_GRADIENT,
             .lag = SP_LAG_TRANSFER};
         t->tell(t->context, t->item, &dependency);
     }
@@ -240,44 +244,45 @@ static void wait_transfer(const teller *t, size_t reader)
 // recomputation only for one that stands before it.
 static void wait_copies_back(const teller *t, int dp)
 {
-    const sp_plan_item *at = &t->p->items[t->item];
-    for (size_t i = 0; i < sp_depends_reads(&t->p->index, at->action); i++) {
-        size_t from = find(t->p, SP_ACTION_L, sp_depends_read(&t->p->index, at->action, i), dp,
-                           sp_plan_item_vstage(t->p, at));
-        bool waits = sp_action_is_backward(at->action) || from <= t->item;
-        wait_for(t, waits ? from : 0, dp == at->dp ? SP_WAIT_COPY_BACK : SP_WAIT_MEMBER,
+    const sp_plan_item *plan_item = &t->p->items[t->item];
+    for (size_t i = 0; i < sp_depends_reads(&t->p->index, plan_item->action); i++) {
+        size_t from = find(t->p, SP_ACTION_L, sp_depends_read(&t->p->index, plan_item->action, i),
+                           dp, sp_plan_item_vstage(t->p, plan_item));
+        bool waits = sp_action_is_backward(plan_item->action) || from <= t->item;
+        wait_for(t, waits ? from : 0, dp == plan_item->dp ? SP_WAIT_COPY_BACK : SP_WAIT_MEMBER,
                  SP_LAG_NONE);
     }
 }
 
-// What an action reads on its own rank.
+// An action waits for what it reads on its own rank.
 static void wait_local(const teller *t)
 {
-    const sp_plan_item *at = &t->p->items[t->item];
-    sp_action action = at->action;
-    int vstage = sp_plan_item_vstage(t->p, at);
+    const sp_plan_item *plan_item = &t->p->items[t->item];
+    sp_action action = plan_item->action;
+    int vstage = sp_plan_item_vstage(t->p, plan_item);
     if (action.kind == SP_ACTION_W) {
-        wait_for(t, find(t->p, SP_ACTION_B, action.pack, at->dp, vstage), SP_WAIT_ACTIVATIONS,
-                 SP_LAG_NONE);
+        wait_for(t, find(t->p, SP_ACTION_B, action.pack, plan_item->dp, vstage),
+                 SP_WAIT_ACTIVATIONS, SP_LAG_NONE);
         return;
     }
     if (action.kind == SP_ACTION_L) {
-        wait_for(t, find(t->p, SP_ACTION_O, action.pack, at->dp, vstage), SP_WAIT_COPY_OUT,
+        wait_for(t, find(t->p, SP_ACTION_O, action.pack, plan_item->dp, vstage), SP_WAIT_COPY_OUT,
                  SP_LAG_NONE);
         return;
     }
     // A single forward pack stands before its copy, in the order of dependencies.
     bool regrouped = t->p->index.forward_pack != NULL && sp_action_is_backward(action);
     if (regrouped) {
-        wait_copies_back(t, at->dp);
+        wait_copies_back(t, plan_item->dp);
     }
     for (size_t i = 0; i < sp_depends_reads(&t->p->index, action); i++) {
         wait_for(t,
-                 find(t->p, SP_ACTION_F, sp_depends_read(&t->p->index, action, i), at->dp, vstage),
+                 find(t->p, SP_ACTION_F, sp_depends_read(&t->p->index, action, i), plan_item->dp,
+                      vstage),
                  SP_WAIT_ACTIVATIONS, SP_LAG_NONE);
     }
     if (action.kind != SP_ACTION_O && !regrouped) {
-        wait_copies_back(t, at->dp);
+        wait_copies_back(t, plan_item->dp);
     }
 }
 
@@ -310,20 +315,20 @@ static void wait_order(const teller *t)
 // others. Its weight gradient is each rank's own affair.
 static void wait_members(const teller *t)
 {
-    const sp_plan_item *at = &t->p->items[t->item];
-    const sp_pack *pack = sp_depends_pack(&t->p->index, at->action);
-    int vstage = sp_plan_item_vstage(t->p, at);
+    const sp_plan_item *plan_item = &t->p->items[t->item];
+    const sp_pack *pack = sp_depends_pack(&t->p->index, plan_item->action);
+    int vstage = sp_plan_item_vstage(t->p, plan_item);
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
-        if (d == at->dp || sp_depends_alone(pack, at->action)) {
+        if (d == plan_item->dp || sp_depends_alone(pack, plan_item->action)) {
             continue;
         }
-        size_t peer = sp_plan_items_find(t->p, at->action, d, vstage);
+        size_t peer = sp_plan_items_find(t->p, plan_item->action, d, vstage);
         wait_passed(t, peer > 0 ? item_before(t->p, peer - 1, false) : 0, SP_WAIT_MEMBER,
                     SP_WAIT_MEMBER);
-        if (t->p->joint_inputs && peer > 0 && sp_depends_passes(at->action)) {
+        if (t->p->joint_inputs && peer > 0 && sp_depends_passes(plan_item->action)) {
             wait_transfer(t, peer - 1);
         }
-        if (sp_action_is_backward(at->action)) {
+        if (sp_action_is_backward(plan_item->action)) {
             wait_copies_back(t, d);
         }
     }
@@ -346,20 +351,22 @@ static void wait_part(const teller *t, sp_share_part part, bool first, bool agai
     }
 }
 
-// What a share reads but for its rank's order. A backward of the head reads the shares of the head
-// of all ranks.
+// A share waits for what it reads, beside its rank's order. A backward of the head reads the shares
+// of the head of all ranks.
 static void wait_share_inputs(const teller *t)
 {
-    const sp_plan_item *at = &t->p->items[t->item];
-    sp_share_part part = (sp_share_part)(at->share - 1);
+    const sp_plan_item *plan_item = &t->p->items[t->item];
+    sp_share_part part = (sp_share_part)(plan_item->share - 1);
     if (!sp_share_comes_first(part)) {
-        bool again = at->action.kind == SP_ACTION_R;
-        wait_share(t, t->p->stage[part][again][sp_depends_slot(&t->p->index, at->action, at->dp)]);
+        bool again = plan_item->action.kind == SP_ACTION_R;
+        wait_share(t, t->p->stage[part][again]
+                                 [sp_depends_slot(&t->p->index, plan_item->action, plan_item->dp)]);
     }
-    size_t heads = part == SP_SHARE_HEAD_BACKWARD ? sp_depends_reads(&t->p->index, at->action) : 0;
+    size_t heads =
+        part == SP_SHARE_HEAD_BACKWARD ? sp_depends_reads(&t->p->index, plan_item->action) : 0;
     for (size_t i = 0; i < heads; i++) {
         const sp_action forward = {.kind = SP_ACTION_F,
-                                   .pack = sp_depends_read(&t->p->index, at->action, i)};
+                                   .pack = sp_depends_read(&t->p->index, plan_item->action, i)};
         wait_part(t, SP_SHARE_HEAD, true, true, forward);
     }
 }
@@ -367,13 +374,14 @@ static void wait_share_inputs(const teller *t)
 // The shares that the stage's action needs.
 static void wait_shares(const teller *t)
 {
-    const sp_plan_item *at = &t->p->items[t->item];
+    const sp_plan_item *plan_item = &t->p->items[t->item];
     sp_share_part part;
     if (t->p->shares.items != NULL &&
-        sp_share_part_of(&t->p->plan->layout, sp_plan_item_vstage(t->p, at), at->action, &part) &&
+        sp_share_part_of(&t->p->plan->layout, sp_plan_item_vstage(t->p, plan_item),
+                         plan_item->action, &part) &&
         sp_share_comes_first(part)) {
-        bool again = at->action.kind == SP_ACTION_R;
-        wait_part(t, part, !again, again, at->action);
+        bool again = plan_item->action.kind == SP_ACTION_R;
+        wait_part(t, part, !again, again, plan_item->action);
     }
 }
 
@@ -382,35 +390,36 @@ void sp_dependencies(const sp_plan_items *p, size_t item,
                      void *context)
 {
     const teller t = {.p = p, .item = item, .tell = tell, .context = context};
-    const sp_plan_item *at = &p->items[item];
+    const sp_plan_item *plan_item = &p->items[item];
     wait_order(&t);
-    if (at->share > 0) {
+    if (plan_item->share > 0) {
         wait_share_inputs(&t);
         return;
     }
     wait_shares(&t);
     wait_transfer(&t, item);
     // The first of a pair waits for the input of the second too.
-    if (at->action.with_next) {
+    if (plan_item->action.with_next) {
         wait_transfer(&t, next_action(p, item));
     }
-    if (at->action.kind != SP_ACTION_F) {
+    if (plan_item->action.kind != SP_ACTION_F) {
         wait_local(&t);
     }
-    if (!sp_action_is_copy(at->action)) {
+    if (!sp_action_is_copy(plan_item->action)) {
         wait_members(&t);
     }
 }
 
 // ---- lags ----
 
-// What an item gives to another virtual stage; 0 where it gives nothing.
+// The time of what an item gives to another virtual stage; 0 where it gives nothing.
 static int64_t given_ns(const sp_plan_items *p, size_t v, sp_transfer_time transfer_ns,
                         const void *context)
 {
-    const sp_plan_item *at = &p->items[v];
-    int target =
-        at->share > 0 ? -1 : sp_depends_target(&p->index, at->action, sp_plan_item_vstage(p, at));
+    const sp_plan_item *plan_item = &p->items[v];
+    int target = plan_item->share > 0 ? -1
+                                      : sp_depends_target(&p->index, plan_item->action,
+                                                          sp_plan_item_vstage(p, plan_item));
     return target >= 0 ? transfer_ns(context, v, p->index.rank_of[target]) : 0;
 }
 

@@ -27,7 +27,7 @@ typedef struct sp_plan_item {
     int dp, pp;
 } sp_plan_item;
 
-// What passes between the end of an item and the start of what waits for it.
+// The time that passes between the end of an item and the start of what waits for it.
 typedef enum sp_wait_lag {
     SP_LAG_NONE,
     SP_LAG_TRANSFER, // of what `gave` gave to the other's pipeline rank
@@ -60,7 +60,7 @@ typedef struct sp_plan_items {
     sp_arena work;     // holds the tables
 } sp_plan_items;
 
-// Of a plan that passed sp_plan_check. `runs`, [dp], as in sp_depends_init; `shared`: pipeline
+// Numbers a plan that passed sp_plan_check. `runs`, [dp], as in sp_depends_init; `shared`: pipeline
 // ranks share a vocabulary. O(actions + slices), and the shares' (walk.h). Errors: those of
 // sp_shares_make.
 sp_status sp_plan_items_init(sp_plan_items *items, const sp_plan *plan, const uint8_t *runs,

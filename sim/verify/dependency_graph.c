@@ -41,12 +41,13 @@ typedef struct builder {
 static int64_t transfer_ns(const void *context, size_t v, int to)
 {
     const builder *b = context;
-    const sp_plan_item *at = &b->s->items.items[v];
-    return at->pp == to ? 0
+    const sp_plan_item *plan_item = &b->s->items.items[v];
+    return plan_item->pp == to ? 0
            : b->lag_ns != NULL
                ? b->lag_ns[v]
-               : sp_step_costs_p2p_ns(b->costs, sp_action_is_backward(at->action),
-                                      (size_t)at->action.pack, at->pp, to, b->s->plan->layout.pp);
+               : sp_step_costs_p2p_ns(b->costs, sp_action_is_backward(plan_item->action),
+                                      (size_t)plan_item->action.pack, plan_item->pp, to,
+                                      b->s->plan->layout.pp);
 }
 
 static void add_edge(void *context, size_t v, const sp_dependency *dependency)
@@ -68,15 +69,15 @@ static void add_edge(void *context, size_t v, const sp_dependency *dependency)
 static int64_t duration_by_costs(const builder *b, size_t v, size_t share)
 {
     const sp_plan *plan = b->s->plan;
-    const sp_plan_item *at = &b->s->items.items[v];
+    const sp_plan_item *plan_item = &b->s->items.items[v];
     size_t count;
     const sp_share *shares =
-        sp_shares_of(&b->s->items.shares, &plan->layout, at->dp, at->pp, &count);
-    sp_action_cost cost =
-        at->share > 0
-            ? sp_share_cost_of(plan, b->costs, &shares[share])
-            : sp_action_cost_of(plan, b->costs, at->action, sp_plan_item_vstage(&b->s->items, at),
-                                sp_plan_item_recomputed(&b->s->items, v));
+        sp_shares_of(&b->s->items.shares, &plan->layout, plan_item->dp, plan_item->pp, &count);
+    sp_action_cost cost = plan_item->share > 0
+                              ? sp_share_cost_of(plan, b->costs, &shares[share])
+                              : sp_action_cost_of(plan, b->costs, plan_item->action,
+                                                  sp_plan_item_vstage(&b->s->items, plan_item),
+                                                  sp_plan_item_recomputed(&b->s->items, v));
     return sp_action_cost_ns(&cost);
 }
 
@@ -84,12 +85,13 @@ static int64_t duration_by_costs(const builder *b, size_t v, size_t share)
 // pair on.
 static int64_t duration_as_run(builder *b, size_t v, size_t span)
 {
-    const sp_plan_item *at = &b->s->items.items[v];
-    const sp_rank_timeline *rank = &b->ran->ranks[at->dp * b->s->plan->layout.pp + at->pp];
-    const sp_span *ran = at->share > 0 ? &rank->shares[span].span : &rank->spans[span];
-    if (at->share == 0 && rank->there_ns != NULL && sp_depends_passes(at->action) &&
+    const sp_plan_item *plan_item = &b->s->items.items[v];
+    const sp_rank_timeline *rank =
+        &b->ran->ranks[plan_item->dp * b->s->plan->layout.pp + plan_item->pp];
+    const sp_span *ran = plan_item->share > 0 ? &rank->shares[span].span : &rank->spans[span];
+    if (plan_item->share == 0 && rank->there_ns != NULL && sp_depends_passes(plan_item->action) &&
         rank->there_ns[span] != SP_NOT_YET) {
-        b->lag_ns[v] = rank->there_ns[span] - ran[at->action.with_next ? 1 : 0].end_ns;
+        b->lag_ns[v] = rank->there_ns[span] - ran[plan_item->action.with_next ? 1 : 0].end_ns;
     }
     return ran->end_ns - ran->start_ns;
 }
@@ -106,13 +108,13 @@ static void fill_durations(builder *b)
         size_t spans = 0;
         size_t shares = 0;
         for (size_t v = s->items.first[r]; v < s->items.first[r + 1]; v++) {
-            const sp_plan_item *at = &s->items.items[v];
-            bool is_copy = at->share == 0 && sp_action_is_copy(at->action);
+            const sp_plan_item *plan_item = &s->items.items[v];
+            bool is_copy = plan_item->share == 0 && sp_action_is_copy(plan_item->action);
             s->duration_ns[v] = b->ran == NULL || is_copy
                                     ? duration_by_costs(b, v, shares)
-                                    : duration_as_run(b, v, at->share > 0 ? shares : spans);
-            shares += at->share > 0;
-            spans += at->share == 0 && !is_copy;
+                                    : duration_as_run(b, v, plan_item->share > 0 ? shares : spans);
+            shares += plan_item->share > 0;
+            spans += plan_item->share == 0 && !is_copy;
         }
     }
 }
@@ -139,7 +141,7 @@ static void igraph_end(void)
 // A failure inside igraph as an error of ours.
 static sp_status igraph_failed(sp_error *err, const char *what, igraph_error_t code)
 {
-    // What a file is written to may be full, or gone.
+    // The disk of a file may be full, or gone.
     if (code == IGRAPH_EFILE) {
         return sp_error_set(err, SP_ERR_IO, "%s", errno != 0 ? strerror(errno) : "cannot write");
     }
@@ -286,10 +288,10 @@ static igraph_error_t find_cycle(sp_structure *s, igraph_vector_int_t *cycle)
 static void name_vertex(const sp_structure *s, igraph_integer_t v, char text[80])
 {
     char name[32];
-    const sp_plan_item *at = &s->items.items[v];
-    sp_action_name(at->action, s->plan->layout.chunks, name);
-    snprintf(text, 80, "%s%s on dp %d pp %d", at->share > 0 ? "the share of " : "", name, at->dp,
-             at->pp);
+    const sp_plan_item *plan_item = &s->items.items[v];
+    sp_action_name(plan_item->action, s->plan->layout.chunks, name);
+    snprintf(text, 80, "%s%s on dp %d pp %d", plan_item->share > 0 ? "the share of " : "", name,
+             plan_item->dp, plan_item->pp);
 }
 
 // Walks the cycle against its edges: each action and what it waits for.
@@ -354,8 +356,8 @@ static void path_times_fini(path_times *times)
     sp_free(times->to_finish_ns);
 }
 
-// Of each vertex, the first in the order of `mode` first, the longest time through all that comes
-// before it, and its own.
+// Finds for each vertex, the first in the order of `mode` first, the longest time through all that
+// comes before it, and its own.
 static igraph_error_t add_up(sp_structure *s, const igraph_vector_int_t *order,
                              igraph_neimode_t mode, igraph_vector_int_t *incident, int64_t *time_ns)
 {
@@ -496,14 +498,14 @@ static sp_status set_attributes(sp_structure *s, const path_times *times, sp_err
         code = igraph_vector_init(&lag, m);
     }
     for (igraph_integer_t v = 0; code == IGRAPH_SUCCESS && v < n; v++) {
-        const sp_plan_item *at = &s->items.items[v];
+        const sp_plan_item *plan_item = &s->items.items[v];
         char action[32];
         char name[48];
-        sp_action_name(at->action, s->plan->layout.chunks, action);
-        snprintf(name, sizeof name, "%s%s", at->share > 0 ? "share of " : "", action);
+        sp_action_name(plan_item->action, s->plan->layout.chunks, action);
+        snprintf(name, sizeof name, "%s%s", plan_item->share > 0 ? "share of " : "", action);
         code = igraph_strvector_set(&labels, v, name);
-        VECTOR(values[0])[v] = at->dp;
-        VECTOR(values[1])[v] = at->pp;
+        VECTOR(values[0])[v] = plan_item->dp;
+        VECTOR(values[1])[v] = plan_item->pp;
         VECTOR(values[2])[v] = (igraph_real_t)s->duration_ns[v];
         VECTOR(values[3])
         [v] = (igraph_real_t)(times->makespan_ns - times->to_finish_ns[v] -
