@@ -46,14 +46,6 @@ void flow_link_bytes(const flow_step *s, double bytes[SP_LINK_KINDS][2])
     sp_free(of_links);
 }
 
-void flow_add_actions(flow_step *s, int dp, int pp, const char *actions)
-{
-    for (const char *c = actions; *c != '\0'; c += 2) {
-        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : *c == 'R' ? SP_ACTION_R : SP_ACTION_B;
-        sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0');
-    }
-}
-
 void flow_reduced_last(const sp_timeline *timeline)
 {
     int pp = timeline->plan->layout.pp;

@@ -11,9 +11,6 @@ void flow_step_uniform(flow_step *s, double f_bytes, double b_bytes);
 // Its plan, by a schedule, and its cluster (flow_step_set_cluster).
 void flow_step_schedule(flow_step *s, sp_schedule_kind kind, sp_network_detail detail);
 
-// The actions of one rank, as F0B0 names them.
-void flow_add_actions(flow_step *s, int dp, int pp, const char *actions);
-
 // Simulates a step, over `network` or, with NULL, by closed formulas, with igraph's longest path
 // beside it.
 void flow_run(const flow_step *s, const sp_network *network, sp_timeline *timeline);

@@ -51,15 +51,7 @@ static void actions(fixture *f, int dp_rank, int pp_rank, const char *text)
 {
     sp_stage_plan *stage = sp_plan_stage(&f->plan, dp_rank, pp_rank);
     stage->count = 0;
-    while (*text != '\0') {
-        const char *letter = strchr(sp_action_letters, *text);
-        assert_non_null(letter);
-        char *end;
-        long number = strtol(text + 1, &end, 10);
-        long chunk = *end == '.' ? strtol(end + 1, &end, 10) : 0;
-        sp_stage_plan_add(stage, (sp_action_kind)(letter - sp_action_letters), (int)chunk, number);
-        text = *end == ' ' ? end + 1 : end;
-    }
+    plan_add_actions(&f->plan, dp_rank, pp_rank, text);
 }
 
 static sp_status check(fixture *f)

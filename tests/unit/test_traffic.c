@@ -143,10 +143,10 @@ TEST(merged_packs)
         flow_step_draw_sharded(&prng, &s, round % 2 == 0 ? 10.0 : 10000.0);
         sp_plan_init(&s.plan, &s.layout, &s.packing);
         bool last = round % 4 < 2; // pack 0, on the first rank
-        flow_add_actions(&s, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
-        flow_add_actions(&s, 0, 1, last ? "F1B1F0B0" : "F0B0F1B1");
-        flow_add_actions(&s, 1, 0, "F2F0B2B0");
-        flow_add_actions(&s, 1, 1, "F2B2F0B0");
+        plan_add_actions(&s.plan, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
+        plan_add_actions(&s.plan, 0, 1, last ? "F1B1F0B0" : "F0B0F1B1");
+        plan_add_actions(&s.plan, 1, 0, "F2F0B2B0");
+        plan_add_actions(&s.plan, 1, 1, "F2B2F0B0");
         must_succeed(sp_plan_check(&s.plan, "test", ERR));
         flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
         s.cluster.nics_per_node = 1 + (round % 2 == 0);
