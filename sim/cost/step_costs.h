@@ -12,7 +12,9 @@
 #include "sim/cost/profile.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
+#include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
 
 // How long hidden states and their gradients are under way between pipeline ranks: of a step's
@@ -243,11 +245,10 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
 
 // What timed schedules look at, from the costs of a plan's packs: means over all packs, per virtual
 // stage. Freed by sp_schedule_costs_free.
-sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
-                              sp_schedule_costs **means, sp_error *err);
+sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan);
 // Adds the times of every pack, for schedules that order by pack.
-sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
-                                sp_schedule_costs *means, sp_error *err);
+void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
+                           sp_schedule_costs *means);
 void sp_schedule_costs_free(sp_schedule_costs *means);
 
 // The same f, b, w for every pack: `uniform_costs` of a scenario. Milliseconds per micro-batch and
@@ -261,7 +262,58 @@ typedef struct sp_uniform_costs {
     double unit_f, unit_b, unit_w;
 } sp_uniform_costs;
 
-sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
-                                const sp_packing *packing, sp_step_costs *costs, sp_error *err);
+void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
+                           const sp_packing *packing, sp_step_costs *costs);
+
+// ---- ----
+
+// What one action of a plan costs its rank, and what a share of a vocabulary does.
+
+// Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
+// `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
+// it does not.
+sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                 int vstage, bool recomputed);
+
+// Cost of a rank's share of a vocabulary's work.
+sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
+                                const sp_share *share);
+
+// ---- ----
+
+// Attention-context exchange of SlimPipe (arXiv 2504.14519; kwai/Megatron-Kwai,
+// megatron/core/kv_cache/attention.py). The pipeline ranks run in lock step, each a slice with
+// another length of context. At every step the rank with the k-th longest context hands attention
+// over whole slices of keys and values to the rank with the k-th shortest, so that both work alike.
+
+typedef struct sp_exchange_report {
+    // Attention of the busiest rank, summed over the steps in which at least two are at work, over
+    // the sum of the mean of those. 1: level.
+    double imbalance_before, imbalance_after;
+    int64_t messages;  // two for every hand-over: there and back
+    int64_t q_tokens;  // queries that went to another rank, forward and backward
+    int64_t kv_tokens; // keys and values that went along
+} sp_exchange_report;
+
+// Moves attention between the ranks in the costs of a plan whose ranks run the same units in the
+// same order: at step t rank r runs forward unit t - r and backward unit t - (p-1-r), and a rank
+// without a unit takes no part. The attention of a pack is its causal pairs; of its context whole
+// stretches as long as the pack can be handed over, at most half of the difference between the two
+// ranks. For equal slices of one sequence these are int((longer - shorter) / 2) slices.
+// Ranks are levelled step by step, forward and backward apart: the makespan of ranks that do not
+// wait for each other at every step falls as a rule, not in every plan.
+// Afterwards each virtual stage is a class of its own. Sums of attention and compute time stay as
+// they are; the transfers themselves are taken to be hidden behind computation. With one pipeline
+// rank nothing changes. A plan whose ranks are not in lock step, or with packs merged over
+// data-parallel ranks, is a content error; after an error the costs are as before.
+// Time O(actions log pp + packs * virtual stages), memory O(packs * virtual stages).
+sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                            sp_error *err);
+
+// Bytes sent. q_bytes: queries of one token in all layers of a virtual stage on one rank; kv_bytes:
+// its keys and values together. Forward, queries, keys and values go and outputs (as large as the
+// queries) return; backward, gradients of outputs go and gradients of queries, keys and values
+// return. The softmax statistics (one number per head and token) are not counted.
+double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/jitter.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/traffic.h"

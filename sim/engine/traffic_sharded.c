@@ -1,4 +1,4 @@
-// What ZeRO 2 and 3 exchange inside actions (cost/zero.c), as flows.
+// What ZeRO 2 and 3 exchange inside actions (cost/data_parallel.c), as flows.
 #include <math.h>
 
 #include "sim/base/units.h"

@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/traffic_private.h"
 
 static void find_used(sp_i_traffic *t);

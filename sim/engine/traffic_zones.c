@@ -1,4 +1,4 @@
-// What the zones of a pack (cost/zone_time.h) exchange in an action, as flows: tokens move from
+// What the zones of a pack (cost/pack_time.c) exchange in an action, as flows: tokens move from
 // their ranks to the ranks of their zone; then the rings of all zones go side by side with the work
 // of the action, each at such a pace that alone it takes all the time that this and what it does
 // not hide take by the formulas; and results move back. Moves have the pace of their formula, which

@@ -1,4 +1,4 @@
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/verify/graph_private.h"
 
 static void allocate(sp_i_builder *b)

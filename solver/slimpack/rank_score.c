@@ -114,8 +114,8 @@ static bool has_same_slices(const sp_packing *packing, const sp_pack *forward,
 }
 
 // Packs that mirror each other are priced at once.
-static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
-                            bool split, size_t nf, size_t nb, sp_error *err)
+static void fill_times(sp_i_rank_scorer *s, const sp_packing *packing, const int32_t *need,
+                       bool split, size_t nf, size_t nb)
 {
     size_t vstages = (size_t)sp_layout_vstages(s->cost->layout);
     int64_t *f_ns = s->class_ns;
@@ -124,7 +124,6 @@ static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, cons
     int64_t *backward = s->times + nf * vstages;
     int64_t *weights = backward + nb * vstages;
     bool is_mirror = nf == nb;
-    sp_status status = SP_OK;
     size_t block = 0;
     for (size_t j = 0; is_mirror && j < nb; j++) {
         const size_t k = mirrored(need, j, &block);
@@ -132,27 +131,23 @@ static sp_status fill_times(sp_i_rank_scorer *s, const sp_packing *packing, cons
                                               &packing->backward.packs[j]);
     }
     block = 0;
-    for (size_t j = 0; status == SP_OK && j < nb; j++) {
+    for (size_t j = 0; j < nb; j++) {
         const sp_pack *pack = &packing->backward.packs[j];
         if (is_mirror) {
-            status = sp_cost_model_both_ns(s->cost, &packing->backward, pack, split, f_ns, b_ns,
-                                           w_ns, err);
+            sp_cost_model_both_ns(s->cost, &packing->backward, pack, split, f_ns, b_ns, w_ns);
             spread(s, f_ns, s->times + mirrored(need, j, &block) * vstages);
         } else {
-            status = sp_cost_model_backward_ns(s->cost, &packing->backward, pack, split, b_ns, w_ns,
-                                               err);
+            sp_cost_model_backward_ns(s->cost, &packing->backward, pack, split, b_ns, w_ns);
         }
         spread(s, b_ns, backward + j * vstages);
         if (split) {
             spread(s, w_ns, weights + j * vstages);
         }
     }
-    for (size_t k = 0; status == SP_OK && !is_mirror && k < nf; k++) {
-        status = sp_cost_model_forward_ns(s->cost, &packing->forward, &packing->forward.packs[k],
-                                          f_ns, err);
+    for (size_t k = 0; !is_mirror && k < nf; k++) {
+        sp_cost_model_forward_ns(s->cost, &packing->forward, &packing->forward.packs[k], f_ns);
         spread(s, f_ns, s->times + k * vstages);
     }
-    return status;
 }
 
 // Tokens of each pack on one of the ranks that share it.
@@ -189,17 +184,12 @@ static void add_repeats(sp_i_rank_scorer *s, const sp_packing *packing, const in
     }
 }
 
-static sp_status fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split,
-                             sp_error *err)
+static void fill_memory(sp_i_rank_scorer *s, const sp_packing *packing, bool split)
 {
     const sp_layout *layout = s->cost->layout;
-    sp_status status = sp_fullest_packs(packing, layout->cp, s->fullest, err);
-    if (status == SP_OK) {
-        sp_pack_memory_measure(&s->memory, s->cost,
-                               &s->fullest[packing->forward.packs[0].dp_first]);
-        sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, &s->room);
-    }
-    return status;
+    sp_fullest_packs(packing, layout->cp, s->fullest);
+    sp_pack_memory_measure(&s->memory, s->cost, &s->fullest[packing->forward.packs[0].dp_first]);
+    sp_pack_memory_room(&s->memory, layout, split, s->limit_bytes, &s->room);
 }
 
 static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
@@ -221,13 +211,8 @@ static sp_status find_score(sp_i_rank_scorer *scorer, const sp_packing *packing,
         freed[nb + k] =
             (int64_t)(scorer->p2p_ns + scorer->p2p_token_ns * (double)scorer->tokens[k] + 0.5);
     }
-    sp_status status = fill_times(scorer, packing, need, split, nf, nb, err);
-    if (status == SP_OK) {
-        status = fill_memory(scorer, packing, split, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    fill_times(scorer, packing, need, split, nf, nb);
+    fill_memory(scorer, packing, split);
     bool repeats = scorer->fullest[packing->forward.packs[0].dp_first].again_tokens > 0;
     int64_t *again = repeats ? freed + nf + 2 * nb : NULL;
     if (repeats) {

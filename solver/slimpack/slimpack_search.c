@@ -54,7 +54,7 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, b
 }
 
 // Ways of context parallelism that cut whole packs need backward packs that mirror the forward
-// packs (sim/cost/attention_load.h).
+// packs (sim/cost/attention_load.c).
 static bool may_regroup(const sp_layout *layout)
 {
     return layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT;

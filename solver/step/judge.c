@@ -32,9 +32,11 @@ sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_
     if (status != SP_OK) {
         return status;
     }
-    return scenario->uniform ? sp_step_costs_uniform(&scenario->uniform_costs, &scenario->layout,
-                                                     packing, costs, err)
-                             : sp_cost_model_build(&steps->cost, packing, costs, err);
+    if (scenario->uniform) {
+        sp_step_costs_uniform(&scenario->uniform_costs, &scenario->layout, packing, costs);
+        return SP_OK;
+    }
+    return sp_cost_model_build(&steps->cost, packing, costs, err);
 }
 
 sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error *err)

@@ -32,15 +32,11 @@ static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_sli
     }
 }
 
-sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest,
-                           sp_error *err)
+void sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
     const sp_pack_list *backward = sp_packing_backward(packing);
     sp_slice_sums *sums = NULL;
-    sp_status status = sp_slice_sums_make(packing, cp, &sums, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_slice_sums_make(packing, cp, &sums, NULL);
     memset(fullest, 0, (size_t)packing->dp * sizeof *fullest);
     for (size_t k = 0; k < packing->forward.count; k++) {
         add_pack(&packing->forward, &packing->forward.packs[k], NULL, fullest);
@@ -49,7 +45,6 @@ sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *f
         add_pack(backward, &backward->packs[k], &sums[k], fullest);
     }
     sp_free(sums);
-    return SP_OK;
 }
 
 // ---- their memory ----

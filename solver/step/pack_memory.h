@@ -26,8 +26,7 @@ typedef struct sp_fullest_pack {
 
 // Of every data-parallel rank, [packing->dp]; `cp` ranks share each pack of one of them.
 // O(slices + samples).
-sp_status sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest,
-                           sp_error *err);
+void sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest);
 
 // In bytes.
 typedef struct sp_pack_memory {

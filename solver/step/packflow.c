@@ -44,25 +44,21 @@ static void measure(const sp_scenario *scenario, const sp_cost_model *cost, cons
     }
 }
 
-static sp_status fill_memory(const sp_scenario *scenario, const sp_cost_model *cost,
-                             const sp_plan *plan, const sp_step_costs *costs, sp_arena *work,
-                             memory_tables *tables, sp_error *err)
+static void fill_memory(const sp_scenario *scenario, const sp_cost_model *cost, const sp_plan *plan,
+                        const sp_step_costs *costs, sp_arena *work, memory_tables *tables)
 {
     const sp_layout *layout = &plan->layout;
     *tables = (memory_tables){0};
     if (costs->unit == NULL) {
-        return SP_OK; // uniform costs
+        return; // uniform costs
     }
+    sp_pack_memory memory;
     sp_fullest_pack *fullest = sp_malloc((size_t)layout->dp * sizeof *fullest);
-    sp_status status = sp_fullest_packs(plan->packing, layout->cp, fullest, err);
-    if (status == SP_OK) {
-        sp_pack_memory memory;
-        sp_pack_memory_init(&memory, layout, costs);
-        measure(scenario, cost, plan, fullest, &memory, work, tables);
-        sp_pack_memory_fini(&memory);
-    }
+    sp_fullest_packs(plan->packing, layout->cp, fullest);
+    sp_pack_memory_init(&memory, layout, costs);
+    measure(scenario, cost, plan, fullest, &memory, work, tables);
+    sp_pack_memory_fini(&memory);
     sp_free(fullest);
-    return status;
 }
 
 static void use_memory(const memory_tables *tables, bool split, sp_schedule_costs *times)
@@ -120,6 +116,6 @@ sp_status sp_i_packflow_choose(const sp_scenario *scenario, const sp_cost_model 
                                sp_error *err)
 {
     memory_tables tables;
-    sp_status status = fill_memory(scenario, cost, plan, costs, work, &tables, err);
-    return status == SP_OK ? choose_split(scenario, plan, &tables, times, spec, work, err) : status;
+    fill_memory(scenario, cost, plan, costs, work, &tables);
+    return choose_split(scenario, plan, &tables, times, spec, work, err);
 }

@@ -3,7 +3,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/exchange.h"
+#include "sim/cost/step_costs.h"
 #include "solver/slicing.h"
 #include "solver/step/packflow.h"
 #include "solver/step/step.h"
@@ -44,14 +44,12 @@ sp_status sp_i_step_schedule(const sp_i_steps *steps, sp_plan *plan, sp_step_cos
     sp_arena work = {0};
     sp_status status = SP_OK;
     if (sp_schedule_traits_of(schedule->kind).timed) {
-        status = sp_step_costs_means(costs, plan, &means, err);
+        means = sp_step_costs_means(costs, plan);
     }
-    if (status == SP_OK && sp_schedule_traits_of(schedule->kind).by_pack) {
-        status = sp_step_costs_by_pack(costs, plan, means, err);
-        if (status == SP_OK) {
-            status =
-                sp_i_packflow_choose(scenario, &steps->cost, plan, costs, means, &spec, &work, err);
-        }
+    if (sp_schedule_traits_of(schedule->kind).by_pack) {
+        sp_step_costs_by_pack(costs, plan, means);
+        status =
+            sp_i_packflow_choose(scenario, &steps->cost, plan, costs, means, &spec, &work, err);
     }
     if (status == SP_OK) {
         status = sp_schedule_generate(schedule, means, scenario->source, plan, err);

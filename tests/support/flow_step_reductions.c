@@ -1,5 +1,5 @@
 // Reductions of gradients and gathers of parameters.
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"
 

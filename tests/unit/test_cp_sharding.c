@@ -1,6 +1,6 @@
 // Which pieces of a pack's slices the CP ranks hold: by hand, against a count token by token, and
 // what both ways promise. Twice the causal pairs of l queries after o tokens are l * (2 * o + l).
-#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };

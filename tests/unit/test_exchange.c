@@ -1,6 +1,6 @@
 // The attention-context exchange against the sums of causal areas: slice k of a sequence in equal
 // slices has a diagonal half block and k full blocks, 2k+1 half blocks.
-#include "sim/cost/exchange.h"
+#include "sim/cost/step_costs.h"
 
 #include "sim/base/alloc.h"
 #include "tests/support/random_step.h"

@@ -1,5 +1,5 @@
 // What the zones of a pack exchange, as flows: alone it takes the time of its closed formula
-// (cost/zone_time.h) to the nanosecond, and where it meets others on a link all take longer.
+// (cost/pack_time.c) to the nanosecond, and where it meets others on a link all take longer.
 #include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
 #include "tests/support/flow_run.h"

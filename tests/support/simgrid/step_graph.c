@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/order.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "tests/bench/bench.h"
 
 // SimGrid sends whole bytes: it gets more of them, over as much faster links.
