@@ -1,7 +1,7 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/step/pack_memory.h"
+#include "solver/step/step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -3,7 +3,7 @@
 // tell them apart.
 #include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
-#include "solver/slimpack/shape_search.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

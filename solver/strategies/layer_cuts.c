@@ -6,10 +6,11 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
+#include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/step.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
-#include "solver/time_limit.h"
 
 // Actions timed for a first look at each cut, before it of fewer where time is limited so that all
 // are looked at, and again for each of those that look best.
@@ -33,7 +34,7 @@ typedef enum cut_look {
 
 // Part of the time left in which the cuts are compared, which without a limit takes a few times as
 // long as the search of the first batch, and the least that is enough to look at one.
-#define CHOOSING 0.6
+#define CHOOSING_CHUNKS 0.6
 #define LEAST_LOOK_S 1e-3
 
 // One way to cut the model.
@@ -68,8 +69,25 @@ static sp_layout layout_of(const sp_scenario *scenario, const cut *tried)
     return layout;
 }
 
+// Plans the first batch of the workload in a cut, as it would be reported. Only fatal errors are
+// returned.
+static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches, const cut *tried,
+                          double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_scenario with = *scenario;
+    sp_error_clear(&own);
+    *outcome = SP_PACKFLOW_WORST;
+    with.layout = layout_of(scenario, tried);
+    sp_status status = sp_scenario_resolve_layout(&with, &own);
+    if (status == SP_OK) {
+        status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
+    }
+    return sp_i_only_fatal(status, &own, err);
+}
+
 // The choice among cuts.
-typedef struct choice {
+typedef struct chunk_choice {
     const sp_scenario *scenario;
     sp_batches batches; // the first of the workload
     int64_t effort;     // of one look
@@ -79,15 +97,15 @@ typedef struct choice {
     bool hurried;      // no time to look at any: the first that is possible is taken
     cut *cuts;         // best first
     int count;
-} choice;
+} chunk_choice;
 
-static bool is_late(const choice *c)
+static bool is_late(const chunk_choice *c)
 {
     return sp_i_is_late(c->scenario, c->deadline_s);
 }
 
-static sp_status search_cut(const choice *c, const sp_strategy_input *input, bool split, bool whole,
-                            cut *tried, sp_error *err)
+static sp_status search_cut(const chunk_choice *c, const sp_strategy_input *input, bool split,
+                            bool whole, cut *tried, sp_error *err)
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
@@ -110,7 +128,7 @@ static sp_status search_cut(const choice *c, const sp_strategy_input *input, boo
     return status;
 }
 
-static sp_status predict(const choice *c, cut *tried, sp_error *err)
+static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
     sp_scenario with = *scenario;
@@ -189,7 +207,7 @@ static cut cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind)
 }
 
 // Keeps the order of outcomes; of equal ones the earlier, with fewer chunks, stays in front.
-static void add_cut(choice *c, cut tried)
+static void add_cut(chunk_choice *c, cut tried)
 {
     int at = c->count++;
     for (; at > 0 && sp_packflow_is_better(&tried.outcome, &c->cuts[at - 1].outcome); at--) {
@@ -206,7 +224,7 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 // Where a quick look was taken, from the best on: as without a limit, if time is left for all.
-static sp_status look_properly(choice *c, sp_error *err)
+static sp_status look_properly(chunk_choice *c, sp_error *err)
 {
     sp_status status = SP_OK;
     cut found[MOST_CHUNKS * CUT_KINDS];
@@ -233,7 +251,7 @@ static sp_status look_properly(choice *c, sp_error *err)
 }
 
 // At all ways to cut the model into `least` to `most` chunks a rank.
-static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
+static sp_status look_at_all(chunk_choice *c, int least, int most, sp_error *err)
 {
     sp_status status = SP_OK;
     bool brief = c->deadline_s > 0.0;
@@ -259,7 +277,8 @@ static sp_status look_at_all(choice *c, int least, int most, sp_error *err)
 // Searches the first so many cuts for longer: that much effort for each. Whole steps are compared
 // with each other alone: where time runs out, all cuts that are left stay behind (these looks are
 // at all cuts that c->count counts).
-static sp_status look_again(choice *c, int count, cut_look look, int64_t effort, sp_error *err)
+static sp_status look_again(chunk_choice *c, int count, cut_look look, int64_t effort,
+                            sp_error *err)
 {
     sp_status status = SP_OK;
     cut found[MOST_CHUNKS * CUT_KINDS];
@@ -290,7 +309,7 @@ static sp_status look_again(choice *c, int count, cut_look look, int64_t effort,
 }
 
 // At the best cuts as whole steps. The others, of which no step is known, stay behind these.
-static sp_status look_at_whole(choice *c, int count, int64_t effort, sp_error *err)
+static sp_status look_at_whole(chunk_choice *c, int count, int64_t effort, sp_error *err)
 {
     int all = c->count;
     c->count = all < count ? all : count;
@@ -299,24 +318,8 @@ static sp_status look_at_whole(choice *c, int count, int64_t effort, sp_error *e
     return status;
 }
 
-// The plan of the first batch in a cut, as it will be made.
-static sp_status plan(const choice *c, const cut *tried, sp_packflow_outcome *outcome,
-                      sp_error *err)
-{
-    sp_error own;
-    sp_scenario with = *c->scenario;
-    sp_error_clear(&own);
-    *outcome = SP_PACKFLOW_WORST;
-    with.layout = layout_of(c->scenario, tried);
-    sp_status status = sp_scenario_resolve_layout(&with, &own);
-    if (status == SP_OK) {
-        status = sp_i_job_run(&with, &c->batches, 0.0, outcome, &own);
-    }
-    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
-}
-
 // Puts a cut in front if its plan is better than that of the cut that is there.
-static sp_status prefer_by_plan(choice *c, int number, sp_error *err)
+static sp_status prefer_by_plan(chunk_choice *c, int number, sp_error *err)
 {
     sp_packflow_outcome first, other;
     int at = 0;
@@ -324,9 +327,9 @@ static sp_status prefer_by_plan(choice *c, int number, sp_error *err)
         at++;
     }
     const cut tried = c->cuts[at];
-    sp_status status = plan(c, &c->cuts[0], &first, err);
+    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[0], 0.0, &first, err);
     if (status == SP_OK) {
-        status = plan(c, &tried, &other, err);
+        status = plan_cut(c->scenario, &c->batches, &tried, 0.0, &other, err);
     }
     if (status == SP_OK && sp_packflow_is_better(&other, &first)) {
         memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
@@ -337,11 +340,11 @@ static sp_status prefer_by_plan(choice *c, int number, sp_error *err)
 
 // A short look tells badly what packs of their own backward gain in a cut. Where slimpack-symmetric
 // would take another cut, plans decide, so that slimpack is not slower than it.
-static sp_status look_at_steps(choice *c, int count, int64_t effort, sp_error *err)
+static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
     cut cuts[MOST_CHUNKS * CUT_KINDS];
-    choice symmetric = *c;
+    chunk_choice symmetric = *c;
     bool plans = sp_strategy_find(scenario->strategy.kind)->pack == sp_i_pack_slimpack &&
                  scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
     memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
@@ -357,7 +360,7 @@ static sp_status look_at_steps(choice *c, int count, int64_t effort, sp_error *e
 }
 
 // Where one of them fits.
-static sp_status look_closer(choice *c, sp_error *err)
+static sp_status look_closer(chunk_choice *c, sp_error *err)
 {
     bool few = c->batches.batch[0].count <= SO_FEW_SAMPLES;
     sp_status status = SP_OK;
@@ -378,15 +381,15 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     if (!may_choose(scenario)) {
         return SP_OK;
     }
-    choice c = {.scenario = scenario};
+    chunk_choice c = {.scenario = scenario};
     sp_workload_spec first = scenario->workload;
     double begun_s = sp_clock_s();
     first.batches = 1;
     if (scenario->strategy.time_limit_ms > 0) {
         double left_s =
             sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
-        c.deadline_s = begun_s + CHOOSING * left_s;
-        c.hurried = CHOOSING * left_s < LEAST_LOOK_S;
+        c.deadline_s = begun_s + CHOOSING_CHUNKS * left_s;
+        c.hurried = CHOOSING_CHUNKS * left_s < LEAST_LOOK_S;
     }
     c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
     sp_status status = sp_batches_make(&first, &c.batches, err);
@@ -416,4 +419,114 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     sp_batches_fini(&c.batches);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;
     return status;
+}
+
+// ---- parallel.stage_layers "auto": of several cuts the one that the strategy runs fastest ----
+
+enum { MOST_CUTS = 3 };
+
+// Part of a time limit in which they are compared.
+#define CHOOSING 0.6
+
+// By time: for rows in the order of the schedule, or for packs of about equal work.
+static sp_status cut_by_time(const sp_scenario *scenario, bool rows, cut *made, sp_error *err)
+{
+    int vstages = sp_layout_vstages(&scenario->layout);
+    *made = (cut){.chunks = scenario->layout.chunks,
+                  .layers = sp_calloc((size_t)vstages, sizeof *made->layers)};
+    return sp_scenario_cut_layers(scenario, rows, made->layers, err);
+}
+
+// As the layout is, which the strategy chose.
+static cut cut_as_chosen(const sp_layout *layout)
+{
+    size_t bytes = (size_t)sp_layout_vstages(layout) * sizeof *layout->stage_layers;
+    cut made = {.chunks = layout->chunks};
+    if (layout->stage_layers != NULL) {
+        made.layers = sp_malloc(bytes);
+        memcpy(made.layers, layout->stage_layers, bytes);
+    }
+    return made;
+}
+
+// Equal shares first, where there are: of equal steps they are wanted. Tells the one to take where
+// none runs.
+static sp_status make_cuts(const sp_scenario *scenario, cut *cuts, int *count, int *usual,
+                           sp_error *err)
+{
+    bool chooses = sp_strategy_find(scenario->strategy.kind)->choose_chunks != NULL;
+    int chunks = chooses && !scenario->chunks_given ? 1 : scenario->layout.chunks;
+    sp_status status = SP_OK;
+    if (scenario->model.layers % (scenario->layout.pp * chunks) == 0) {
+        cuts[(*count)++] = (cut){.chunks = chunks};
+    }
+    *usual = *count;
+    if (chooses) {
+        cuts[(*count)++] = cut_as_chosen(&scenario->layout);
+    } else if (!sp_schedule_traits_of(scenario->schedule.kind).sliced) {
+        status = cut_by_time(scenario, true, &cuts[(*count)++], err);
+    }
+    return status == SP_OK ? cut_by_time(scenario, false, &cuts[(*count)++], err) : status;
+}
+
+typedef struct cut_choice {
+    const sp_scenario *scenario;
+    sp_batches batches; // the first of the workload
+    const cut *cuts;
+    int count;
+    double deadline_s;
+} cut_choice;
+
+static sp_status judge_cut(void *context, int i, const sp_packflow_outcome *best,
+                           sp_packflow_outcome *outcome, sp_error *err)
+{
+    const cut_choice *c = context;
+    (void)best;
+    double part_s = sp_i_deadline_part_s(c->deadline_s, 1.0 / (c->count - i));
+    return plan_cut(c->scenario, &c->batches, &c->cuts[i], part_s, outcome, err);
+}
+
+static sp_status find_fastest(const sp_scenario *scenario, const cut *cuts, int count,
+                              double deadline_s, int *fastest, sp_error *err)
+{
+    cut_choice c = {.scenario = scenario, .cuts = cuts, .count = count, .deadline_s = deadline_s};
+    sp_workload_spec first = scenario->workload;
+    sp_packflow_outcome least = SP_PACKFLOW_WORST;
+    first.batches = 1;
+    sp_status status = sp_batches_make(&first, &c.batches, err);
+    const sp_i_candidates candidates = {
+        .count = c.batches.count > 0 ? count : 0, .judge = judge_cut, .context = &c};
+    if (status == SP_OK) {
+        status = sp_i_search(&candidates, fastest, &least, err);
+    }
+    sp_batches_fini(&c.batches);
+    return status;
+}
+
+sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err)
+{
+    cut cuts[MOST_CUTS] = {0};
+    int count = 0;
+    int fastest = 0;
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    if (strategy->choose_chunks != NULL && scenario->strategy.time_limit_ms > 0) {
+        return SP_OK;
+    }
+    const double begun_s = sp_clock_s();
+    const double left_s =
+        sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
+    const double deadline_s = left_s > 0.0 ? begun_s + CHOOSING * left_s : 0.0;
+    sp_status status = make_cuts(scenario, cuts, &count, &fastest, err);
+    if (status == SP_OK && count > 1) {
+        status = find_fastest(scenario, cuts, count, deadline_s, &fastest, err);
+    }
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
+    if (status == SP_OK) {
+        sp_scenario_take_cut(scenario, cuts[fastest].chunks, cuts[fastest].layers);
+        cuts[fastest].layers = NULL;
+    }
+    for (int i = 0; i < count; i++) {
+        sp_free(cuts[i].layers);
+    }
+    return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
 }
