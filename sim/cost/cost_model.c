@@ -324,9 +324,8 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
-                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
-                            int64_t *internode_ns);
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 
@@ -351,12 +350,10 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             sp_i_pack_time_of(cost->packs, &timer, forward, pack, true, false, &time);
             fill_forward(cost, &timer, pack, &time, k, costs);
-            costs->cp_f[k] = time.cp[SP_PASS_F];
-            sp_i_zone_costs_note(costs, &time, false, k);
+            costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
+                                                .zones = sp_i_pack_zones_of(costs, &time, false)};
             status = is_cut(costs->f, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
-            costs->p2p_f_bytes[k] =
-                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_f_ns[k],
-                              &costs->p2p_f_internode_ns[k]);
+            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -371,13 +368,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         if (status == SP_OK) {
             sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, false, true, &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
-            costs->cp_i[k] = time.cp[SP_PASS_I];
-            costs->cp_r[k] = time.cp[SP_PASS_RECOMPUTE];
-            sp_i_zone_costs_note(costs, &time, true, k);
+            costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
+                                                 .cp_again = time.cp[SP_PASS_RECOMPUTE],
+                                                 .zones = sp_i_pack_zones_of(costs, &time, true)};
             status = is_cut(costs->b, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
-            costs->p2p_b_bytes[k] =
-                fill_transfer(&timer, cost, pack, time.layout, &costs->p2p_b_ns[k],
-                              &costs->p2p_b_internode_ns[k]);
+            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k]);
         }
     }
     sp_free(forward_pack);
@@ -409,11 +404,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
 {
     size_t n = (size_t)costs->classes;
     memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
-    costs->p2p_f_ns[k] = costs->p2p_f_ns[k - 1];
-    costs->p2p_f_internode_ns[k] = costs->p2p_f_internode_ns[k - 1];
-    costs->p2p_f_bytes[k] = costs->p2p_f_bytes[k - 1];
-    costs->cp_f[k] = costs->cp_f[k - 1];
-    sp_i_zone_costs_repeat(costs->zones_f, k);
+    costs->forward[k] = costs->forward[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
@@ -423,12 +414,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
         memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
     }
-    costs->p2p_b_ns[k] = costs->p2p_b_ns[k - 1];
-    costs->p2p_b_internode_ns[k] = costs->p2p_b_internode_ns[k - 1];
-    costs->p2p_b_bytes[k] = costs->p2p_b_bytes[k - 1];
-    costs->cp_i[k] = costs->cp_i[k - 1];
-    costs->cp_r[k] = costs->cp_r[k - 1];
-    sp_i_zone_costs_repeat(costs->zones_b, k);
+    costs->backward[k] = costs->backward[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -472,17 +458,15 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 
 // Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
 // holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
-// the stack sends them whole. Returns the bytes.
-static double fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost,
-                            const sp_pack *pack, const sp_layout *layout, int64_t *intranode_ns,
-                            int64_t *internode_ns)
+// the stack sends them whole.
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs)
 {
     bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
-    double bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
-                   (double)cost->model->hidden * BYTES_BF16;
-    *intranode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 0));
-    *internode_ns = sp_i_cut_ns(sp_time_p2p(timer, bytes, 1));
-    return bytes;
+    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
+                       (double)cost->model->hidden * BYTES_BF16;
+    costs->p2p_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
+    costs->p2p_internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
 }
 
 // ---- what a pipeline rank has apart from its packs ----

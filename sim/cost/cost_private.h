@@ -476,11 +476,9 @@ sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err);
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err);
 
-// Keeps what the zones of pack k exchange, if it has any; notes that it is as that of the pack
-// before.
-void sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
-                          size_t k);
-void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k);
+// Keeps in the costs what the zones of a timed pack exchange; NULL: it has none.
+const sp_pack_zones *sp_i_pack_zones_of(sp_step_costs *costs, const sp_i_pack_time *time,
+                                        bool backward);
 
 // ---- collectives that a spine slows (collective.c) ----
 

@@ -18,15 +18,8 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->i);
     sp_free(costs->w);
     sp_free(costs->r);
-    sp_free(costs->p2p_f_ns);
-    sp_free(costs->p2p_b_ns);
-    sp_free(costs->p2p_f_internode_ns);
-    sp_free(costs->p2p_b_internode_ns);
-    sp_free(costs->p2p_f_bytes);
-    sp_free(costs->p2p_b_bytes);
-    sp_free(costs->cp_f);
-    sp_free(costs->cp_i);
-    sp_free(costs->cp_r);
+    sp_free(costs->forward);
+    sp_free(costs->backward);
     sp_free(costs->layers_of_vstage);
     sp_arena_free(&costs->zone_work);
     sp_free(costs->offloaded_bytes);
@@ -78,18 +71,12 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
     costs->i = pack_table(backward * rows, sizeof *costs->i, written);
     costs->w = pack_table(backward * rows, sizeof *costs->w, written);
     costs->r = pack_table(backward * rows, sizeof *costs->r, written);
-    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, written);
-    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, written);
-    costs->p2p_f_internode_ns = pack_table(forward, sizeof *costs->p2p_f_internode_ns, written);
-    costs->p2p_b_internode_ns = pack_table(backward, sizeof *costs->p2p_b_internode_ns, written);
+    costs->forward = pack_table(forward, sizeof *costs->forward, written);
+    costs->backward = pack_table(backward, sizeof *costs->backward, written);
+    costs->has_bytes = with_memory;
     costs->crosses_nodes = sp_calloc(pp, sizeof *costs->crosses_nodes);
     costs->epilogue = sp_calloc(pp, sizeof *costs->epilogue);
     if (with_memory) {
-        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, written);
-        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, written);
-        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, written);
-        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, written);
-        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written);
         costs->layers_of_vstage =
             sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage);
         costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
@@ -161,7 +148,7 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
     for (size_t k = 0; k < costs->forward_packs; k++) {
         slice_share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
         costs->f[k] = part_cost(uniform->f_ms / chunks, part);
-        costs->p2p_f_ns[k] = p2p_ns;
+        costs->forward[k].p2p_ns = p2p_ns;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
         slice_share part =
@@ -172,7 +159,7 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
         costs->b[k] =
             (sp_action_cost){.compute_ns = costs->i[k].compute_ns + costs->w[k].compute_ns,
                              .attention_ns = costs->i[k].attention_ns};
-        costs->p2p_b_ns[k] = p2p_ns;
+        costs->backward[k].p2p_ns = p2p_ns;
     }
     if (uniform->has_units) {
         costs->unit_f = costs->split_unit_f = uniform->unit_f;
@@ -196,9 +183,8 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
         crossings += costs->crosses_nodes[r];
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
-    int64_t intranode_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
-    int64_t internode_ns = backward ? costs->p2p_b_internode_ns[k] : costs->p2p_f_internode_ns[k];
-    return (1.0 - crossing) * (double)intranode_ns + crossing * (double)internode_ns;
+    const sp_pack_costs *sent = &(backward ? costs->backward : costs->forward)[k];
+    return (1.0 - crossing) * (double)sent->p2p_ns + crossing * (double)sent->p2p_internode_ns;
 }
 
 static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,

@@ -17,29 +17,6 @@
 #include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
 
-// How long hidden states and their gradients are under way between pipeline ranks: of a step's
-// costs the part that links need which are emulated. Tables are borrowed from the costs.
-
-// Transfers of a pack to the next (forward) or previous (backward) pipeline rank.
-typedef struct sp_link_times {
-    size_t forward_packs, backward_packs;
-    int64_t *f_ns, *b_ns;                     // inside a node, [pack]
-    int64_t *f_internode_ns, *b_internode_ns; // across nodes, [pack]
-    uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
-} sp_link_times;
-
-// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
-static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
-                                       int from, int to, int pp)
-{
-    // The link between ranks r and r+1 carries both directions; `from` names it going up.
-    int link = (from + 1) % pp == to ? from : to;
-    if (links->crosses_nodes[link]) {
-        return backward ? links->b_internode_ns[pack] : links->f_internode_ns[pack];
-    }
-    return backward ? links->b_ns[pack] : links->f_ns[pack];
-}
-
 // What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
 // takes, hidden or not.
 typedef struct sp_cp_exchange {
@@ -75,6 +52,36 @@ typedef struct sp_pack_zones {
     double token_bytes; // of a token on each GPU of a rank, one way
     double moves_s[2];  // both ways, as sp_zone_exchange
 } sp_pack_zones;
+
+// What a pack takes and sends, whatever the stage.
+typedef struct sp_pack_costs {
+    // Transfer to the next (a forward pack) or the previous (a backward pack) pipeline rank: inside
+    // a node, across nodes.
+    int64_t p2p_ns, p2p_internode_ns;
+    double p2p_bytes; // between two GPUs, of which each rank has tp * cp pairs
+    // Keys and values that context-parallel ranks exchange: in a forward or an input gradient, and
+    // in the recomputation before that.
+    sp_cp_exchange cp, cp_again;
+    const sp_pack_zones *zones; // then nothing else is exchanged; NULL: none
+} sp_pack_costs;
+
+// How long hidden states and their gradients are under way between pipeline ranks: of a step's
+// costs the part that links need which are emulated. Tables are borrowed from the costs.
+typedef struct sp_link_times {
+    size_t forward_packs, backward_packs;
+    const sp_pack_costs *forward, *backward; // [pack]
+    const uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
+} sp_link_times;
+
+// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
+static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
+                                       int from, int to, int pp)
+{
+    // The link between ranks r and r+1 carries both directions; `from` names it going up.
+    int link = (from + 1) % pp == to ? from : to;
+    const sp_pack_costs *sent = &(backward ? links->backward : links->forward)[pack];
+    return links->crosses_nodes[link] ? sent->p2p_internode_ns : sent->p2p_ns;
+}
 
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
@@ -141,20 +148,11 @@ typedef struct sp_step_costs {
     // contain. An action R takes that recomputation out of its backward; where packs are regrouped
     // it runs a whole forward again (ChunkFlow) and costs f.
     sp_action_cost *b, *i, *w, *r;
-    // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
-    int64_t *p2p_f_ns, *p2p_b_ns;                     // inside a node, [pack]
-    int64_t *p2p_f_internode_ns, *p2p_b_internode_ns; // across nodes, [pack]
-    // Its bytes between two GPUs, of which each rank has tp * cp pairs, [pack]. NULL for uniform
-    // costs.
-    double *p2p_f_bytes, *p2p_b_bytes;
-    // Exchanges of context-parallel ranks, [pack]: of a forward, of an input gradient, and of the
-    // recomputation that goes before it. Keys and values pass ranks in turn. NULL for uniform
-    // costs.
-    sp_cp_exchange *cp_f, *cp_i, *cp_r;
-    int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
-    // Of packs with zones, which exchange nothing else, [pack]; NULL: none has any.
-    const sp_pack_zones **zones_f, **zones_b;
-    sp_arena zone_work; // holds them
+    sp_pack_costs *forward, *backward; // [pack]
+    bool has_bytes;                    // of transfers and exchanges; false: uniform costs
+    bool zoned;                        // some pack has zones
+    int *layers_of_vstage;             // [pp*chunks]; NULL for uniform costs
+    sp_arena zone_work;                // holds the zones of packs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
@@ -224,15 +222,11 @@ static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {
-    sp_link_times links;
-    links.forward_packs = costs->forward_packs;
-    links.backward_packs = costs->backward_packs;
-    links.f_ns = costs->p2p_f_ns;
-    links.b_ns = costs->p2p_b_ns;
-    links.f_internode_ns = costs->p2p_f_internode_ns;
-    links.b_internode_ns = costs->p2p_b_internode_ns;
-    links.crosses_nodes = costs->crosses_nodes;
-    return links;
+    return (sp_link_times){.forward_packs = costs->forward_packs,
+                           .backward_packs = costs->backward_packs,
+                           .forward = costs->forward,
+                           .backward = costs->backward,
+                           .crosses_nodes = costs->crosses_nodes};
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of

@@ -71,9 +71,9 @@ static bool is_joint(const sp_i_traffic *t, const sp_pack *pack)
 static const sp_cp_exchange *exchange_of(const sp_i_traffic *t, size_t k, bool backward)
 {
     const sp_step_costs *costs = t->costs;
-    const sp_cp_exchange *first = backward ? &costs->cp_i[k] : &costs->cp_f[k];
+    const sp_cp_exchange *first = backward ? &costs->backward[k].cp : &costs->forward[k].cp;
     const sp_cp_exchange *exchange =
-        backward && !(exchange_s(first) > 0.0) ? &costs->cp_r[k] : first;
+        backward && !(exchange_s(first) > 0.0) ? &costs->backward[k].cp_again : first;
     return exchange_s(exchange) > 0.0 ? exchange : NULL;
 }
 
@@ -121,14 +121,14 @@ static sp_cp_exchange whole_exchange(const sp_i_traffic *t, const sp_walk_action
     bool forward;
     sp_i_actions_layers(t, action, layers, &forward);
     if (forward) {
-        return times(layers[0], &costs->cp_f[k]);
+        return times(layers[0], &costs->forward[k].cp);
     }
     sp_cp_exchange whole = {0};
     if (layers[0] > 0.0) {
-        whole = times(layers[0], &costs->cp_i[k]);
+        whole = times(layers[0], &costs->backward[k].cp);
     }
     if (layers[1] > 0.0) {
-        const sp_cp_exchange again = times(layers[1], &costs->cp_r[k]);
+        const sp_cp_exchange again = times(layers[1], &costs->backward[k].cp_again);
         whole = sum(&whole, &again);
     }
     return whole;

@@ -48,7 +48,7 @@ static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_erro
         return sp_error_set(err, SP_ERR_CONTENT,
                             "network.detail: flows do not go with parallel.vocab_parallel");
     }
-    if (costs->p2p_f_bytes == NULL) {
+    if (!costs->has_bytes) {
         return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
     }
     return SP_OK;
@@ -115,7 +115,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
         *there_ns = at_ns + alone_ns;
         return SP_OK;
     }
-    double bytes = (backward ? t->costs->p2p_b_bytes : t->costs->p2p_f_bytes)[pack];
+    double bytes = (backward ? t->costs->backward : t->costs->forward)[pack].p2p_bytes;
     double all_bytes = bytes * layout->tp * layout->cp;
     double lone_s = sp_route_lone_s(&way->route, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
     sp_flow flow = sp_route_flow_of(&way->route, at_ns, all_bytes, 1, lone_s);

@@ -12,16 +12,16 @@ void sp_i_zones_make(sp_i_traffic *t)
 {
     const sp_step_costs *costs = t->costs;
     size_t ranks = (size_t)t->plan->layout.dp * (size_t)t->plan->layout.pp;
-    if (costs->zones_f == NULL && costs->zones_b == NULL) {
+    if (!costs->zoned) {
         return;
     }
     t->moves = sp_arena_take(&t->work, ranks, sizeof(sp_i_move_way *));
     t->in_zones = sp_arena_take(&t->work, ranks, sizeof *t->in_zones);
-    for (size_t k = 0; costs->zones_f != NULL && k < costs->forward_packs; k++) {
-        add_pack(t, costs->zones_f[k]);
+    for (size_t k = 0; k < costs->forward_packs; k++) {
+        add_pack(t, costs->forward[k].zones);
     }
-    for (size_t k = 0; costs->zones_b != NULL && k < costs->backward_packs; k++) {
-        add_pack(t, costs->zones_b[k]);
+    for (size_t k = 0; k < costs->backward_packs; k++) {
+        add_pack(t, costs->backward[k].zones);
     }
 }
 
@@ -115,9 +115,8 @@ static const sp_pack_zones *zones_of(const sp_i_traffic *t, const sp_walk_action
 {
     bool forward;
     sp_i_actions_layers(t, action, layers, &forward);
-    const sp_pack_zones **table = forward ? t->costs->zones_f : t->costs->zones_b;
-    return table != NULL && layers[0] + layers[1] > 0.0 ? table[(size_t)action->place.action.pack]
-                                                        : NULL;
+    const sp_pack_costs *packs = forward ? t->costs->forward : t->costs->backward;
+    return layers[0] + layers[1] > 0.0 ? packs[action->place.action.pack].zones : NULL;
 }
 
 static double bytes_of(const sp_i_in_zones *in, const sp_zone_exchange *zone, bool heads)

@@ -212,22 +212,13 @@ static void measure(sp_layout layout, int microbatches, bool uneven)
 
 // ---- the whole simulation ----
 
-static double *filled(size_t count, double value)
+static void fill_packs(sp_pack_costs *packs, size_t count, double ring_bytes)
 {
-    double *values = must_have(sp_calloc(count, sizeof *values));
-    for (size_t i = 0; i < count; i++) {
-        values[i] = value;
+    for (size_t k = 0; k < count; k++) {
+        packs[k].p2p_bytes = STAGE_BYTES;
+        packs[k].cp = (sp_cp_exchange){.s = 2e-3, .bytes = ring_bytes};
+        packs[k].cp_again = (sp_cp_exchange){.s = 2e-3};
     }
-    return values;
-}
-
-static sp_cp_exchange *exchanges(size_t count, double bytes)
-{
-    sp_cp_exchange *made = must_have(sp_calloc(count, sizeof *made));
-    for (size_t i = 0; i < count; i++) {
-        made[i] = (sp_cp_exchange){.s = 2e-3, .bytes = bytes};
-    }
-    return made;
 }
 
 // Parameters gathered in every action, gradients scattered in backwards.
@@ -252,17 +243,15 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
 {
     sp_prng prng;
     sp_prng_seed(&prng, 1);
-    costs->p2p_f_bytes = filled(costs->forward_packs, STAGE_BYTES);
-    costs->p2p_b_bytes = filled(costs->backward_packs, STAGE_BYTES);
-    costs->cp_f = exchanges(costs->forward_packs, RING_BYTES);
-    costs->cp_i = exchanges(costs->backward_packs, 2.0 * RING_BYTES);
-    costs->cp_r = exchanges(costs->backward_packs, 0.0);
+    costs->has_bytes = true;
+    fill_packs(costs->forward, costs->forward_packs, RING_BYTES);
+    fill_packs(costs->backward, costs->backward_packs, 2.0 * RING_BYTES);
     costs->layers_of_vstage = must_have(sp_calloc((size_t)layout->pp, sizeof(int)));
     for (size_t k = 0; k < costs->forward_packs; k++) {
         int64_t more_ns = uneven ? (int64_t)sp_prng_below(&prng, (uint64_t)UNEVEN_NS) : 0;
         costs->f[k] = (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
         costs->b[k] = (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
-        costs->p2p_f_internode_ns[k] = costs->p2p_b_internode_ns[k] = 200000;
+        costs->forward[k].p2p_internode_ns = costs->backward[k].p2p_internode_ns = 200000;
     }
     for (int p = 0; p < layout->pp; p++) {
         costs->layers_of_vstage[p] = 1;

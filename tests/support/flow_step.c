@@ -7,14 +7,12 @@
 
 void flow_step_set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes)
 {
-    costs->p2p_f_bytes = sp_calloc(costs->forward_packs, sizeof(double));
-    costs->p2p_b_bytes = sp_calloc(costs->backward_packs, sizeof(double));
-    assert_true(costs->p2p_f_bytes != NULL && costs->p2p_b_bytes != NULL);
+    costs->has_bytes = true;
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->p2p_f_bytes[k] = f_bytes;
+        costs->forward[k].p2p_bytes = f_bytes;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
-        costs->p2p_b_bytes[k] = b_bytes;
+        costs->backward[k].p2p_bytes = b_bytes;
     }
 }
 
@@ -53,10 +51,10 @@ static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
 void flow_step_lengthen(sp_step_costs *costs)
 {
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->p2p_f_ns[k] += 1000;
-        costs->p2p_f_internode_ns[k] += 1000;
-        costs->p2p_b_ns[k] += 1000;
-        costs->p2p_b_internode_ns[k] += 1000;
+        costs->forward[k].p2p_ns += 1000;
+        costs->forward[k].p2p_internode_ns += 1000;
+        costs->backward[k].p2p_ns += 1000;
+        costs->backward[k].p2p_internode_ns += 1000;
     }
 }
 
@@ -95,19 +93,15 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
 {
     sp_step_costs *costs = &s->costs;
     size_t vstages = (size_t)sp_layout_vstages(&s->layout);
-    costs->cp_f = sp_calloc(costs->forward_packs, sizeof *costs->cp_f);
-    costs->cp_i = sp_calloc(costs->backward_packs, sizeof *costs->cp_i);
-    costs->cp_r = sp_calloc(costs->backward_packs, sizeof *costs->cp_r);
     costs->layers_of_vstage = sp_calloc(vstages, sizeof *costs->layers_of_vstage);
-    assert_true(costs->cp_f != NULL && costs->cp_i != NULL && costs->cp_r != NULL &&
-                costs->layers_of_vstage != NULL);
+    assert_non_null(costs->layers_of_vstage);
     for (size_t v = 0; v < vstages; v++) {
         costs->layers_of_vstage[v] = 2 + (int)v % 2;
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->cp_f[k] = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
-        costs->cp_i[k] = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
-        costs->cp_r[k] = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
+        costs->forward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
+        costs->backward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+        costs->backward[k].cp_again = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
     }
 }
 
@@ -117,11 +111,12 @@ static void draw_heads(sp_prng *prng, flow_step *s, double bytes)
     sp_step_costs *costs = &s->costs;
     int ranks = 1 << prng_below(prng, 3);
     size_t packs[] = {costs->forward_packs, costs->backward_packs, costs->backward_packs};
-    sp_cp_exchange *of[] = {costs->cp_f, costs->cp_i, costs->cp_r};
     ranks = ranks < s->layout.cp ? ranks : s->layout.cp;
     for (int t = 0; t < 3; t++) {
         for (size_t k = 0; k < packs[t]; k++) {
-            sp_cp_exchange *exchange = &of[t][k];
+            sp_cp_exchange *exchange = t == 0   ? &costs->forward[k].cp
+                                       : t == 1 ? &costs->backward[k].cp
+                                                : &costs->backward[k].cp_again;
             exchange->head_ranks = ranks;
             exchange->heads_s = ranks > 1 ? 0.2e-6 : 0.0;
             exchange->heads_bytes = ranks > 1 ? bytes : 0.0;

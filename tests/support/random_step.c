@@ -73,8 +73,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->unit[at].loaded_backward = costs->unit[at].backward;
             }
         }
-        costs->p2p_f_ns[k] = copy ? costs->p2p_f_ns[same] : draw(prng, 400);
-        costs->p2p_f_internode_ns[k] = copy ? costs->p2p_f_internode_ns[same] : draw(prng, 4000);
+        costs->forward[k].p2p_ns = copy ? costs->forward[same].p2p_ns : draw(prng, 400);
+        costs->forward[k].p2p_internode_ns =
+            copy ? costs->forward[same].p2p_internode_ns : draw(prng, 4000);
     }
     for (size_t k = 0; k < backward; k++) {
         size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
@@ -90,8 +91,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;
             }
         }
-        costs->p2p_b_ns[k] = copy ? costs->p2p_b_ns[same] : draw(prng, 400);
-        costs->p2p_b_internode_ns[k] = copy ? costs->p2p_b_internode_ns[same] : draw(prng, 4000);
+        costs->backward[k].p2p_ns = copy ? costs->backward[same].p2p_ns : draw(prng, 400);
+        costs->backward[k].p2p_internode_ns =
+            copy ? costs->backward[same].p2p_internode_ns : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
         costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);

@@ -128,8 +128,9 @@ TEST(tensor_parallel)
     assert_int_equal(whole.costs.f[inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
-    assert_within((double)split.costs.p2p_f_ns[0], 1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
-    assert_within((double)split.costs.p2p_b_internode_ns[0],
+    assert_within((double)split.costs.forward[0].p2p_ns,
+                  1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
+    assert_within((double)split.costs.backward[0].p2p_internode_ns,
                   1e9 * (bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY)), 1);
     for (int r = 0; r < 8; r++) {
         assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
@@ -197,7 +198,8 @@ TEST(is_linear_in_equal_samples)
         assert_within((double)f.costs.f[k + 1].compute_ns, 2 * (double)f.costs.f[k].compute_ns, 3);
         assert_within((double)f.costs.b[k + 1].compute_ns, 2 * (double)f.costs.b[k].compute_ns, 6);
         assert_within((double)f.costs.b[k + 1].tp_ns, 2 * (double)f.costs.b[k].tp_ns, 6);
-        assert_within((double)f.costs.p2p_f_ns[k + 1], 2 * (double)f.costs.p2p_f_ns[k], 2);
+        assert_within((double)f.costs.forward[k + 1].p2p_ns, 2 * (double)f.costs.forward[k].p2p_ns,
+                      2);
     }
     end(&f);
 }
@@ -288,7 +290,7 @@ TEST(merged_ranks_are_context_parallel)
     assert_memory_equal(merged.costs.f, cp.costs.f, sizeof *cp.costs.f);
     assert_memory_equal(merged.costs.b, cp.costs.b, sizeof *cp.costs.b);
     assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
-    assert_int_equal(merged.costs.p2p_f_ns[0], cp.costs.p2p_f_ns[0]);
+    assert_int_equal(merged.costs.forward[0].p2p_ns, cp.costs.forward[0].p2p_ns);
     assert_true(merged.costs.f[0].cp_ns > 0);
     end(&merged);
     end(&cp);

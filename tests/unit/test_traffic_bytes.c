@@ -18,7 +18,7 @@ TEST(bytes_on_links)
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
     flow_step_set_bytes(&s.costs, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
-        s.costs.p2p_f_ns[k] = s.costs.p2p_b_ns[k] = 100000;
+        s.costs.forward[k].p2p_ns = s.costs.backward[k].p2p_ns = 100000;
         s.costs.epilogue[k].grad_reduce_ns = 100000;
         s.costs.epilogue[k].reduce_bytes = 5000.0;
     }

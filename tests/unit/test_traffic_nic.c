@@ -23,7 +23,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     for (int k = 0; k < dp; k++) {
         s.costs.f[k].compute_ns = F_NS + k * later_ns;
         s.costs.b[k].compute_ns = B_NS;
-        s.costs.p2p_f_internode_ns[k] = s.costs.p2p_b_internode_ns[k] =
+        s.costs.forward[k].p2p_internode_ns = s.costs.backward[k].p2p_internode_ns =
             llround(40000.0 / rate * dp * 1e9);
     }
     must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));

@@ -54,8 +54,8 @@ static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
 static void set_transfers(pipeline *s, int64_t intranode_ns, int64_t internode_ns)
 {
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
-        s->costs.p2p_f_ns[k] = s->costs.p2p_b_ns[k] = intranode_ns;
-        s->costs.p2p_f_internode_ns[k] = s->costs.p2p_b_internode_ns[k] = internode_ns;
+        s->costs.forward[k].p2p_ns = s->costs.backward[k].p2p_ns = intranode_ns;
+        s->costs.forward[k].p2p_internode_ns = s->costs.backward[k].p2p_internode_ns = internode_ns;
     }
 }
 
@@ -163,8 +163,8 @@ static int64_t recursion_ns(const pipeline *s, int m)
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
             int64_t send_ns = !sends                         ? 0
-                              : s->costs.crosses_nodes[link] ? s->costs.p2p_f_internode_ns[0]
-                                                             : s->costs.p2p_f_ns[0];
+                              : s->costs.crosses_nodes[link] ? s->costs.forward[0].p2p_internode_ns
+                                                             : s->costs.forward[0].p2p_ns;
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
             last_ns = later(last_ns, end_ns);

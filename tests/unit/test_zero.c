@@ -89,8 +89,8 @@ TEST(volumes_on_links)
         double gathered = BYTES_BF16 * (zero == 0 ? 0 : zero < 3 ? 1 : 2 * c.microbatches);
         // Half of a tensor from each of two ranks, over a link out and a link in.
         double exchanged = 2.0 * (reduced + gathered) * (double)sp_model_parameters(&c.model);
-        double sent =
-            4.0 * c.microbatches * (step.costs.p2p_f_bytes[0] + step.costs.p2p_b_bytes[0]);
+        double sent = 4.0 * c.microbatches *
+                      (step.costs.forward[0].p2p_bytes + step.costs.backward[0].p2p_bytes);
         assert_close(nvlink_bytes(&step), exchanged + sent, 1e-9);
         priced_step_fini(&step);
     }

@@ -196,10 +196,10 @@ static void add_action(const builder *b, int rank, sp_action action, acting *a)
     sp_action_cost took = sp_action_cost_of(b->plan, costs, action, vstage, false);
     int64_t work_ns = sp_action_cost_ns(&took) - took.cp_ns;
     sp_cp_exchange each = {0};
-    if (b->layout->cp > 1 && costs->cp_f != NULL && action.kind != SP_ACTION_W) {
-        each = backward ? costs->cp_i[action.pack] : costs->cp_f[action.pack];
-        each.s += backward ? costs->cp_r[action.pack].s : 0.0;
-        each.bytes += backward ? costs->cp_r[action.pack].bytes : 0.0;
+    if (b->layout->cp > 1 && costs->has_bytes && action.kind != SP_ACTION_W) {
+        each = backward ? costs->backward[action.pack].cp : costs->forward[action.pack].cp;
+        each.s += backward ? costs->backward[action.pack].cp_again.s : 0.0;
+        each.bytes += backward ? costs->backward[action.pack].cp_again.bytes : 0.0;
     }
     *a = (acting){add_task(b->g, (double)work_ns, -1), -1, -1};
     if (each.s > 0.0) {
@@ -250,7 +250,7 @@ static void add_input(const builder *b, int rank, sp_action action, const acting
         add_start(b, from, a);
         return;
     }
-    double bytes = (backward ? costs->p2p_b_bytes : costs->p2p_f_bytes)[action.pack];
+    double bytes = (backward ? costs->backward : costs->forward)[action.pack].p2p_bytes;
     int64_t ns =
         sp_step_costs_p2p_ns(costs, backward, (size_t)action.pack, pp, rank % l->pp, l->pp);
     bool back = (pp + 1) % l->pp != rank % l->pp;
