@@ -284,7 +284,7 @@ static double stage_s(const sp_step_costs *costs, const sp_action_cost *table, i
 {
     double sum_s = 0.0;
     for (int s = 0; s < vstages; s++) {
-        size_t at = (size_t)pack * (size_t)costs->classes + (size_t)costs->class_of_vstage[s];
+        size_t at = (size_t)pack * (size_t)costs->classes + (size_t)costs->stages[s].cost_class;
         sum_s += 1e-9 * (double)sp_action_cost_ns(&table[at]);
     }
     return sum_s / vstages;

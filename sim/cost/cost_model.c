@@ -393,11 +393,11 @@ static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
     if (cost->memory_class_of_vstage == NULL) {
         return;
     }
-    size_t bytes = (size_t)sp_layout_vstages(cost->layout) * sizeof *costs->memory_class_of_vstage;
     costs->stage_classes = cost->stage_classes;
     costs->share_class = cost->stage_classes;
-    costs->memory_class_of_vstage = sp_malloc(bytes);
-    memcpy(costs->memory_class_of_vstage, cost->memory_class_of_vstage, bytes);
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
+    }
 }
 
 static void repeat_forward(size_t k, sp_step_costs *costs)
@@ -494,13 +494,13 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
             held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
         }
         sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
-                            &costs->states[r]);
-        costs->states[r].of[SP_MEM_WORKSPACE] += rotary;
-        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+                            &costs->ranks[r].states);
+        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
+        costs->ranks[r].crosses_nodes = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        costs->class_of_vstage[s] = cost->class_of_vstage[s];
-        costs->layers_of_vstage[s] = cost->stages[s].layers;
+        costs->stages[s].cost_class = cost->class_of_vstage[s];
+        costs->stages[s].layers = cost->stages[s].layers;
     }
     sp_free(held);
     costs->lone_times = cost->spine != NULL;

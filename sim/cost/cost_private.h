@@ -464,7 +464,7 @@ void sp_i_least_work_find(sp_cost_model *cost);
 
 // ---- after the packs of a pipeline rank (data_parallel.c) ----
 
-// Fills costs->epilogue; costs->crosses_nodes is already there.
+// Fills the epilogues of costs->ranks, whose crosses_nodes are already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
 // ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
@@ -513,7 +513,7 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                         const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
                         sp_action_cost *w, sp_action_cost *r);
-// Fills costs->sharded.
+// Fills what the stages of costs->stages shard.
 void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
                             sp_step_costs *costs);
 

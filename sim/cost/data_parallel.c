@@ -223,9 +223,9 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
     if (cost->layout->zero < 2) {
         return;
     }
-    costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
+    costs->shards = true;
     for (int s = 0; s < vstages; s++) {
-        costs->sharded[s] = sharded_of(cost, timer, &cost->stages[s]);
+        costs->stages[s].sharded = sharded_of(cost, timer, &cost->stages[s]);
     }
 }
 
@@ -280,14 +280,14 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
                            : 0;
             parameters = with_chunk;
         }
-        costs->epilogue[r] = epilogue_of(cost, &of_replicas, replicas, parameters, buckets);
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, replicas, parameters, buckets);
         if (costs->buckets != NULL) {
-            costs->epilogue[r].grad_reduce_ns = 0;
-            costs->epilogue[r].reduce_bytes = 0.0;
+            costs->ranks[r].epilogue.grad_reduce_ns = 0;
+            costs->ranks[r].epilogue.reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
-            costs->epilogue[r].hideable_gather_ns = hideable_gather_ns(
-                cost, &of_replicas, replicas, &held[0], costs->epilogue[r].param_gather_ns);
+            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
+                cost, &of_replicas, replicas, &held[0], costs->ranks[r].epilogue.param_gather_ns);
         }
     }
     add_tied_reduction(cost, timer, costs);
@@ -381,14 +381,14 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.
-    int nodes = costs->crosses_nodes[layout->pp - 1] ? 2 : 1;
+    int nodes = costs->ranks[layout->pp - 1].crosses_nodes ? 2 : 1;
     sp_group first_and_last = {
         .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
     double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
     int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, first_and_last,
                                                 rows * (double)cost->model->hidden * BYTES_FP32));
-    costs->epilogue[0].grad_reduce_ns += ns;
-    costs->epilogue[0].tied_reduce_ns = ns;
-    costs->epilogue[last_rank].grad_reduce_ns += ns;
-    costs->epilogue[last_rank].tied_reduce_ns = ns;
+    costs->ranks[0].epilogue.grad_reduce_ns += ns;
+    costs->ranks[0].epilogue.tied_reduce_ns = ns;
+    costs->ranks[last_rank].epilogue.grad_reduce_ns += ns;
+    costs->ranks[last_rank].epilogue.tied_reduce_ns = ns;
 }

@@ -11,8 +11,7 @@
 
 void sp_step_costs_fini(sp_step_costs *costs)
 {
-    sp_free(costs->class_of_vstage);
-    sp_free(costs->memory_class_of_vstage);
+    sp_free(costs->stages);
     sp_free(costs->f);
     sp_free(costs->b);
     sp_free(costs->i);
@@ -20,20 +19,16 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->r);
     sp_free(costs->forward);
     sp_free(costs->backward);
-    sp_free(costs->layers_of_vstage);
     sp_arena_free(&costs->zone_work);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
-    sp_free(costs->crosses_nodes);
-    sp_free(costs->epilogue);
+    sp_free(costs->ranks);
     sp_free(costs->buckets);
-    sp_free(costs->sharded);
     sp_free(costs->unit);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
     sp_free(costs->backward_unit);
-    sp_free(costs->states);
     *costs = (sp_step_costs){0};
 }
 
@@ -56,7 +51,6 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
     size_t rows = (size_t)classes;
-    size_t pp = (size_t)layout->pp;
     *costs = (sp_step_costs){.classes = classes,
                              .forward_packs = forward,
                              .backward_packs = backward,
@@ -64,8 +58,8 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
                              .unit_b = -1.0,
                              .split_unit_f = 1.0,
                              .split_unit_w = -1.0};
-    costs->class_of_vstage =
-        sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage);
+    costs->stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->stages);
+    costs->ranks = sp_calloc((size_t)layout->pp, sizeof *costs->ranks);
     costs->f = pack_table(forward * rows, sizeof *costs->f, written);
     costs->b = pack_table(backward * rows, sizeof *costs->b, written);
     costs->i = pack_table(backward * rows, sizeof *costs->i, written);
@@ -74,14 +68,9 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
     costs->forward = pack_table(forward, sizeof *costs->forward, written);
     costs->backward = pack_table(backward, sizeof *costs->backward, written);
     costs->has_bytes = with_memory;
-    costs->crosses_nodes = sp_calloc(pp, sizeof *costs->crosses_nodes);
-    costs->epilogue = sp_calloc(pp, sizeof *costs->epilogue);
     if (with_memory) {
-        costs->layers_of_vstage =
-            sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage);
         costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
         costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written);
-        costs->states = sp_calloc(pp, sizeof *costs->states);
     }
     // Whoever fills the others knows how many rows there are of what units hold.
     if (with_memory && written) {
@@ -180,7 +169,7 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
 {
     int crossings = 0;
     for (int r = 0; r + 1 < pp; r++) {
-        crossings += costs->crosses_nodes[r];
+        crossings += costs->ranks[r].crosses_nodes;
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
     const sp_pack_costs *sent = &(backward ? costs->backward : costs->forward)[k];
@@ -200,7 +189,7 @@ static void fill_pack_times(const sp_step_costs *costs, const sp_action_cost *fr
 {
     for (size_t k = 0; k < packs; k++) {
         for (size_t s = 0; s < vstages; s++) {
-            size_t class = (size_t)costs->class_of_vstage[s];
+            size_t class = (size_t)costs->stages[s].cost_class;
             to[k * vstages + s] = sp_action_cost_ns(&from[k * (size_t)costs->classes + class]);
         }
     }
@@ -250,7 +239,7 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
     sp_schedule_costs *made = sp_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
     int64_t *table = (int64_t *)(void *)(made + 1);
     for (size_t s = 0; s < vstages; s++) {
-        int class = costs->class_of_vstage[s];
+        int class = costs->stages[s].cost_class;
         table[s] = mean_ns(costs->f, costs->forward_packs, costs->classes, class);
         table[vstages + s] = mean_ns(costs->i, costs->backward_packs, costs->classes, class);
         table[2 * vstages + s] = mean_ns(costs->w, costs->backward_packs, costs->classes, class);
@@ -350,10 +339,10 @@ sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs
     if (table != NULL && costs->share_class == 0 && !recomputed) {
         // Most actions: without copies between.
         return table[(size_t)action.pack * (size_t)costs->classes +
-                     (size_t)costs->class_of_vstage[vstage]];
+                     (size_t)costs->stages[vstage].cost_class];
     }
     bool copy = sp_action_is_copy(action);
-    int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->class_of_vstage[vstage];
+    int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->stages[vstage].cost_class;
     sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);
     // Weight gradients of the head are no share: they need no other rank.
     if (costs->share_class > 0 && !copy && action.kind != SP_ACTION_W && has_tokens(plan, action)) {
@@ -470,7 +459,7 @@ static void *spread(const sp_step_costs *costs, size_t vstages, const void *tabl
     char *made = sp_calloc(rows * columns, bytes);
     for (size_t k = 0; k < rows; k++) {
         for (size_t s = 0; s < columns; s++) {
-            size_t class = s < vstages ? (size_t)costs->class_of_vstage[s]
+            size_t class = s < vstages ? (size_t)costs->stages[s].cost_class
                                        : (size_t)costs->stage_classes + s - vstages;
             size_t from = k * (size_t)costs->classes + class;
             memcpy(made + (k * columns + s) * bytes, (const char *)table + from * bytes, bytes);
@@ -500,16 +489,16 @@ static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
     *wide = (sp_step_costs){.classes = (int)(vstages + others_of(costs)),
                             .stage_classes = shares ? (int)vstages : 0,
                             .share_class = shares ? costs->share_class + moved : 0};
-    wide->class_of_vstage = sp_calloc(vstages, sizeof *wide->class_of_vstage);
-    wide->memory_class_of_vstage = sp_calloc(vstages, sizeof *wide->memory_class_of_vstage);
+    wide->stages = sp_malloc(vstages * sizeof *wide->stages);
+    memcpy(wide->stages, costs->stages, vstages * sizeof *wide->stages);
     wide->f = spread(costs, vstages, costs->f, forward, sizeof *costs->f);
     wide->b = spread(costs, vstages, costs->b, backward, sizeof *costs->b);
     wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
     wide->w = spread(costs, vstages, costs->w, backward, sizeof *costs->w);
     wide->r = spread(costs, vstages, costs->r, backward, sizeof *costs->r);
     for (size_t s = 0; s < vstages; s++) {
-        wide->class_of_vstage[s] = (int)s;
-        wide->memory_class_of_vstage[s] = shares ? costs->memory_class_of_vstage[s] + moved : 0;
+        wide->stages[s].cost_class = (int)s;
+        wide->stages[s].memory_class = shares ? costs->stages[s].memory_class + moved : 0;
     }
     const size_t unit_rows = count_rows(costs->unit_row, forward);
     if (costs->unit != NULL) {
@@ -534,8 +523,7 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
     sp_step_costs old = *costs;
     costs->classes = wide->classes;
     costs->stage_classes = wide->stage_classes;
-    costs->class_of_vstage = wide->class_of_vstage;
-    costs->memory_class_of_vstage = wide->memory_class_of_vstage;
+    costs->stages = wide->stages;
     costs->share_class = wide->share_class;
     costs->f = wide->f;
     costs->b = wide->b;
@@ -547,8 +535,7 @@ static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
     costs->o_ns = wide->o_ns;
     costs->l_ns = wide->l_ns;
     costs->offloaded_bytes = wide->offloaded_bytes;
-    *wide = (sp_step_costs){.class_of_vstage = old.class_of_vstage,
-                            .memory_class_of_vstage = old.memory_class_of_vstage,
+    *wide = (sp_step_costs){.stages = old.stages,
                             .f = old.f,
                             .b = old.b,
                             .i = old.i,

@@ -65,24 +65,6 @@ typedef struct sp_pack_costs {
     const sp_pack_zones *zones; // then nothing else is exchanged; NULL: none
 } sp_pack_costs;
 
-// How long hidden states and their gradients are under way between pipeline ranks: of a step's
-// costs the part that links need which are emulated. Tables are borrowed from the costs.
-typedef struct sp_link_times {
-    size_t forward_packs, backward_packs;
-    const sp_pack_costs *forward, *backward; // [pack]
-    const uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
-} sp_link_times;
-
-// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
-static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
-                                       int from, int to, int pp)
-{
-    // The link between ranks r and r+1 carries both directions; `from` names it going up.
-    int link = (from + 1) % pp == to ? from : to;
-    const sp_pack_costs *sent = &(backward ? links->backward : links->forward)[pack];
-    return links->crosses_nodes[link] ? sent->p2p_internode_ns : sent->p2p_ns;
-}
-
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
     int64_t grad_reduce_ns; // starts when all data-parallel ranks are done
@@ -121,6 +103,38 @@ typedef struct sp_sharded_stage {
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 
+// A pipeline rank, whatever its packs.
+typedef struct sp_rank_costs {
+    sp_epilogue_cost epilogue;
+    sp_bytes states;    // zeros for uniform costs
+    bool crosses_nodes; // the transfer between ranks r and (r+1) % pp does
+} sp_rank_costs;
+
+// A virtual stage, whatever its packs.
+typedef struct sp_stage_costs {
+    int cost_class, memory_class; // the second where a vocabulary is shared
+    int layers;                   // 0 for uniform costs
+    sp_sharded_stage sharded;     // of ZeRO 2 and 3
+} sp_stage_costs;
+
+// How long hidden states and their gradients are under way between pipeline ranks: of a step's
+// costs the part that links need which are emulated. Tables are borrowed from the costs.
+typedef struct sp_link_times {
+    size_t forward_packs, backward_packs;
+    const sp_pack_costs *forward, *backward; // [pack]
+    const sp_rank_costs *ranks;              // [pp]: which links cross nodes
+} sp_link_times;
+
+// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
+static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
+                                       int from, int to, int pp)
+{
+    // The link between ranks r and r+1 carries both directions; `from` names it going up.
+    int link = (from + 1) % pp == to ? from : to;
+    const sp_pack_costs *sent = &(backward ? links->backward : links->forward)[pack];
+    return links->ranks[link].crosses_nodes ? sent->p2p_internode_ns : sent->p2p_ns;
+}
+
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
 // runs: bucket j of n is ready when (j+1)/n of the last action that makes gradients is over.
 typedef struct sp_bucket_cost {
@@ -136,11 +150,12 @@ typedef struct sp_bucket_cost {
 // without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
-    int *class_of_vstage; // [pp*chunks]
+    sp_stage_costs *stages; // [pp*chunks], by virtual stage
+    sp_rank_costs *ranks;   // [pp]
+    bool shards;            // parameters or gradients, by ZeRO 2 or 3
     // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
-    // share, behind which stands that of a head's; of a stage's memory, [pp*chunks]. Else 0, NULL.
+    // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
-    int *memory_class_of_vstage;
     size_t forward_packs, backward_packs;
     // Cost of a pack on a class, at [pack * classes + class].
     sp_action_cost *f; // forward packs
@@ -151,18 +166,14 @@ typedef struct sp_step_costs {
     sp_pack_costs *forward, *backward; // [pack]
     bool has_bytes;                    // of transfers and exchanges; false: uniform costs
     bool zoned;                        // some pack has zones
-    int *layers_of_vstage;             // [pp*chunks]; NULL for uniform costs
     sp_arena zone_work;                // holds the zones of packs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
-    bool blocking_transfers;    // the sending rank waits for each of its sends
-    uint8_t *crosses_nodes;     // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
-    sp_epilogue_cost *epilogue; // [pp]
-    // [pp * chunks], by rank, then chunk: reduced before epilogue[].grad_reduce_ns starts. NULL:
-    // none.
+    bool blocking_transfers; // the sending rank waits for each of its sends
+    // [pp * chunks], by rank, then chunk: reduced before ranks[].epilogue.grad_reduce_ns starts.
+    // NULL: none.
     sp_bucket_cost *buckets;
-    sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
     // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
     // and PCIe included; false: by rates of NVLink and NICs.
     bool lone_times;
@@ -176,7 +187,6 @@ typedef struct sp_step_costs {
     int64_t *offloaded_bytes;
     sp_unit_bytes
         *backward_unit; // backward packs of their own; NULL where they are the forward packs
-    sp_bytes *states;   // [pp]
     // Activation units: change at the start of F, at the end of B (or I), at the end of W.
     double unit_f, unit_b, unit_w;
     // Same units for schedules that split the backward.
@@ -194,8 +204,8 @@ void sp_step_costs_fini(sp_step_costs *costs);
 // The class whose memory an action of the virtual stage has.
 static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 {
-    const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
-    return (size_t)of[vstage];
+    const sp_stage_costs *stage = &costs->stages[vstage];
+    return (size_t)(costs->share_class > 0 ? stage->memory_class : stage->cost_class);
 }
 
 // Where the row of a forward pack in `unit` begins.
@@ -226,7 +236,7 @@ static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
                            .backward_packs = costs->backward_packs,
                            .forward = costs->forward,
                            .backward = costs->backward,
-                           .crosses_nodes = costs->crosses_nodes};
+                           .ranks = costs->ranks};
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of

@@ -113,7 +113,7 @@ static int64_t last_of_rank_ns(const sp_timeline *timeline, int pp_rank)
 int64_t sp_i_hidden_gather_ns(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
-    int64_t hidden_ns = costs->epilogue[pp_rank].hideable_gather_ns;
+    int64_t hidden_ns = costs->ranks[pp_rank].epilogue.hideable_gather_ns;
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         int64_t forward_ns = first_forward_ns(&timeline->ranks[i]);
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
@@ -137,7 +137,7 @@ void sp_i_note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, in
 static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
                       readiness *ready)
 {
-    const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &costs->ranks[pp_rank].epilogue;
     int64_t ready_ns = last_of_rank_ns(timeline, pp_rank);
     int64_t hidden_ns = sp_i_hidden_gather_ns(costs, timeline, pp_rank);
     int64_t reduced_ns = ready_ns;

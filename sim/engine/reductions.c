@@ -52,7 +52,7 @@ static void allocate(sp_i_traffic *t)
 
 static bool exchanges(const sp_i_traffic *t, int pp_rank)
 {
-    const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &t->costs->ranks[pp_rank].epilogue;
     int chunks = t->plan->layout.chunks;
     bool any = epilogue->grad_reduce_ns > epilogue->tied_reduce_ns || epilogue->param_gather_ns > 0;
     for (int c = 0; t->costs->buckets != NULL && c < chunks; c++) {
@@ -197,7 +197,7 @@ static void hide(sp_i_part *part, int64_t hidden_ns)
 static bool next_part(sp_i_traffic *t, int pp_rank, sp_i_part *next)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
-    const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &t->costs->ranks[pp_rank].epilogue;
     if (r->phase == SP_I_FIRST_BUCKETS) {
         r->chunk = next_chunk(t, r);
         if (r->chunk < 0 && r->left > 0) {
@@ -271,7 +271,7 @@ static sp_status pass_on(sp_i_traffic *t, int pp_rank, int64_t at_ns, sp_error *
 static void finish_part(sp_i_traffic *t, int pp_rank, int64_t end_ns)
 {
     sp_i_reduction *r = &t->reductions[pp_rank];
-    const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &t->costs->ranks[pp_rank].epilogue;
     r->free_ns = end_ns;
     switch (r->phase) {
     case SP_I_FIRST_BUCKETS:

@@ -8,7 +8,7 @@
 void sp_i_actions_layers(const sp_i_traffic *t, const sp_walk_action *action, double layers[2],
                          bool *forward)
 {
-    double all = t->costs->layers_of_vstage[action->vstage];
+    double all = t->costs->stages[action->vstage].layers;
     layers[0] = layers[1] = 0.0;
     *forward = false;
     switch ((sp_action_kind)action->place.action.kind) {

@@ -69,7 +69,7 @@ static void add(sp_i_traffic *t, int pp_rank, bool by_parts, sp_collective_algor
 
 static void make_of(sp_i_traffic *t, int pp_rank, const int64_t *gpus)
 {
-    const sp_epilogue_cost *epilogue = &t->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &t->costs->ranks[pp_rank].epilogue;
     sp_collective reduces = t->plan->layout.zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int chunks = t->costs->buckets != NULL ? t->plan->layout.chunks : 0;
     for (int c = 0; c < chunks; c++) {
@@ -91,7 +91,8 @@ static void make_sharded(sp_i_traffic *t, int pp_rank, const int64_t *gpus)
 {
     const sp_layout *layout = &t->plan->layout;
     for (int c = 0; c < layout->chunks; c++) {
-        const sp_sharded_stage *stage = &t->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
+        const sp_sharded_stage *stage =
+            &t->costs->stages[sp_layout_vstage(layout, pp_rank, c)].sharded;
         if (stage->gather.bytes > 0.0) {
             add(t, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus);
         }

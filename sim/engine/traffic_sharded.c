@@ -8,7 +8,7 @@ void sp_i_sharded_make(sp_i_traffic *t)
 {
     const sp_layout *layout = &t->plan->layout;
     size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
-    if (t->costs->sharded != NULL && layout->dp * layout->cp > 1) {
+    if (t->costs->shards && layout->dp * layout->cp > 1) {
         t->sharded = sp_arena_take(&t->work, ranks, sizeof *t->sharded);
         t->shards = sp_arena_take(&t->work, (size_t)layout->pp, sizeof *t->shards);
     }
@@ -21,7 +21,7 @@ typedef struct exchanged {
 
 static exchanged exchanged_in(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
     bool regrouped = t->plan->packing->backward.count > 0;
     sp_exchanged back = stage->gather;
     back.bare_s = stage->backward_bare_s;
@@ -115,7 +115,7 @@ void sp_i_sharded_set(sp_i_traffic *t, const sp_walk_action *action, int64_t dp_
         return;
     }
     const sp_plan_place *place = &action->place;
-    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
     sp_i_sharded *s = &t->sharded[sp_i_rank_of(t, place->dp, place->pp)];
     exchanged of = exchanged_in(t, action);
     int64_t shown_ns = shorten_all(s, stage, &of, dp_ns, &turn_ns[SP_I_BESIDE_WORK]);

@@ -222,7 +222,7 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
     (void)err;
     const run *r = context;
     size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
-    outcome->took = r->costs.f[at + (size_t)r->costs.class_of_vstage[action->vstage]];
+    outcome->took = r->costs.f[at + (size_t)r->costs.stages[action->vstage].cost_class];
     return SP_OK;
 }
 
@@ -254,7 +254,7 @@ static sp_prefill_parts parts_of(const run *r)
         sp_prefill_parts own = {0};
         for (size_t k = 0; k < r->packing.forward.count; k++) {
             const sp_action_cost *f =
-                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.class_of_vstage[pp]];
+                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.stages[pp].cost_class];
             own.linear_ns += f->compute_ns - f->attention_ns;
             own.attention_ns += f->attention_ns;
             own.tp_ns += f->tp_ns;

@@ -310,7 +310,7 @@ void sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
     memory->kept = memory->sums + vstages;
     memory->again = memory->kept + vstages;
     for (int r = 0; r < layout->pp; r++) {
-        memory->states[r] = (double)sp_bytes_total(&costs->states[r]);
+        memory->states[r] = (double)sp_bytes_total(&costs->ranks[r].states);
     }
 }
 

@@ -75,7 +75,7 @@ void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_cost
     facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - in_epilogue_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
-        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
+        int64_t ns = sp_epilogue_ns(&costs->ranks[r].epilogue);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
     memory_bound memory;
@@ -245,7 +245,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
+        int64_t ns = sp_epilogue_ns(&costs->ranks[r].epilogue);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         double own_ns = rank_s * SP_NS_PER_S / layout->dp + (double)ns;
@@ -300,9 +300,9 @@ static void memory_bound_init(memory_bound *bound, const sp_scenario *scenario,
         }
     }
     for (int r = 0; r < layout->pp; r++) {
-        double states = (double)sp_bytes_total(&costs->states[r]);
+        double states = (double)sp_bytes_total(&costs->ranks[r].states);
         bound->room_bytes[r] = fmax((double)scenario->memory_limit_bytes - states, 1.0);
-        bound->tail_s[r] = (double)sp_epilogue_ns(&costs->epilogue[r]) / SP_NS_PER_S;
+        bound->tail_s[r] = (double)sp_epilogue_ns(&costs->ranks[r].epilogue) / SP_NS_PER_S;
     }
 }
 

@@ -104,7 +104,7 @@ static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
     sp_action_cost **tables[] = {&costs->f, &costs->i, &costs->w};
     costs->classes = pp;
     for (int r = 0; r < pp; r++) {
-        costs->class_of_vstage[r] = r;
+        costs->stages[r].cost_class = r;
     }
     for (int t = 0; t < 3; t++) {
         sp_free(*tables[t]);

@@ -70,7 +70,7 @@ static void draw_epilogue(sp_prng *prng, flow_step *s, double bytes)
     bool buckets = prng_below(prng, 2) == 0;
     s->layout.zero = prng_below(prng, 2);
     for (int r = 0; r < s->layout.pp; r++) {
-        sp_epilogue_cost *epilogue = &costs->epilogue[r];
+        sp_epilogue_cost *epilogue = &costs->ranks[r].epilogue;
         epilogue->tied_reduce_ns = below(prng, 2) * below(prng, 500);
         epilogue->grad_reduce_ns = epilogue->tied_reduce_ns + (buckets ? 0 : 20000);
         epilogue->param_gather_ns = 20000 + below(prng, 9000);
@@ -93,10 +93,8 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
 {
     sp_step_costs *costs = &s->costs;
     size_t vstages = (size_t)sp_layout_vstages(&s->layout);
-    costs->layers_of_vstage = sp_calloc(vstages, sizeof *costs->layers_of_vstage);
-    assert_non_null(costs->layers_of_vstage);
     for (size_t v = 0; v < vstages; v++) {
-        costs->layers_of_vstage[v] = 2 + (int)v % 2;
+        costs->stages[v].layers = 2 + (int)v % 2;
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
         costs->forward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
@@ -155,10 +153,9 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     s->layout.zero = zero;
     sp_free(costs->buckets);
     costs->buckets = NULL;
-    costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
-    assert_non_null(costs->sharded);
+    costs->shards = true;
     for (int v = 0; v < vstages; v++) {
-        sp_sharded_stage *of = &costs->sharded[v];
+        sp_sharded_stage *of = &costs->stages[v].sharded;
         of->scatter = (sp_exchanged){.s = 1e-6 + 2e-6 * sp_prng_uniform(prng), .bytes = bytes};
         if (zero == 3) {
             of->gather =
@@ -209,7 +206,7 @@ void flow_step_draw_spine(sp_prng *prng, flow_step *s)
 void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
 {
     for (int p = 0; p < s->layout.pp; p++) {
-        sp_epilogue_cost *epilogue = &s->costs.epilogue[p];
+        sp_epilogue_cost *epilogue = &s->costs.ranks[p].epilogue;
         epilogue->reduces_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
         epilogue->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
@@ -217,8 +214,8 @@ void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
         s->costs.buckets[v].reduces_by =
             (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
-    for (int v = 0; s->costs.sharded != NULL && v < sp_layout_vstages(&s->layout); v++) {
-        sp_sharded_stage *of = &s->costs.sharded[v];
+    for (int v = 0; s->costs.shards && v < sp_layout_vstages(&s->layout); v++) {
+        sp_sharded_stage *of = &s->costs.stages[v].sharded;
         of->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
         of->scatters_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }

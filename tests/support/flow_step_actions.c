@@ -208,13 +208,13 @@ static void begin_action(world *w, int rank, sp_action action)
         each.heads_s += s->costs.backward[action.pack].cp_again.heads_s;
         each.heads_bytes += s->costs.backward[action.pack].cp_again.heads_bytes;
     }
-    double layers = s->costs.layers_of_vstage[vstage];
+    double layers = s->costs.stages[vstage].layers;
     state->runs = true;
     state->start_ns = w->now_ns;
     sp_exchanged gather = {0}, scatter = {0};
-    if (s->costs.sharded != NULL && layout->dp * layout->cp > 1) {
-        gather = action.kind != SP_ACTION_W ? s->costs.sharded[vstage].gather : gather;
-        scatter = world_makes_gradients(action) ? s->costs.sharded[vstage].scatter : scatter;
+    if (s->costs.shards && layout->dp * layout->cp > 1) {
+        gather = action.kind != SP_ACTION_W ? s->costs.stages[vstage].sharded.gather : gather;
+        scatter = world_makes_gradients(action) ? s->costs.stages[vstage].sharded.scatter : scatter;
     }
     state->keys_wait = layout->cp > 1 && each.s + each.heads_s > 0.0;
     if (state->keys_wait) {

@@ -49,9 +49,8 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t backward = sp_packing_backward(packing)->count;
     size_t classes = vstages > 1 ? 2 : 1;
     sp_i_step_costs_init(costs, layout, packing, (int)classes, false);
-    costs->class_of_vstage[vstages - 1] = (int)classes - 1;
+    costs->stages[vstages - 1].cost_class = (int)classes - 1;
     costs->unit = get(forward * classes, sizeof *costs->unit);
-    costs->states = get((size_t)layout->pp, sizeof *costs->states);
     if (packing->backward.count > 0) {
         costs->backward_unit = get(backward * classes, sizeof *costs->backward_unit);
     }
@@ -96,10 +95,10 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
             copy ? costs->backward[same].p2p_internode_ns : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
-        costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);
-        costs->epilogue[r] = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
-                                                .optimizer_ns = draw(prng, 900),
-                                                .param_gather_ns = draw(prng, 9000)};
-        draw_bytes(prng, &costs->states[r]);
+        costs->ranks[r].crosses_nodes = (uint8_t)draw(prng, 2);
+        costs->ranks[r].epilogue = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
+                                                      .optimizer_ns = draw(prng, 900),
+                                                      .param_gather_ns = draw(prng, 9000)};
+        draw_bytes(prng, &costs->ranks[r].states);
     }
 }

@@ -20,12 +20,12 @@ static const sp_pack_costs forward_costs[PACKS] = {
 static const sp_pack_costs backward_costs[PACKS] = {
     {.p2p_ns = 700 * SECOND, .p2p_internode_ns = 10 * SECOND},
     {.p2p_ns = 900 * SECOND, .p2p_internode_ns = 2 * SECOND}};
-static uint8_t far[2] = {0, 1};
+static const sp_rank_costs far[2] = {{.crosses_nodes = false}, {.crosses_nodes = true}};
 static const sp_link_times times = {.forward_packs = PACKS,
                                     .backward_packs = PACKS,
                                     .forward = forward_costs,
                                     .backward = backward_costs,
-                                    .crosses_nodes = far};
+                                    .ranks = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 

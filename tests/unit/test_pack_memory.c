@@ -78,7 +78,7 @@ TEST(tables_cover_every_pack)
                 double least_gap = 1.0;
                 for (size_t k = 0; k < count; k++) {
                     const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k) +
-                                                            (size_t)costs.class_of_vstage[v]];
+                                                            (size_t)costs.stages[v].cost_class];
                     double held = (double)sp_bytes_total(&unit->held);
                     double most = memory.whole[v] * (double)tokens[k];
                     assert_true(held <= most * (1.0 + 1e-12));

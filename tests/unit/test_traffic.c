@@ -94,12 +94,12 @@ TEST(legs_of_one_exchange_do_not_meet)
         must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
         sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
         flow_step_set_bytes(&s.costs, 0.0, 0.0);
-        s.costs.epilogue[0] = (sp_epilogue_cost){.grad_reduce_ns = 100000,
-                                                 .param_gather_ns = 100000,
-                                                 .reduce_bytes = 5000.0,
-                                                 .gather_bytes = 5000.0,
-                                                 .reduces_by = by,
-                                                 .gathers_by = by};
+        s.costs.ranks[0].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 100000,
+                                                       .param_gather_ns = 100000,
+                                                       .reduce_bytes = 5000.0,
+                                                       .gather_bytes = 5000.0,
+                                                       .reduces_by = by,
+                                                       .gathers_by = by};
         must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
         flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
         for (int detail = 0; detail < 3; detail++) {

@@ -19,8 +19,8 @@ TEST(bytes_on_links)
     flow_step_set_bytes(&s.costs, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
         s.costs.forward[k].p2p_ns = s.costs.backward[k].p2p_ns = 100000;
-        s.costs.epilogue[k].grad_reduce_ns = 100000;
-        s.costs.epilogue[k].reduce_bytes = 5000.0;
+        s.costs.ranks[k].epilogue.grad_reduce_ns = 100000;
+        s.costs.ranks[k].epilogue.reduce_bytes = 5000.0;
     }
     must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
     flow_step_set_cluster(&s, SP_NETWORK_CLOSED);
@@ -60,7 +60,7 @@ TEST(bytes_on_links_by_algorithm)
         must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
         sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
         flow_step_set_bytes(&s.costs, 0.0, 0.0);
-        s.costs.epilogue[0] = (sp_epilogue_cost){
+        s.costs.ranks[0].epilogue = (sp_epilogue_cost){
             .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};
         must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
         flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
@@ -106,7 +106,7 @@ TEST(bytes_depend_on_no_rate_and_no_latency)
         s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
         s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
         for (int r = 0; r < s.layout.pp; r++) {
-            s.costs.epilogue[r].param_gather_ns = 1 + prng_below(&prng, 40000);
+            s.costs.ranks[r].epilogue.param_gather_ns = 1 + prng_below(&prng, 40000);
         }
         must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
         assert_same_bytes(bytes[0], bytes[1], topology[0]);

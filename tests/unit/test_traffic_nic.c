@@ -19,7 +19,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
     flow_step_set_bytes(&s.costs, 40000.0, 40000.0);
-    s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
+    s.costs.ranks[0].crosses_nodes = s.costs.ranks[1].crosses_nodes = 1;
     for (int k = 0; k < dp; k++) {
         s.costs.f[k].compute_ns = F_NS + k * later_ns;
         s.costs.b[k].compute_ns = B_NS;
@@ -85,8 +85,8 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = F_NS;
         s.costs.b[k].compute_ns = b_ns;
-        s.costs.epilogue[k].grad_reduce_ns = 4000;
-        s.costs.epilogue[k].reduce_bytes = 40000.0;
+        s.costs.ranks[k].epilogue.grad_reduce_ns = 4000;
+        s.costs.ranks[k].epilogue.reduce_bytes = 40000.0;
     }
     must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
     flow_step_set_cluster(&s, detail);

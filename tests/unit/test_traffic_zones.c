@@ -58,7 +58,7 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
                                 .token_bytes = 1.0,
                                 .moves_s = {moved_bytes > 0.0 ? MOVES_NS * 1e-9 : 0.0}};
     set_zones(s, &of->zones);
-    s->costs.layers_of_vstage[0] = s->costs.layers_of_vstage[1] = 1;
+    s->costs.stages[0].layers = s->costs.stages[1].layers = 1;
     s->costs.backward[0].zones = s->costs.backward[1].zones = NULL;
     for (int k = 0; k < 2; k++) {
         int64_t moves_ns = moved_bytes > 0.0 ? MOVES_NS : 0;

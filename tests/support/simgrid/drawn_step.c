@@ -52,7 +52,6 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
     const bool cp = layout->cp > 1;
     size_t vstages = (size_t)sp_layout_vstages(layout);
     costs->has_bytes = true;
-    costs->layers_of_vstage = zeroed(vstages, sizeof(int));
     draw_actions(prng, costs->f, packs, 20.0, cp);
     draw_actions(prng, costs->b, packs, 40.0, cp);
     draw_actions(prng, costs->i, packs, 20.0, cp);
@@ -64,15 +63,16 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
         costs->backward[k].cp = draw_exchange(prng);
     }
     for (size_t v = 0; v < vstages; v++) {
-        costs->layers_of_vstage[v] = 2;
+        costs->stages[v].layers = 2;
     }
     for (int p = 0; p < layout->pp; p++) {
-        costs->crosses_nodes[p] = 1;
-        costs->epilogue[p] = (sp_epilogue_cost){.grad_reduce_ns = between_ns(prng, 10.0, 50.0),
-                                                .optimizer_ns = between_ns(prng, 1.0, 3.0),
-                                                .param_gather_ns = between_ns(prng, 5.0, 25.0),
-                                                .reduce_bytes = 1e9,
-                                                .gather_bytes = 0.5e9};
+        costs->ranks[p].crosses_nodes = 1;
+        costs->ranks[p].epilogue =
+            (sp_epilogue_cost){.grad_reduce_ns = between_ns(prng, 10.0, 50.0),
+                               .optimizer_ns = between_ns(prng, 1.0, 3.0),
+                               .param_gather_ns = between_ns(prng, 5.0, 25.0),
+                               .reduce_bytes = 1e9,
+                               .gather_bytes = 0.5e9};
     }
 }
 

@@ -203,7 +203,7 @@ static void add_action(const builder *b, int rank, sp_action action, acting *a)
     }
     *a = (acting){add_task(b->g, (double)work_ns, -1), -1, -1};
     if (each.s > 0.0) {
-        double layers = costs->layers_of_vstage[vstage];
+        double layers = costs->stages[vstage].layers;
         double shown = fmin(1.0, (double)took.cp_ns * 1e-9 / (layers * each.s));
         double bytes = layers * each.bytes;
         int path = exchange_path(b, rank);
@@ -274,7 +274,7 @@ static void add_rank(const builder *b, int rank, acting *actings)
 static void add_epilogue(const builder *b, int pp)
 {
     const sp_layout *l = b->layout;
-    const sp_epilogue_cost *e = &b->costs->epilogue[pp];
+    const sp_epilogue_cost *e = &b->costs->ranks[pp].epilogue;
     int path = ring_path(b, pp);
     int reduce = add_transfer(b->g, path, e->reduce_bytes, l->zero == 0 ? 2 : 1,
                               e->grad_reduce_ns - e->tied_reduce_ns);
