@@ -12,16 +12,6 @@ static int64_t between_ns(sp_prng *prng, double least_ms, double most_ms)
     return llround(1e6 * (least_ms + (most_ms - least_ms) * sp_prng_uniform(prng)));
 }
 
-static void *zeroed(size_t count, size_t element_bytes)
-{
-    void *made = sp_calloc(count, element_bytes);
-    if (made == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return made;
-}
-
 // What a pack exchanges in one layer takes up to 2 ms, of which some is hidden.
 static sp_cp_exchange draw_exchange(sp_prng *prng)
 {
