@@ -3,10 +3,12 @@
 #ifndef SLIMPACK_SOLVER_ROWS_H
 #define SLIMPACK_SOLVER_ROWS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/status.h"
+#include "sim/cost/cost_model.h"
 #include "sim/workload/batch.h"
 #include "solver/strategy.h"
 
@@ -96,5 +98,78 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err);
 // descending degree gives it that: whoever shares a pack shares all packs of larger degree, for the
 // blocks are nested. Within a degree the packs stay in order.
 void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing);
+
+// ---- the work of samples ----
+
+// What slices cost, in three numbers a pass: how the planner weighs samples before anything is
+// simulated.
+
+// Seconds of one pass on the mean virtual stage: pack_s + token_s * tokens + pair_s * causal pairs.
+typedef struct sp_i_pass_work {
+    double pack_s, token_s, pair_s;
+} sp_i_pass_work;
+
+typedef struct sp_i_work {
+    sp_i_pass_work forward, backward;
+} sp_i_work;
+
+// From the cost model's times of three packs: few tokens, many in short samples, and a late slice
+// of a long one. `tokens` is a typical pack. Times fall below the line between these packs only by
+// the curvature of the profile's tables.
+sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work, sp_error *err);
+
+// Forward and backward of tokens [begin, begin + tokens) of a sample, without the fixed cost of a
+// pack.
+double sp_i_slice_work_s(const sp_i_work *work, int64_t begin, int64_t tokens);
+
+// The most tokens from `begin` on whose work is at most work_s.
+int64_t sp_i_slice_tokens(const sp_i_work *work, int64_t begin, double work_s);
+
+// ---- ranks by time ----
+
+// Micro-batches assigned to the data-parallel ranks by their time.
+
+// Partitions weights >= 0 into `parts` parts, none of them much heavier than the others: part[i] <
+// parts. The differencing method of Karmarkar and Karp (1982): of the two partitions that are most
+// uneven one is turned over on the other, heavy parts on light ones, until one partition is left.
+// O(n (parts + log n)) time, O(n) memory.
+void sp_i_karmarkar_karp(const double *weight, size_t n, int parts, int *part);
+
+// Puts each micro-batch of a packing whose micro-batches are numbered from 0 on the rank that
+// sp_i_karmarkar_karp gives it, forward and backward. The weight of a micro-batch is the forward
+// and backward time of its forward packs; with `retained` > 0 also the second forward of all packs
+// of a micro-batch but the last `retained` (ChunkFlow).
+void sp_i_assign_by_time(sp_packing *packing, sp_cost_model *cost, int retained);
+
+// ---- the histogram of lengths ----
+
+// Longest-pack-first histogram packing (Krell et al., "Efficient Sequence Packing without
+// Cross-contamination", arXiv 2107.02027): best-fit decreasing on how often each length occurs in
+// place of single samples, so that equal packs are made together.
+
+typedef struct sp_i_length_count {
+    int64_t tokens;
+    int64_t samples; // of that length, > 0
+} sp_i_length_count;
+
+// Equal packs: what those of kind `base` hold (-1: nothing) and `repeat` samples of one length.
+typedef struct sp_i_pack_kind {
+    int32_t base;   // an earlier kind
+    int32_t length; // index into the histogram
+    int64_t repeat;
+    int64_t samples; // in a pack
+    int64_t room;    // of a pack
+    int64_t packs;   // that no later kind was made from
+} sp_i_pack_kind;
+
+typedef struct sp_i_pack_kinds {
+    sp_i_pack_kind *kind;
+    size_t count, capacity;
+} sp_i_pack_kinds;
+
+// Packs a histogram of lengths that descend from at most `context`; max_per_pack samples to a pack
+// at most (0: any number). Fills `kinds`, whose kind[] is freed with sp_free.
+void sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count, int64_t context,
+                         int64_t max_per_pack, sp_i_pack_kinds *kinds);
 
 #endif

@@ -34,7 +34,7 @@ typedef int64_t (*sp_pack_time)(void *context, const sp_pack_list *list);
 sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time time_ns,
                                  void *context, sp_error *err);
 
-// ---- Where to cut a sequence for a token-level pipeline (terapipe_slices.c) ----
+// ---- Where to cut a sequence for a token-level pipeline (slicing.c) ----
 
 // TeraPipe (Li et al., arXiv 2102.07988, section 3.3). DynaPipe (Jiang et al., arXiv 2311.10418)
 // cuts a list of samples by the same programme.

@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "solver/search.h"
 #include "solver/strategy_list.h"
-#include "solver/time_limit.h"
 
 const char *const sp_strategy_names[] = {
 #define X(text, function, ...) text,
@@ -192,4 +192,82 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
         status = strategy->choose_chunks(scenario, err);
     }
     return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
+}
+
+// ---- which strategies run a plan ----
+
+enum { PATH = 96 };
+
+static sp_status check_samples(const sp_batch *batch, int64_t context, int index,
+                               const char *source, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->tokens[i] > context) {
+            char path[PATH];
+            snprintf(path, sizeof path, "batches[%d].samples[%zu]", index, i);
+            status = sp_error_in(err, SP_ERR_CONTENT, source, path,
+                                 "%lld tokens are more than the context of %lld",
+                                 (long long)batch->tokens[i], (long long)context);
+        }
+    }
+    return status;
+}
+
+static sp_status check_rows(const sp_pack_list *list, const char *side, int64_t rows,
+                            int64_t context, int index, const char *source, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (size_t p = 0; p < list->count; p++) {
+        // Divided, not multiplied: both factors come from a file.
+        if ((list->packs[p].computed - 1) / context >= rows) {
+            char path[PATH];
+            snprintf(path, sizeof path, "batches[%d].%s[%zu]", index, side, p);
+            status = sp_error_in(err, SP_ERR_CONTENT, source, path,
+                                 "%lld tokens are more than %lld x the context of %lld",
+                                 (long long)list->packs[p].computed, (long long)rows,
+                                 (long long)context);
+        }
+    }
+    return status;
+}
+
+static sp_status check_left_out(const sp_packing *packing, const char *kind, int index,
+                                const char *source, sp_error *err)
+{
+    if (packing->dropped_count + packing->delayed_count == 0) {
+        return SP_OK;
+    }
+    char path[PATH];
+    snprintf(path, sizeof path, "batches[%d].%s", index,
+             packing->dropped_count > 0 ? "dropped" : "delayed");
+    return sp_error_in(err, SP_ERR_CONTENT, source, path,
+                       "strategy \"%s\" trains every sample, got %zu samples left out", kind,
+                       packing->dropped_count + packing->delayed_count);
+}
+
+sp_status sp_plan_check_scenario(const sp_plan *plan, int index, const sp_scenario *scenario,
+                                 const char *source, sp_error *err)
+{
+    const sp_packing *packing = plan->packing;
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    int64_t context = scenario->workload.context;
+    sp_status status = SP_OK;
+    if (scenario->uniform || packing->batch == NULL) {
+        return SP_OK;
+    }
+    if (context > 0) {
+        status = check_samples(packing->batch, context, index, source, err);
+    }
+    if (context > 0 && strategy != NULL && strategy->kind == SP_STRATEGY_ROWS) {
+        int64_t rows = scenario->strategy.microbatch_samples;
+        sp_status forward =
+            check_rows(&packing->forward, "forward_packs", rows, context, index, source, err);
+        status = forward != SP_OK ? forward : status;
+    }
+    if (strategy != NULL && sp_strategy_is_lossless(strategy, &scenario->strategy)) {
+        sp_status kept = check_left_out(packing, scenario->strategy.kind, index, source, err);
+        status = kept != SP_OK ? kept : status;
+    }
+    return status;
 }

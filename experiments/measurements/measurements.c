@@ -579,13 +579,11 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
 {
     sp_scenario *scenario = sp_malloc(sizeof *scenario);
     memcpy(scenario, &measured->scenario, sizeof *scenario);
-    sp_status status = sp_profile_copy(profile, &scenario->profile, err);
-    if (status == SP_OK) {
-        scenario->profile.algorithm = measured->scenario.profile.algorithm;
-        sp_profile_join(&scenario->profile, &scenario->cluster);
-        status = sp_evaluate(scenario, &measured->batches, options, result, err);
-        sp_profile_fini(&scenario->profile);
-    }
+    sp_profile_copy(profile, &scenario->profile);
+    scenario->profile.algorithm = measured->scenario.profile.algorithm;
+    sp_profile_join(&scenario->profile, &scenario->cluster);
+    sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
+    sp_profile_fini(&scenario->profile);
     sp_free(scenario);
     return status;
 }

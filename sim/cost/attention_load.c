@@ -1,10 +1,12 @@
-#include "sim/cost/attention_load.h"
+// The attention of a pack on its context-parallel ranks: its time, how it is shared, and the ring
+// in which keys and values go round.
+#include "sim/cost/cost_private.h"
 
 #include <math.h>
 
+#include "sim/base/alloc.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/profile_private.h"
-#include "sim/cost/time_private.h"
+#include "sim/plan/packing.h"
 
 // QK^T and PV; backward dV, dP, dQ, dK.
 #define UNFUSED_FORWARD_MATMULS 2.0
@@ -17,6 +19,11 @@ enum { FUSED_MULTIPLE = 4, FUSED_KEYS = 2048 };
 typedef struct run {
     double length, context, count;
 } run;
+
+static const sp_slice *segment_end(const sp_slice *slice, const sp_slice *end, int64_t *tokens);
+static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
+                         const sp_pack *pack, bool forward, bool backward,
+                         sp_i_attention_load *load);
 
 static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
                     sp_i_attention_load *load);
@@ -45,7 +52,7 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     while (slice < end) {
         double context = (double)slice->begin;
         int64_t length = slice->computed_tokens;
-        slice = is_sliced(attention) ? slice + 1 : sp_i_segment_end(slice, end, &length);
+        slice = is_sliced(attention) ? slice + 1 : segment_end(slice, end, &length);
         if ((double)length != pending.length || context != pending.context) {
             add_run(attention, &pending, forward && even, backward && even, &load);
             pending = (run){.length = (double)length, .context = context};
@@ -56,7 +63,7 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     load.forward_s /= attention->layout->cp;
     load.backward_s /= attention->layout->cp;
     if (!even) {
-        sp_i_cp_slowest_s(attention, list, pack, forward, backward, &load);
+        cp_slowest_s(attention, list, pack, forward, backward, &load);
     }
     load.pairs /= attention->layout->cp;
     load.unfused_pairs /= attention->layout->cp;
@@ -266,4 +273,345 @@ static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
     bool beyond = fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS;
     const sp_stack *stack = &attention->memory->stack;
     return stack->unfused_softmax || (stack->fused_softmax_limited && beyond);
+}
+
+// ---- shares of context-parallel ranks ----
+
+// Chunk k of 2*cp goes to rank k, or back from the last.
+static int rank_of(int64_t chunk, int cp)
+{
+    int64_t mirrored = 2 * (int64_t)cp - 1 - chunk;
+    return (int)(chunk < mirrored ? chunk : mirrored);
+}
+
+// The slices from `slice` on, before `end`, that follow each other in one sample: returns the first
+// that does not, and the tokens computed of those that do.
+static const sp_slice *segment_end(const sp_slice *slice, const sp_slice *end, int64_t *tokens)
+{
+    const sp_slice *next = slice + 1;
+    *tokens = slice->computed_tokens;
+    while (next < end && next->sample == slice->sample && next->begin == slice->begin + *tokens) {
+        *tokens += next->computed_tokens;
+        next++;
+    }
+    return next;
+}
+
+// A product of row and chunk could pass 63 bits; this does not.
+static int64_t chunk_tokens(int64_t row, int64_t chunks, int64_t chunk)
+{
+    return row / chunks + (chunk < row % chunks ? 1 : 0);
+}
+
+void sp_i_cp_by_sequence(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state)
+{
+    const sp_slice *slice = list->slices + pack->first_slice;
+    const sp_slice *end = slice + pack->slice_count;
+    int64_t chunks = 2 * (int64_t)cp;
+    int64_t chunk = 0;
+    int64_t room = chunk_tokens(pack->computed, chunks, chunk);
+    while (slice < end) {
+        int64_t context = slice->begin;
+        int64_t left;
+        slice = segment_end(slice, end, &left);
+        while (left > 0) {
+            while (room == 0) {
+                room = chunk_tokens(pack->computed, chunks, ++chunk);
+            }
+            int64_t tokens = left < room ? left : room;
+            visit(state, rank_of(chunk, cp), tokens, context);
+            context += tokens;
+            left -= tokens;
+            room -= tokens;
+        }
+    }
+}
+
+void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state)
+{
+    int64_t chunks = 2 * (int64_t)cp;
+    int next_rank = 0;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + s];
+        int64_t tokens = slice->computed_tokens / chunks;
+        int64_t context = slice->begin;
+        for (int64_t chunk = 0; tokens > 0 && chunk < chunks; chunk++) {
+            visit(state, rank_of(chunk, cp), tokens, context);
+            context += tokens;
+        }
+        for (int64_t left = slice->computed_tokens % chunks; left > 0; left--) {
+            visit(state, next_rank, 1, context++);
+            next_rank = next_rank + 1 < cp ? next_rank + 1 : 0;
+        }
+    }
+}
+
+// The pieces visited so far, by rank.
+typedef struct ranks {
+    const sp_op_timer *timer;
+    double heads, head_dim;
+    double *forward_s, *backward_s; // [cp]; NULL: not asked for
+    sp_i_cp_ring *ring;             // NULL: not asked for
+} ranks;
+
+static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
+                                  const sp_pack *pack);
+static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
+                    const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
+                    sp_i_cp_ring *ring, sp_i_attention_load *load);
+
+// Attention time of the CP rank that takes longest over a pack, by the way its tokens are cut.
+// Fills forward_s and backward_s, those that are asked for, of one layer: every layer gathers keys
+// and values anew, so that the ranks wait for the slowest of each pass. The layout must shard in
+// another way than evenly and have several CP ranks. Adaptive takes the way whose passes of the
+// whole step, forward (again where it is recomputed) and backward, are the shorter together, the
+// sequence where they are alike: the forward and the backward of a pack agree on it. O(slices *
+// cp).
+static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
+                         const sp_pack *pack, bool forward, bool backward,
+                         sp_i_attention_load *load)
+{
+    sp_cp_sharding way = sharding_of(attention, list, pack);
+    slowest(attention, attention->timer, way, list, pack, forward, backward, attention->ring, load);
+}
+
+// What is tried notes no range as used.
+static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
+                                  const sp_pack *pack)
+{
+    static const sp_cp_sharding ways[] = {SP_SHARD_SEQUENCE, SP_SHARD_DOCUMENT};
+    double step_s[2];
+    sp_op_timer quiet = *attention->timer;
+    quiet.uncalibrated = NULL;
+    if (attention->layout->cp_sharding != SP_SHARD_ADAPTIVE) {
+        return attention->layout->cp_sharding;
+    }
+    for (int i = 0; i < 2; i++) {
+        sp_i_attention_load load;
+        slowest(attention, &quiet, ways[i], list, pack, true, true, NULL, &load);
+        step_s[i] = load.forward_s * (attention->recomputes ? 2.0 : 1.0) + load.backward_s;
+    }
+    return ways[step_s[1] < step_s[0] ? 1 : 0];
+}
+
+static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
+{
+    const ranks *r = state;
+    double l = (double)tokens;
+    double o = (double)context;
+    if (r->forward_s != NULL) {
+        r->forward_s[rank] += sp_time_attention_piece(r->timer, false, l, o, r->heads, r->head_dim);
+    }
+    if (r->backward_s != NULL) {
+        r->backward_s[rank] += sp_time_attention_piece(r->timer, true, l, o, r->heads, r->head_dim);
+    }
+    if (r->ring != NULL) {
+        sp_i_cp_ring_add(r->ring, rank, tokens, context);
+    }
+}
+
+static double most(const double *of, int count)
+{
+    double most = 0.0;
+    for (int i = 0; of != NULL && i < count; i++) {
+        most = of[i] > most ? of[i] : most;
+    }
+    return most;
+}
+
+static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
+                    const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
+                    sp_i_cp_ring *ring, sp_i_attention_load *load)
+{
+    int cp = attention->layout->cp;
+    ranks r = {.timer = timer,
+               .heads = (double)attention->model->heads / attention->layout->tp,
+               .head_dim = (double)attention->model->head_dim,
+               .forward_s = forward ? attention->rank_s : NULL,
+               .backward_s = backward ? attention->rank_s + cp : NULL,
+               .ring = ring};
+    SP_ASSERT(attention->rank_s != NULL);
+    for (int i = 0; i < 2 * cp; i++) {
+        attention->rank_s[i] = 0.0;
+    }
+    if (ring != NULL) {
+        sp_i_cp_ring_clear(ring);
+    }
+    if (way == SP_SHARD_SEQUENCE) {
+        sp_i_cp_by_sequence(list, pack, cp, add_piece, &r);
+    } else {
+        sp_i_cp_by_document(list, pack, cp, add_piece, &r);
+    }
+    load->forward_s = most(r.forward_s, cp);
+    load->backward_s = most(r.backward_s, cp);
+}
+
+static bool is_cut(const sp_layout *layout, const sp_pack *pack)
+{
+    return pack->slice_count > 0 && (layout->cp > 1 || pack->dp_count > 1);
+}
+
+// Each slice stands in one forward pack: as many slices of it are all of it.
+static bool is_forward_pack(const sp_pack_list *forward, const sp_pack *pack,
+                            const int32_t *forward_pack)
+{
+    int32_t of = forward_pack[pack->first_slice];
+    for (size_t s = 1; s < pack->slice_count; s++) {
+        if (forward_pack[pack->first_slice + s] != of) {
+            return false;
+        }
+    }
+    return forward->packs[of].slice_count == pack->slice_count;
+}
+
+sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,
+                          int32_t **forward_pack, sp_error *err)
+{
+    const sp_pack_list *backward = &packing->backward;
+    *forward_pack = NULL;
+    if (layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT) {
+        return SP_OK;
+    }
+    sp_status status = SP_OK;
+    sp_regroup(packing, forward_pack);
+    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
+        const sp_pack *pack = &backward->packs[k];
+        if (is_cut(layout, pack) && !is_forward_pack(&packing->forward, pack, *forward_pack)) {
+            status = sp_error_in(err, SP_ERR_CONTENT, source, "strategy.cp_sharding",
+                                 "\"%s\" cuts whole packs over CP ranks, but backward pack %zu "
+                                 "regroups slices of forward packs; \"document\" cuts each slice",
+                                 sp_cp_sharding_names[layout->cp_sharding], k);
+        }
+    }
+    if (status != SP_OK) {
+        sp_free(*forward_pack);
+        *forward_pack = NULL;
+    }
+    return status;
+}
+
+sp_i_cp_row sp_i_cp_row_of(const sp_layout *layout, const sp_packing *packing,
+                           const int32_t *forward_pack, const sp_pack *pack)
+{
+    if (forward_pack == NULL || !is_cut(layout, pack)) {
+        return (sp_i_cp_row){sp_packing_backward(packing), pack};
+    }
+    const sp_pack_list *forward = &packing->forward;
+    return (sp_i_cp_row){forward, &forward->packs[forward_pack[pack->first_slice]]};
+}
+
+// ---- the ring, step by step ----
+
+// Tokens of the sample that is visited, and who holds their keys.
+typedef struct piece {
+    int64_t begin, end;
+    int rank;
+} piece;
+
+struct sp_i_cp_ring {
+    int cp;
+    double *pairs;                     // [rank * cp + step]
+    double *sums;                      // [rank]
+    double *start_s, *there_s, *end_s; // [cp]: of the step that is run
+    piece *pieces;
+    int count, most;
+};
+
+sp_i_cp_ring *sp_i_cp_ring_new(int cp)
+{
+    size_t n = (size_t)cp;
+    sp_i_cp_ring *ring = sp_calloc(1, sizeof *ring);
+    double *table = sp_calloc(n * (n + 4), sizeof *table);
+    piece *pieces = sp_calloc(4 * n, sizeof *pieces);
+    *ring = (sp_i_cp_ring){.cp = cp,
+                           .pairs = table,
+                           .sums = table + n * n,
+                           .start_s = table + n * (n + 1),
+                           .there_s = table + n * (n + 2),
+                           .end_s = table + n * (n + 3),
+                           .pieces = pieces,
+                           .most = 4 * cp};
+    return ring;
+}
+
+void sp_i_cp_ring_free(sp_i_cp_ring *ring)
+{
+    if (ring != NULL) {
+        sp_free(ring->pairs);
+        sp_free(ring->pieces);
+        sp_free(ring);
+    }
+}
+
+void sp_i_cp_ring_clear(sp_i_cp_ring *ring)
+{
+    ring->count = 0;
+    for (int i = 0; i < ring->cp * (ring->cp + 1); i++) {
+        ring->pairs[i] = 0.0; // and sums
+    }
+}
+
+// At step s a rank has the keys of the one s places before it.
+static void add_pairs(sp_i_cp_ring *ring, int rank, int keys_of, double pairs)
+{
+    int step = (rank - keys_of + ring->cp) % ring->cp;
+    ring->pairs[rank * ring->cp + step] += pairs;
+    ring->sums[rank] += pairs;
+}
+
+void sp_i_cp_ring_add(sp_i_cp_ring *ring, int rank, int64_t tokens, int64_t context)
+{
+    double l = (double)tokens;
+    bool follows =
+        ring->count > 0 && ring->count < ring->most && ring->pieces[ring->count - 1].end == context;
+    ring->count = follows ? ring->count : 0;
+    for (int i = 0; i < ring->count; i++) {
+        const piece *p = &ring->pieces[i];
+        add_pairs(ring, rank, p->rank, l * (double)(p->end - p->begin));
+    }
+    int64_t unknown = follows ? ring->pieces[0].begin : context;
+    for (int k = 0; k < ring->cp; k++) {
+        add_pairs(ring, rank, k, l * (double)unknown / ring->cp);
+    }
+    add_pairs(ring, rank, rank, 0.5 * l * l);
+    ring->pieces[ring->count++] = (piece){context, context + tokens, rank};
+}
+
+double sp_i_cp_ring_pairs(const sp_i_cp_ring *ring, int rank, int step)
+{
+    return ring->pairs[rank * ring->cp + step];
+}
+
+static double step_s(const sp_i_cp_ring *ring, const double *rank_s, int rank, int step)
+{
+    double sum = ring->sums[rank];
+    return sum > 0.0 ? rank_s[rank] * ring->pairs[rank * ring->cp + step] / sum : 0.0;
+}
+
+// A rank hands a block on as soon as it begins to work on it, one block after another, and works on
+// the next one when that is there and its work on this one is done.
+double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_s)
+{
+    int cp = ring->cp;
+    double last_s = 0.0;
+    for (int r = 0; r < cp; r++) {
+        ring->start_s[r] = ring->there_s[r] = 0.0;
+        ring->end_s[r] = step_s(ring, rank_s, r, 0);
+    }
+    for (int s = 1; s < cp; s++) {
+        for (int r = 0; r < cp; r++) {
+            double sent_s = ring->start_s[(r + cp - 1) % cp];
+            ring->there_s[r] = fmax(sent_s, ring->there_s[r]) + transfer_s;
+        }
+        for (int r = 0; r < cp; r++) {
+            ring->start_s[r] = fmax(ring->end_s[r], ring->there_s[r]);
+            ring->end_s[r] = ring->start_s[r] + step_s(ring, rank_s, r, s);
+        }
+    }
+    for (int r = 0; r < cp; r++) {
+        last_s = fmax(last_s, ring->end_s[r]);
+    }
+    return last_s;
 }

@@ -1,13 +1,31 @@
+// The cost model of a scenario: classes of stages, the price of a pack on each of them, and the
+// tables of a whole packing.
 #include "sim/cost/cost_model.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/pack_time.h"
-#include "sim/cost/time_private.h"
 #include "sim/plan/depends.h"
+
+// Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
+typedef struct backward_price {
+    sp_action_cost b, i, w, r;
+} backward_price;
+
+static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
+                                     const sp_pack *pack, const sp_i_pack_time *time,
+                                     const sp_stage *stage);
+static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                              const sp_pack *pack, const sp_i_pack_time *time,
+                              const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns);
+static double price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                             const sp_stage *stage, unsigned passes);
+static int64_t price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                               const sp_pack *pack, const sp_i_pack_time *time,
+                               const sp_stage *stage, unsigned passes);
 
 static void find_classes(sp_cost_model *cost);
 static void find_reach(sp_cost_model *cost);
@@ -37,7 +55,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     sp_status status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
     if (status == SP_OK) {
         cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory);
-        status = sp_i_lone_lines_find(cost, err);
+        status = sp_i_find_spine_lines(cost, err);
     }
     if (status != SP_OK) {
         sp_cost_model_fini(cost);
@@ -56,7 +74,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
         sp_free(cost->searching);
     }
     sp_i_pack_timer_free(cost->packs);
-    sp_free(cost->lone);
+    sp_free(cost->spine);
     sp_free(cost->stages);
     sp_free(cost->class_stage);
     sp_free(cost->class_of_vstage);
@@ -161,10 +179,9 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
     double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, NULL);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
     for (int c = 0; c < cost->stage_classes; c++) {
-        most_s =
-            fmax(most_s, sp_i_price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
+        most_s = fmax(most_s, price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
     }
     return fmin(most_s, SP_I_MOST_S);
 }
@@ -175,11 +192,11 @@ double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
     double most_s = 0.0;
-    sp_i_pack_times_of(cost->packs, &timer, list, pack, &time);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
     for (int c = 0; c < cost->stage_classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
-        most_s = fmax(most_s, sp_i_price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
-                                  sp_i_price_passes_s(cost, &time, stage, back));
+        most_s = fmax(most_s, price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
+                                  price_passes_s(cost, &time, stage, back));
     }
     return fmin(most_s, SP_I_MOST_S);
 }
@@ -190,7 +207,7 @@ static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, cons
     for (int c = 0; c < cost->stage_classes; c++) {
         const sp_stage *stage = &cost->class_stage[c];
         if (cost->approximate) {
-            f_ns[c] = sp_i_price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
+            f_ns[c] = price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
         } else {
             sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
             f_ns[c] = sp_action_cost_ns(&f);
@@ -205,45 +222,521 @@ static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, con
         const sp_stage *stage = &cost->class_stage[c];
         if (cost->approximate) {
             unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
-            b_ns[c] = sp_i_price_passes_ns(cost, timer, pack, time, stage, first);
-            w_ns[c] =
-                split ? sp_i_price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
+            b_ns[c] = price_passes_ns(cost, timer, pack, time, stage, first);
+            w_ns[c] = split ? price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
         } else {
-            sp_i_price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
+            price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
         }
     }
 }
 
-sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list,
-                                   const sp_pack *pack, int64_t *f_ns, sp_error *err)
+void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                              int64_t *f_ns)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, &time, err);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
     forward_ns(cost, &timer, pack, &time, f_ns);
-    return SP_OK;
 }
 
-sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
-                                    const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
-                                    sp_error *err)
+void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                               bool split, int64_t *b_ns, int64_t *w_ns)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, &time, err);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, true, &time);
     backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-    return SP_OK;
 }
 
-sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                                bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns,
-                                sp_error *err)
+void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_i_pack_times_of(cost->packs, &timer, list, pack, &time);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
     forward_ns(cost, &timer, pack, &time, f_ns);
     backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-    (void)err;
-    return SP_OK;
+}
+
+// ---- the costs of a packing ----
+
+#define BYTES_BF16 2.0
+
+// Packs up to this size keep every product of tokens and bytes within int64_t.
+#define MOST_TOKENS ((int64_t)1 << 40)
+
+sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_LIMIT,
+                        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
+                        "workload.context, or raise parallel.cp, tp or pp)",
+                        (long long)pack->computed);
+}
+
+static bool is_countable(const sp_pack *pack)
+{
+    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
+           pack->full_pairs < INT64_MAX;
+}
+
+// Was a time cut at SP_I_MOST_S?
+static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
+{
+    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
+    for (int c = 0; c < classes; c++) {
+        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
+        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
+            cost->dp_ns >= most_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
+// has pack k the shape of the one before it?
+static bool repeats(const sp_pack_list *list, size_t k)
+{
+    if (k == 0) {
+        return false;
+    }
+    const sp_pack *a = &list->packs[k - 1];
+    const sp_pack *b = &list->packs[k];
+    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
+        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
+        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
+        return false;
+    }
+    for (size_t i = 0; i < a->slice_count; i++) {
+        const sp_slice *x = &list->slices[a->first_slice + i];
+        const sp_slice *y = &list->slices[b->first_slice + i];
+        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
+        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
+            x->zone != y->zone || !same_sample) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void repeat_forward(size_t k, sp_step_costs *costs);
+static void repeat_backward(size_t k, sp_step_costs *costs);
+static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
+static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs);
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
+
+sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    const sp_pack_list *forward = &packing->forward;
+    const sp_pack_list *backward = sp_packing_backward(packing);
+    int32_t *forward_pack = NULL;
+    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
+    fill_share_classes(cost, costs);
+    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
+    for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
+        const sp_pack *pack = &forward->packs[k];
+        sp_i_pack_time time;
+        if (repeats(forward, k)) {
+            repeat_forward(k, costs);
+            continue;
+        }
+        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
+        if (status == SP_OK) {
+            sp_i_pack_time_of(cost->packs, &timer, forward, pack, true, false, &time);
+            fill_forward(cost, &timer, pack, &time, k, costs);
+            costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
+                                                .zones = sp_i_pack_zones_of(costs, &time, false)};
+            status = is_cut(costs->f, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k]);
+        }
+    }
+    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
+        const sp_pack *pack = &backward->packs[k];
+        sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
+        sp_i_pack_time time;
+        if (repeats(backward, k) && row.pack == pack) {
+            repeat_backward(k, costs);
+            continue;
+        }
+        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
+        if (status == SP_OK) {
+            sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, false, true, &time);
+            fill_backward(cost, &timer, pack, &time, k, costs);
+            costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
+                                                 .cp_again = time.cp[SP_PASS_RECOMPUTE],
+                                                 .zones = sp_i_pack_zones_of(costs, &time, true)};
+            status = is_cut(costs->b, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k]);
+        }
+    }
+    sp_free(forward_pack);
+    if (status == SP_OK) {
+        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
+        status = sp_i_unit_costs_fill(cost, packing, costs, err);
+    }
+    if (status == SP_OK) {
+        fill_ranks(cost, packing, costs);
+    } else {
+        sp_step_costs_fini(costs);
+    }
+    return status;
+}
+
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
+{
+    if (cost->memory_class_of_vstage == NULL) {
+        return;
+    }
+    costs->stage_classes = cost->stage_classes;
+    costs->share_class = cost->stage_classes;
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
+    }
+}
+
+static void repeat_forward(size_t k, sp_step_costs *costs)
+{
+    size_t n = (size_t)costs->classes;
+    memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
+    costs->forward[k] = costs->forward[k - 1];
+}
+
+static void repeat_backward(size_t k, sp_step_costs *costs)
+{
+    size_t n = (size_t)costs->classes;
+    sp_action_cost *tables[] = {costs->b, costs->i, costs->w, costs->r};
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
+        memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
+    }
+    costs->backward[k] = costs->backward[k - 1];
+}
+
+// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
+static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
+{
+    if (class >= cost->stage_classes) {
+        action->compute_ns -= action->launch_ns;
+        action->launch_ns = 0;
+        action->dp_ns = 0;
+    }
+}
+
+static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        costs->f[at] = sp_i_price_forward(cost, timer, pack, time, stage);
+        take_overhead(cost, c, &costs->f[at]);
+    }
+}
+
+static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        backward_price price = price_backward(cost, timer, pack, time, stage);
+        costs->b[at] = price.b;
+        costs->i[at] = price.i;
+        costs->w[at] = price.w;
+        costs->r[at] = price.r;
+        take_overhead(cost, c, &costs->b[at]);
+        take_overhead(cost, c, &costs->i[at]);
+        take_overhead(cost, c, &costs->w[at]);
+        take_overhead(cost, c, &costs->r[at]);
+    }
+}
+
+// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
+// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
+// the stack sends them whole.
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs)
+{
+    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
+    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
+                       (double)cost->model->hidden * BYTES_BF16;
+    costs->p2p_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
+    costs->p2p_internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
+}
+
+// ---- what a pipeline rank has apart from its packs ----
+
+// Beyond the last position of any slice.
+static int64_t positions_of(const sp_pack_list *list)
+{
+    int64_t positions = 0;
+    for (size_t s = 0; s < list->slice_count; s++) {
+        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
+        positions = end > positions ? end : positions;
+    }
+    return positions;
+}
+
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
+    int64_t rotary =
+        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
+    for (int r = 0; r < layout->pp; r++) {
+        for (int c = 0; c < layout->chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+        }
+        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
+                            &costs->ranks[r].states);
+        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
+        costs->ranks[r].crosses_nodes = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+    }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        costs->stages[s].cost_class = cost->class_of_vstage[s];
+        costs->stages[s].layers = cost->stages[s].layers;
+    }
+    sp_free(held);
+    costs->lone_times = cost->spine != NULL;
+    sp_i_fill_epilogues(cost, &timer, costs);
+    sp_i_zero_fill_sharded(cost, &timer, costs);
+}
+
+// ---- the actions of one pack on one virtual stage ----
+
+#define BYTES_BF16 2.0
+
+static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
+{
+    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
+                       a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
+}
+
+static sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, sp_pass pass)
+{
+    sp_i_time total = {0};
+    total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
+    total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
+    total = sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
+    total.compute_s *= cost->slowest_rank;
+    total.attention_s *= cost->slowest_rank;
+    return total;
+}
+
+static double gpu_s_of(const sp_cost_model *cost, const sp_i_pack_time *time, const sp_stage *stage,
+                       unsigned passes)
+{
+    double gpu_s = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
+            gpu_s += part.compute_s + part.tp_s + part.cp_s;
+        }
+    }
+    return gpu_s;
+}
+
+static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                                   const sp_stage *stage, unsigned passes, double gpu_s)
+{
+    const sp_host_model *host = &cost->profile->host;
+    double host_s = 0.0;
+    double unit_s = 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        if ((passes >> pass & 1u) != 0) {
+            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
+            unit_s += sp_i_unit_share[pass] * host->unit_s;
+        }
+    }
+    return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
+}
+
+// How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
+// waits for launches, and the unit's fixed time.
+static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes)
+{
+    return launch_wait_behind_s(cost, time, stage, passes, gpu_s_of(cost, time, stage, passes));
+}
+
+static double price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
+                             const sp_stage *stage, unsigned passes)
+{
+    double gpu_s = gpu_s_of(cost, time, stage, passes);
+    return gpu_s + launch_wait_behind_s(cost, time, stage, passes, gpu_s);
+}
+
+static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *time,
+                            const sp_stage *stage, unsigned passes, sp_action_cost *action)
+{
+    action->launch_ns = sp_i_cut_ns(launch_wait_s(cost, time, stage, passes));
+    action->compute_ns += action->launch_ns;
+}
+
+static sp_action_cost rounded(sp_i_time time)
+{
+    return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
+                            .tp_ns = sp_i_cut_ns(time.tp_s),
+                            .cp_ns = sp_i_cut_ns(time.cp_s),
+                            .attention_ns = sp_i_cut_ns(time.attention_s)};
+}
+
+// With the vocabulary spread over the pipeline ranks every one of them needs the last hidden
+// states, and gives back its part of their gradient: once over the pipeline and pack, each way.
+// Counted with the TP communication, which blocks, too.
+static double vocabulary_exchange_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    const sp_pack *pack, const sp_layout *layout,
+                                    const sp_stage *stage, sp_collective kind)
+{
+    if (!layout->vocab_parallel || !stage->head) {
+        return 0.0;
+    }
+    double bytes =
+        (double)pack->computed / layout->cp / layout->tp * (double)cost->model->hidden * BYTES_BF16;
+    return sp_time_collective(timer, kind, sp_cluster_group(cost->cluster, cost->layout, SP_DIM_PP),
+                              bytes);
+}
+
+// Its nanoseconds with the exchanges of a spread vocabulary, parts not rounded apart.
+static int64_t price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                               const sp_pack *pack, const sp_i_pack_time *time,
+                               const sp_stage *stage, unsigned passes)
+{
+    double time_s = price_passes_s(cost, time, stage, passes);
+    if ((passes & SP_I_FORWARD) != 0) {
+        time_s += vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER);
+    }
+    if ((passes & SP_I_INPUTS) != 0) {
+        time_s += vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER);
+    }
+    return sp_i_cut_ns(time_s);
+}
+
+sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  const sp_pack *pack, const sp_i_pack_time *time,
+                                  const sp_stage *stage)
+{
+    sp_action_cost f = rounded(stage_time(cost, time, stage, SP_PASS_F));
+    f.tp_ns +=
+        sp_i_cut_ns(vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_ALL_GATHER));
+    add_launch_wait(cost, time, stage, 1u << SP_PASS_F, &f);
+    sp_i_zero_forward(cost, timer, stage, time, &f);
+    return f;
+}
+
+// The sum of the rounded halves, so that a split backward does exactly the work of the whole one.
+static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
+{
+    return (sp_action_cost){.compute_ns = a.compute_ns + b.compute_ns,
+                            .tp_ns = a.tp_ns + b.tp_ns,
+                            .cp_ns = a.cp_ns + b.cp_ns,
+                            .dp_ns = a.dp_ns + b.dp_ns,
+                            .attention_ns = a.attention_ns + b.attention_ns,
+                            .launch_ns = a.launch_ns + b.launch_ns};
+}
+
+// Without what waiting for launches and sharded parameters add.
+static backward_price price_work(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 const sp_pack *pack, const sp_i_pack_time *time,
+                                 const sp_stage *stage)
+{
+    backward_price p;
+    p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
+    p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
+    p.i.tp_ns += sp_i_cut_ns(
+        vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
+    p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
+    p.b = sum_of(p.i, p.w);
+    return p;
+}
+
+static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
+                                     const sp_pack *pack, const sp_i_pack_time *time,
+                                     const sp_stage *stage)
+{
+    backward_price p = price_work(cost, timer, pack, time, stage);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN, &p.r);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
+    add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
+    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
+    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
+    return p;
+}
+
+// The time of its whole backward (w_ns: 0) alone or, `split`, of both gradients.
+static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                              const sp_pack *pack, const sp_i_pack_time *time,
+                              const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns)
+{
+    backward_price p = price_work(cost, timer, pack, time, stage);
+    if (split) {
+        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
+        add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
+    } else {
+        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
+    }
+    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
+    *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
+    *w_ns = split ? sp_action_cost_ns(&p.w) : 0;
+}
+
+static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
+                      bool pipeline_crosses_nodes)
+{
+    if (!(host->layer_s + host->tp_rank_s + host->softmax_s + host->cp_step_s > 0.0)) {
+        return 0.0;
+    }
+    int tp = time->layout->tp;
+    double growth = 1.0 + host->tp_growth * log2((double)tp);
+    double launches = 0.25 * host->layer_s * growth;
+    if (tp > 1 && pipeline_crosses_nodes) {
+        launches += 0.25 * host->tp_rank_s * tp;
+    }
+    double softmax = host->softmax_s * growth * time->unfused_softmax;
+    double ring = 0.5 * host->cp_step_s * time->ring_steps;
+    switch (pass) {
+    case SP_PASS_F:
+        return launches + softmax + ring;
+    case SP_PASS_I:
+        return launches + 0.5 * softmax + ring;
+    case SP_PASS_W:
+        return launches;
+    case SP_PASS_RECOMPUTE:
+        return launches * time->recompute_share +
+               (time->recomputes_attention ? softmax + ring : 0.0);
+    }
+    SP_UNREACHABLE("a pass");
+}
+
+double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
+                   sp_pass pass, bool pipeline_crosses_nodes)
+{
+    double embedding_and_head = 0.0;
+    if (pass == SP_PASS_F) {
+        embedding_and_head = (stage->embedding ? 0.2 : 0.0) + (stage->head ? 0.4 : 0.0);
+    } else if (pass == SP_PASS_I) {
+        embedding_and_head = stage->head ? 0.4 : 0.0;
+    }
+    return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) +
+           embedding_and_head * host->head_s;
+}
+
+double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s)
+{
+    double longer = fmax(gpu_s, host_s);
+    double shorter = fmin(gpu_s, host_s);
+    if (!(shorter > 0.0)) {
+        return longer - gpu_s;
+    }
+    double q = host->overlap_power;
+    double norm = q > 0.0 ? longer * pow(1.0 + pow(shorter / longer, q), 1.0 / q) : longer;
+    return norm - gpu_s;
 }

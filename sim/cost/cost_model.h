@@ -49,12 +49,12 @@ typedef struct sp_cost_model {
     // Behind those of stages, where pipeline ranks share a vocabulary: an embedding's share, a
     // head's and stages without shares (step_costs.h).
     int stage_classes;
-    int *memory_class_of_vstage;   // [pp*chunks], owned; NULL: no shares
-    struct sp_i_pack_timer *packs; // inventories and what was computed of them, owned
-    struct sp_least_work *least;   // [slope * classes + class], owned
-    struct sp_least_size *sizes;   // [class * SP_LEAST_SIZES + size], owned
-    struct sp_i_size_times *tried; // times of packs of many sizes, owned (least_work.c)
-    struct sp_i_lone_lines *lone;  // of data-parallel ranks, owned; NULL: nothing can slow them
+    int *memory_class_of_vstage;    // [pp*chunks], owned; NULL: no shares
+    struct sp_i_pack_timer *packs;  // inventories and what was computed of them, owned
+    struct sp_least_work *least;    // [slope * classes + class], owned
+    struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
+    struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
+    struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
     bool approximate;        // sp_cost_model_interpolate
     double slowest_rank;     // time of computation on it over that of a rank alone
@@ -81,7 +81,7 @@ sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model 
 
 // Costs of every pack on every stage class, transfers, the optimizer epilogue and memory. O(slices
 // + packs * classes). SP_ERR_CONTENT where the layout's CP sharding does not go with packs that are
-// regrouped for the backward (attention_load.h).
+// regrouped for the backward.
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err);
 
@@ -108,15 +108,13 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
 
 // Nanoseconds of its forward on every class, [classes], as sp_cost_model_build tabulates it; of its
 // whole backward (w_ns: 0) or, `split`, of its input gradient and its weight gradient. O(slices).
-sp_status sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list,
-                                   const sp_pack *pack, int64_t *f_ns, sp_error *err);
-sp_status sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list,
-                                    const sp_pack *pack, bool split, int64_t *b_ns, int64_t *w_ns,
-                                    sp_error *err);
+void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                              int64_t *f_ns);
+void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                               bool split, int64_t *b_ns, int64_t *w_ns);
 // Of both at once, for less than each by itself.
-sp_status sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                                bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns,
-                                sp_error *err);
+void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns);
 
 // Seconds of its forward and its whole backward together, with what is recomputed.
 double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);

@@ -1,13 +1,420 @@
-// The parts of the cost model. Private to sim/cost.
+// The parts of the cost model, shared by the files of sim/cost and its tests.
 #ifndef SLIMPACK_SIM_COST_COST_PRIVATE_H
 #define SLIMPACK_SIM_COST_COST_PRIVATE_H
 
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/pack_time.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
+#include "sim/model/footprint.h"
+#include "sim/model/inventory.h"
 #include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/model/stack.h"
+#include "sim/plan/packing.h"
+
+// ---- times of operators ----
+
+// Times stop here (three years), so that sums of nanoseconds fit int64_t whatever a profile says.
+#define SP_I_MOST_S 1e8
+
+static inline int64_t sp_i_cut_ns(double s)
+{
+    return sp_ns_from_s(fmin(s, SP_I_MOST_S));
+}
+
+// FLOPs per pair and element of a head: QK^T and PV forward; backward QK^T again, dV, dP, dQ, dK.
+#define SP_I_FORWARD_FLOPS_PER_PAIR 4.0
+#define SP_I_BACKWARD_FLOPS_PER_PAIR 10.0
+
+// Notes x for the `uncalibrated` list if it lies outside [first, last].
+void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
+                     double last);
+
+// The table of times for this n and k, or NULL.
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,
+                                     double k);
+
+// Seconds per byte below which no collective of this kind over this group gets, however large:
+// without latency, at the best bus bandwidth of the table.
+double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
+                                        sp_group group);
+
+static inline bool sp_i_has_algorithm(const sp_profile *profile, sp_collective kind)
+{
+    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
+}
+
+// A time that is linear in bytes.
+typedef struct sp_i_line {
+    double latency_s, s_per_byte;
+} sp_i_line;
+
+// Collectives by algorithm as flows that meet no other, where a spine or PCIe slows those.
+typedef struct sp_i_spine_lines {
+    bool is_slowed[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+    sp_i_line of[SP_COLLECTIVES][SP_ALGORITHM_AUTO];
+} sp_i_spine_lines;
+
+// sp_time_collective as the profile has it, whatever algorithm a scenario chose: of what goes round
+// a ring by sends.
+double sp_i_time_by_profile(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                            double bytes);
+
+// One GPU's share of the NICs of its node; 0: the cluster names none.
+double sp_i_nic_share_bytes_per_s(const sp_op_timer *timer);
+
+// The last TP collective of each kind that was timed for a token count; NULL: none was. Parts and
+// passes have the same ones.
+typedef struct sp_i_timed_collectives {
+    const sp_op *op[SP_COLLECTIVES];
+    double once_s[SP_COLLECTIVES];
+} sp_i_timed_collectives;
+
+// Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
+// memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
+// counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
+// collective that does.
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                     const sp_inventory *inventory, sp_pass pass, double local_tokens,
+                     sp_i_timed_collectives *timed, double *compute_s, double *tp_s);
+
+// The QKV projection among them.
+double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
+
+// Seconds per token below which no size of pack gets. Collectives that the stack may hide count
+// nothing, and a profile may state the loss apart.
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
+                          const sp_inventory *inventory, sp_pass pass);
+
+// ---- reading a profile, and its curves (profile.c) ----
+
+// Numbers in files: wide enough for every unit, narrow enough that products stay finite.
+#define SP_I_PROFILE_LEAST 1e-9
+#define SP_I_PROFILE_MOST 1e18
+
+#define SP_I_FLOPS_PER_TFLOP 1e12
+#define SP_I_BYTES_PER_GB 1e9
+#define SP_I_S_PER_US 1e-6
+
+// "level" and "source" of a section, both required. source has SP_I_PROFILE_SOURCE bytes or is
+// NULL.
+enum { SP_I_PROFILE_SOURCE = sizeof(((sp_curve *)0)->source) };
+sp_level sp_i_profile_provenance(sp_object *object, char *source);
+
+// A number that must be given.
+double sp_i_profile_number(sp_object *object, const char *key, double least, double most);
+
+// Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. Content errors go to
+// object->err.
+void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve);
+
+// Slopes of a filled curve. Times must not fall as work grows, whatever the noise of a measurement
+// says: a rate may grow at most with the `power` of x with which the work grows, and a table of
+// times (power 0, floor true) may not fall.
+void sp_i_profile_monotone(sp_curve *curve, double power, bool floor);
+
+// The optional sections that describe a model in place of a table: gemm_model, host,
+// unfused_attention, loss, node_collectives, and the links' own keys for pipeline transfers.
+void sp_i_profile_read_models(sp_object *root, sp_profile *profile);
+
+static inline double sp_i_curve_first(const sp_curve *curve)
+{
+    return curve->x[0];
+}
+
+static inline double sp_i_curve_last(const sp_curve *curve)
+{
+    return curve->x[curve->points - 1];
+}
+
+// Largest y: between points log y is linear in log x, so no value in between is larger.
+static inline double sp_i_curve_most(const sp_curve *curve)
+{
+    double most = curve->y[0];
+    for (int i = 1; i < curve->points; i++) {
+        most = curve->y[i] > most ? curve->y[i] : most;
+    }
+    return most;
+}
+
+// y at x, the end values outside the points. O(log points).
+static inline double sp_i_curve_hold(const sp_curve *curve, double x)
+{
+    int low = 0;
+    int high = curve->points - 1;
+    if (x <= curve->x[low]) {
+        return curve->y[low];
+    }
+    if (x >= curve->x[high]) {
+        return curve->y[high];
+    }
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (curve->x[middle] <= x) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return curve->y[low] * pow(x / curve->x[low], curve->slope[low]);
+}
+
+// ---- attention over the slices of a pack (attention_load.c) ----
+
+// Times of a slice's attention, forward and backward; negative: not known. A table has so many of
+// them, by a hash of the slice.
+enum { SP_I_ATTENTION_MEMOS = 8192 };
+
+typedef struct sp_i_attention_memo {
+    double length, context, time_s[2];
+} sp_i_attention_memo;
+
+// A ring of context-parallel ranks step by step: at step s every rank works on the keys of the rank
+// s places before it.
+typedef struct sp_i_cp_ring sp_i_cp_ring;
+
+// Whose attention, and what prices it.
+typedef struct sp_i_attention {
+    const sp_model *model;
+    const sp_layout *layout; // with cp grown by the pack's data-parallel ranks
+    const sp_memory_options *memory;
+    const sp_op_timer *timer;
+    bool recomputes;           // the forward runs again in the backward
+    double *rank_s;            // [2 * cp] to work in; NULL where CP ranks share evenly
+    sp_i_cp_ring *ring;        // NULL: its steps are not followed
+    sp_i_attention_memo *memo; // NULL: every slice is priced anew
+} sp_i_attention;
+
+// What attention the slices of a pack need in one layer of one rank.
+typedef struct sp_i_attention_load {
+    double forward_s, backward_s;
+    double keys;      // tokens with the context that slices read
+    double exchanges; // of keys and values, where each slice has its own: one for its own tokens,
+                      // one for each part of its context that is as long
+    // Full (query, key) pairs, weighed by the profile's score model; of them those whose softmax is
+    // unfused.
+    double pairs, unfused_pairs;
+    double calls, unfused_calls;
+} sp_i_attention_load;
+
+// Slices of one sample that follow each other in a pack run as one segment of the variable-length
+// call. Times are those of the CP rank that takes longest (sp_i_cp_slowest_s), with even sharding
+// of an equal share of them all; pairs are the mean of the CP ranks. Only the times of the passes
+// that are asked for are filled. O(slices), or O(slices * cp) where shares are uneven.
+sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
+                                           const sp_pack_list *list, const sp_pack *pack,
+                                           bool forward, bool backward);
+
+// Time in which the ranks of `cp` exchange `bytes` of keys and values, all of theirs together, half
+// of them gradients where the pass has `gradients`: the whole CP group, or the peers of one whose
+// neighbours exchange heads.
+double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
+                          const sp_i_attention_load *load, double bytes, bool gradients);
+
+// What that adds to an attention of attention_s behind a QKV projection of qkv_s. A ring runs
+// beside the attention on the blocks that are already there: all but the first, of which there are
+// as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
+// behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
+// atc24ae). Where the steps of a ring are followed, what was found of the pack last
+// (sp_i_cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
+double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
+                         double qkv_s, bool backward);
+
+sp_i_cp_ring *sp_i_cp_ring_new(int cp);
+void sp_i_cp_ring_free(sp_i_cp_ring *ring);
+void sp_i_cp_ring_clear(sp_i_cp_ring *ring);
+// A piece (sp_i_cp_visit), those of a sample in their order. Keys of earlier packs, and of more
+// than 4 cp pieces before it, are taken to be spread evenly. O(cp).
+void sp_i_cp_ring_add(sp_i_cp_ring *ring, int rank, int64_t tokens, int64_t context);
+double sp_i_cp_ring_pairs(const sp_i_cp_ring *ring, int rank, int step);
+// Until the last rank is done, whose attention takes rank_s, [cp], in all, in parts as its pairs; a
+// block needs transfer_s to the next rank. O(cp^2).
+double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_s);
+
+// Least times of one layer on all CP ranks together, per square of a sample's tokens: n tokens
+// cover n*n/2 causal pairs however they are cut, at no better than the best causal rate
+// (op_time.h).
+void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s);
+
+// Which CP rank holds which piece of the slices of a pack (WLB-LLM, arXiv 2503.17924). A piece is a
+// stretch of one slice: its queries attend to themselves and to all tokens of the sample before
+// them, whose keys are gathered from the other ranks.
+
+// Called for every piece: `tokens` > 0 queries after `context` tokens of their sample, on CP rank
+// `rank` of [0, cp).
+typedef void sp_i_cp_visit(void *state, int rank, int64_t tokens, int64_t context);
+
+// Per sequence: the tokens of the pack, in a row, are cut into 2*cp chunks wherever samples begin
+// and end, and rank i gets chunks i and 2*cp-1-i. Chunks are equal; where 2*cp does not divide the
+// row, the first ones have a token more. Slices of one sample that follow each other are one
+// stretch. O(slices + cp).
+void sp_i_cp_by_sequence(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state);
+
+// Per document: the same inside every slice, with equal chunks. The tokens at its end that 2*cp
+// leaves over are dealt to the ranks one by one, on from where the slice before it stopped, so that
+// the ranks' tokens differ by one at most over the pack. O(slices * cp).
+void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
+                         sp_i_cp_visit *visit, void *state);
+
+// A pack as it was cut: where the CP ranks' pieces of a pack come from in the backward.
+typedef struct sp_i_cp_row {
+    const sp_pack_list *list;
+    const sp_pack *pack;
+} sp_i_cp_row;
+
+// Sequence and adaptive sharding depend on what else is in the pack and in which order. A backward
+// pack over several CP ranks must hold the slices of one forward pack, whose cut it then keeps:
+// otherwise activations would have to change ranks in between. *forward_pack is sp_regroup's,
+// freed by the caller; NULL for the other ways, and where there are no backward packs. Errors:
+// SP_ERR_CONTENT at strategy.cp_sharding of `source`. O(slices * log slices).
+sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, const char *source,
+                          int32_t **forward_pack, sp_error *err);
+
+// The forward pack whose cut a backward pack keeps, else the pack itself.
+sp_i_cp_row sp_i_cp_row_of(const sp_layout *layout, const sp_packing *packing,
+                           const int32_t *forward_pack, const sp_pack *pack);
+
+// ---- Zeppelin's remapping layer (arXiv 2509.21841) ----
+
+// Tokens move between data-parallel ranks, from the ranks that run their attention to equal shares
+// for all other modules.
+
+typedef struct sp_i_move {
+    int from, to;
+    double tokens;
+} sp_i_move;
+
+// A transport problem: rank i has surplus[i] tokens too many or, negative, too few; in all there
+// are none too many, and what remains of a rounded sum stays where it is. Nodes hold node_ranks
+// neighbours each. Fills moves[ranks] and returns how many; all of surplus is spent.
+//
+// No plan costs less where a token costs one price inside a node and one at least as high between
+// nodes: every plan moves the sum of what ranks have too many, and of each node at least what its
+// ranks together have too many leaves it; this one lets no more leave. O(ranks).
+int sp_i_remap(double *surplus, int ranks, int node_ranks, sp_i_move *moves);
+
+// Where ranks send over the network.
+typedef struct sp_i_remap_links {
+    int ranks, node_ranks;
+    bool one_nic;    // a rank sends by its own NIC; off: by all of its node
+    double *traffic; // [4 * ranks] to work in
+} sp_i_remap_links;
+
+// Seconds of one exchange in which each GPU of a rank has so many bytes of a token: the rank with
+// the most to send or to receive over NVLink, beside the node (with one NIC: the rank) that has the
+// most over the network, and one latency. 0 without moves. O(ranks + moves).
+double sp_i_remap_s(const sp_op_timer *timer, const sp_i_remap_links *links, const sp_i_move *moves,
+                    int count, double gpu_bytes);
+
+// ---- every part and pass of the model for one pack, on one rank (pack_time.c) ----
+
+enum { SP_I_PARTS = 3, SP_I_PASSES = 4 };
+
+// In seconds; communication is the part that computation does not hide.
+typedef struct sp_i_time {
+    double compute_s, tp_s, cp_s;
+    double attention_s; // part of compute_s that grows with the pairs
+} sp_i_time;
+
+typedef struct sp_i_pack_time {
+    sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer, embedding, head
+    sp_cp_exchange cp[SP_I_PASSES];        // of one layer
+    const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
+    double recompute_share;  // kernels of a layer's recomputation over those of its forward
+    bool recomputes_attention;
+    int ring_steps;         // of each attention call over context-parallel ranks; 0: no ring
+    double unfused_softmax; // share of the attention calls whose softmax runs as separate kernels
+    const struct sp_i_zones *zones; // of the pack, until the next one; NULL: none
+} sp_i_pack_time;
+
+typedef struct sp_i_pack_timer sp_i_pack_timer;
+
+sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
+                                     const sp_cluster *cluster, const sp_memory_options *memory);
+void sp_i_pack_timer_free(sp_i_pack_timer *packs);
+
+// From now on times that depend on the tokens alone are interpolated between counts 64 tokens a
+// rank apart, and attention of slices that were priced before is looked up: for searches, which
+// price many packs that are only tried.
+void sp_i_pack_timer_interpolate(sp_i_pack_timer *packs);
+
+// From now on the attention of a forward takes this share of its time, and fixed_s beside it in
+// each layer: prefill over a part of the keys.
+void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
+
+// Times of a pack's forward (SP_PASS_F), of its backward (the other passes) or of both; the passes
+// of a side that is not asked for are zero. O(slices + operators).
+void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
+
+// What no size of pack gets below, on one rank of the unmerged layout.
+typedef struct sp_i_least_work {
+    double token_s[SP_I_PARTS][SP_I_PASSES];
+    double square_s[SP_I_PASSES]; // of one layer, per square of the sample's tokens
+} sp_i_least_work;
+
+void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                          sp_i_least_work *least);
+
+// Time of what depends on the tokens alone, with `tokens` on one data-parallel rank of the unmerged
+// layout.
+void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
+                          double token_s[SP_I_PARTS][SP_I_PASSES]);
+
+// ---- attention of a pack whose slices have zones (sim/plan/packing.h), on the slowest rank ----
+
+// Slices that follow each other in a pack and have one zone: what their attention takes on each
+// rank of it in one layer.
+typedef struct sp_i_zone_part {
+    int first, ranks;               // data-parallel ranks
+    int blocks;                     // of keys in its ring, one for each rank of that
+    double tokens;                  // of all its ranks
+    bool crosses;                   // nodes
+    sp_i_time of[SP_I_PASSES];      // its ring hidden behind nothing but itself
+    double ring_s[SP_I_PASSES];     // the whole ring; 0: it is none
+    double blocking_s[SP_I_PASSES]; // of what is exchanged, all that nothing hides: no ring's
+    sp_cp_exchange exchange[SP_I_PASSES];
+} sp_i_zone_part;
+
+// One rank's parts together.
+typedef struct sp_i_zone_rank {
+    sp_i_time sum;
+    double ring_s[2], last_s[2]; // inside a node, between nodes; the block that comes in last
+    double blocking_s;
+} sp_i_zone_rank;
+
+typedef struct sp_i_zones {
+    sp_i_zone_part *part;
+    size_t count, capacity;
+    sp_i_zone_rank *rank; // [dp] to work in, as the next two
+    double *work;         // [4 * dp]
+    sp_i_move *move;      // [dp]: the last that were found, as the next three
+    int moves;
+    double gpu_bytes;
+    double moves_s;
+    int first, ranks; // of the pack
+    int dp, node_ranks;
+    bool one_nic;    // a rank sends by its own NIC alone
+    bool lone_rings; // each ring hides behind the attention of its own zone, else behind all
+} sp_i_zones;
+
+// One pass of a layer. A rank runs its zones one after the other, the widest first, while their
+// rings run beside: those inside the node over NVLink, those between nodes over the network, each
+// kind one after the other. So a rank is busy with all its attention, and no less than it takes for
+// the rings of either kind and the last block that comes in (Zeppelin's attention engine, arXiv
+// 2509.21841; inferred). Queries, keys and values come in before, and results leave after:
+// gpu_bytes for each token and GPU in all. O(ranks of all parts).
+sp_i_time sp_i_zones_time(sp_i_zones *zones, const sp_op_timer *timer, sp_pass pass,
+                          double gpu_bytes);
 
 static inline sp_op_timer sp_i_timer_of(sp_cost_model *cost)
 {
@@ -15,24 +422,11 @@ static inline sp_op_timer sp_i_timer_of(sp_cost_model *cost)
         .cluster = cost->cluster, .profile = cost->profile, .uncalibrated = &cost->uncalibrated};
 }
 
-// ---- pack_price.c: what the actions of one pack take on one virtual stage ----
-
-// Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
-typedef struct sp_i_backward_price {
-    sp_action_cost b, i, w, r;
-} sp_i_backward_price;
+// ---- the actions of one pack on one virtual stage (cost_model.c) ----
 
 sp_action_cost sp_i_price_forward(const sp_cost_model *cost, const sp_op_timer *timer,
                                   const sp_pack *pack, const sp_i_pack_time *time,
                                   const sp_stage *stage);
-sp_i_backward_price sp_i_price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
-                                        const sp_pack *pack, const sp_i_pack_time *time,
-                                        const sp_stage *stage);
-
-// The time of its whole backward (w_ns: 0) alone or, `split`, of both gradients.
-void sp_i_price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                            const sp_pack *pack, const sp_i_pack_time *time, const sp_stage *stage,
-                            bool split, int64_t *b_ns, int64_t *w_ns);
 
 // Seconds of an action that runs these passes (bits 1 << pass), without what sharded parameters
 // (ZeRO) add.
@@ -42,13 +436,6 @@ enum {
     SP_I_INPUTS = 1u << SP_PASS_I,
     SP_I_WEIGHTS = 1u << SP_PASS_W
 };
-double sp_i_price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                           const sp_stage *stage, unsigned passes);
-
-// Its nanoseconds with the exchanges of a spread vocabulary, parts not rounded apart.
-int64_t sp_i_price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                             const sp_pack *pack, const sp_i_pack_time *time, const sp_stage *stage,
-                             unsigned passes);
 
 // Seconds that the host takes to launch one pass of a stage (profile.h, sp_host_model). A partial
 // recomputation takes its share of the forward's kernels.
@@ -75,9 +462,9 @@ typedef struct sp_i_size_times {
 // Fills cost->least for slope 0, and the sums of sp_cost_model_sample_work_s.
 void sp_i_least_work_find(sp_cost_model *cost);
 
-// ---- epilogue.c: what a pipeline rank does once a step, after its packs ----
+// ---- after the packs of a pipeline rank (data_parallel.c) ----
 
-// Fills costs->epilogue; costs->crosses_nodes is already there.
+// Fills the epilogues of costs->ranks, whose crosses_nodes are already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
 // ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
@@ -89,31 +476,27 @@ sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err);
 sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
                                sp_step_costs *costs, sp_error *err);
 
-// ---- zone_costs.c ----
+// Keeps in the costs what the zones of a timed pack exchange; NULL: it has none.
+const sp_pack_zones *sp_i_pack_zones_of(sp_step_costs *costs, const sp_i_pack_time *time,
+                                        bool backward);
 
-// Keeps what the zones of pack k exchange, if it has any; notes that it is as that of the pack
-// before.
-void sp_i_zone_costs_note(sp_step_costs *costs, const sp_i_pack_time *time, bool backward,
-                          size_t k);
-void sp_i_zone_costs_repeat(const sp_pack_zones **zones, size_t k);
+// ---- collectives that a spine slows (collective.c) ----
 
-// ---- lone_lines.c: collectives that a spine slows ----
-
-// Fills cost->lone. Errors: those of sp_topology_new. O(pp * k log k) for k ways of a ring, where
+// Fills cost->spine. Errors: those of sp_topology_new. O(pp * k log k) for k ways of a ring, where
 // leaf switches do not join all and collectives go by an algorithm.
-sp_status sp_i_lone_lines_find(sp_cost_model *cost, sp_error *err);
+sp_status sp_i_find_spine_lines(sp_cost_model *cost, sp_error *err);
 
 // The timer of data-parallel ranks' collectives.
 static inline sp_op_timer sp_i_replica_timer(const sp_cost_model *cost, const sp_op_timer *timer)
 {
     sp_op_timer of_replicas = *timer;
-    of_replicas.lone = cost->lone;
+    of_replicas.spine = cost->spine;
     return of_replicas;
 }
 
-// ---- zero.c: what ZeRO 2 and 3 exchange ----
+// ---- exchanges of ZeRO 2 and 3 inside a step (data_parallel.c) ----
 
-// What ZeRO 2 and 3 exchange between data-parallel ranks inside a step (Rajbhandari et al., ZeRO,
+// Data-parallel ranks exchange parameters and gradients (Rajbhandari et al., ZeRO,
 // arXiv 1910.02054, sections 5 and 7; PyTorch FSDP, arXiv 2304.11277, section 3). ZeRO 2 scatters
 // the gradients of each unit (embedding, layer, head) after its backward; ZeRO 3 also gathers its
 // parameters before every forward and before every backward.
@@ -130,7 +513,7 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                         const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
                         sp_action_cost *w, sp_action_cost *r);
-// Fills costs->sharded.
+// Fills what the stages of costs->stages shard.
 void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
                             sp_step_costs *costs);
 

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "sim/cost/profile_private.h"
-#include "sim/cost/time_private.h"
+#include "sim/cost/cost_private.h"
 
 // Keys and queries of one FlashAttention tile (Dao, arXiv 2307.08691, section 3.3).
 #define TILE 128.0

@@ -30,7 +30,7 @@ typedef struct sp_op_timer {
     const sp_profile *profile;
     sp_uncalibrated *uncalibrated; // may be NULL
     // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
-    const struct sp_i_lone_lines *lone;
+    const struct sp_i_spine_lines *spine;
     bool graphed; // kernels are replayed from a captured graph (the profile's decode.kernel_s)
 } sp_op_timer;
 
@@ -96,8 +96,8 @@ double sp_time_launch(const sp_op_timer *timer, int kernels);
 // steps, where it is faster.
 //
 // A profile's `algorithm` other than SP_ALGORITHM_PROFILE takes the place of all that, but for
-// all-to-all: the model of that algorithm by rates and latencies of links alone, inside a node too
-// (collective_algorithm.c). Where it has none the ring's serves: a tree and NVLS over nodes for
+// all-to-all: the model of that algorithm by rates and latencies of links alone, inside a node
+// too. Where it has none the ring's serves: a tree and NVLS over nodes for
 // anything but an all-reduce, NVLS and hierarchical where nodes have different numbers of members
 // or one, NVLS where the cluster has none.
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,

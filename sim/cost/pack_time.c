@@ -1,10 +1,10 @@
-#include "sim/cost/pack_time.h"
+// The time of one pack in a layer, the embedding and the head, zones of its attention included.
+#include "sim/cost/cost_private.h"
+
+#include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/attention_load.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/time_private.h"
-#include "sim/cost/zone_time.h"
 
 #define BYTES_BF16 2.0
 
@@ -34,7 +34,7 @@ typedef struct variant {
     int head_ranks;      // of the CP group, among which heads are exchanged
     sp_nested_groups cp; // those; their peers, which exchange keys and values
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
-    double *rank_s;     // [2 * layout.cp], as attention_load.h has it
+    double *rank_s;     // [2 * layout.cp], forward and backward
     sp_i_cp_ring *ring; // as there
 } variant;
 
@@ -80,8 +80,6 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
-static void time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool backward);
@@ -151,22 +149,7 @@ static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
     return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
 }
 
-sp_status sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                            const sp_pack_list *list, const sp_pack *pack, bool backward,
-                            sp_i_pack_time *time, sp_error *err)
-{
-    time_sides(packs, timer, list, pack, !backward, backward, time);
-    (void)err;
-    return SP_OK;
-}
-
-void sp_i_pack_times_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                        const sp_pack *pack, sp_i_pack_time *time)
-{
-    time_sides(packs, timer, list, pack, true, true, time);
-}
-
-static void time_sides(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
 {
     const variant *v = variant_of(packs, pack->dp_count);
@@ -519,4 +502,196 @@ static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
         add_zone(packs, timer, list, &run, backward);
         run.first_slice += run.slice_count;
     }
+}
+
+// ---- the attention of zones on the slowest rank ----
+
+static void add(const sp_i_zone_part *part, sp_pass pass, sp_i_zone_rank *rank)
+{
+    const sp_i_time *of = &part->of[pass];
+    rank->sum.compute_s += of->compute_s;
+    rank->sum.cp_s += of->cp_s;
+    rank->sum.attention_s += of->attention_s;
+    rank->blocking_s += part->blocking_s[pass];
+    if (part->ring_s[pass] > 0.0) {
+        double last_s = of->attention_s / part->blocks;
+        double *least_s = &rank->last_s[part->crosses];
+        *least_s = rank->ring_s[part->crosses] > 0.0 ? fmin(*least_s, last_s) : last_s;
+        rank->ring_s[part->crosses] += part->ring_s[pass];
+    }
+}
+
+static void add_parts(const sp_i_zones *zones, sp_pass pass)
+{
+    for (int r = 0; r < zones->dp; r++) {
+        zones->rank[r] = (sp_i_zone_rank){0};
+    }
+    for (size_t i = 0; i < zones->count; i++) {
+        const sp_i_zone_part *part = &zones->part[i];
+        for (int r = part->first; r < part->first + part->ranks; r++) {
+            add(part, pass, &zones->rank[r]);
+        }
+    }
+}
+
+// What of the rings no attention hides, and what nothing does.
+static double exposed_s(const sp_i_zone_rank *t)
+{
+    double longest_s = t->sum.compute_s;
+    for (int kind = 0; kind < 2; kind++) {
+        if (t->ring_s[kind] > 0.0) {
+            longest_s = fmax(longest_s, t->ring_s[kind] + t->last_s[kind]);
+        }
+    }
+    return fmin(t->sum.cp_s - t->blocking_s, longest_s - t->sum.compute_s) + t->blocking_s;
+}
+
+static double remap_s(sp_i_zones *zones, const sp_op_timer *timer, double gpu_bytes)
+{
+    double *surplus = zones->work;
+    double tokens = 0.0;
+    for (int r = 0; r < zones->dp; r++) {
+        surplus[r] = 0.0;
+    }
+    for (size_t i = 0; i < zones->count; i++) {
+        const sp_i_zone_part *part = &zones->part[i];
+        for (int r = part->first; r < part->first + part->ranks; r++) {
+            surplus[r] += part->tokens / part->ranks;
+        }
+        tokens += part->tokens;
+    }
+    for (int r = zones->first; r < zones->first + zones->ranks; r++) {
+        surplus[r] -= tokens / zones->ranks;
+    }
+    zones->moves = sp_i_remap(surplus, zones->dp, zones->node_ranks, zones->move);
+    zones->gpu_bytes = gpu_bytes;
+    sp_i_remap_links links = {zones->dp, zones->node_ranks, zones->one_nic, zones->work};
+    zones->moves_s = 2.0 * sp_i_remap_s(timer, &links, zones->move, zones->moves, gpu_bytes / 2.0);
+    return zones->moves_s;
+}
+
+sp_i_time sp_i_zones_time(sp_i_zones *zones, const sp_op_timer *timer, sp_pass pass,
+                          double gpu_bytes)
+{
+    sp_i_time slowest = {0};
+    add_parts(zones, pass);
+    for (int r = zones->first; r < zones->first + zones->ranks; r++) {
+        sp_i_time time = zones->rank[r].sum;
+        time.cp_s = zones->lone_rings ? time.cp_s : exposed_s(&zones->rank[r]);
+        if (time.compute_s + time.cp_s > slowest.compute_s + slowest.cp_s) {
+            slowest = time;
+        }
+    }
+    slowest.cp_s += remap_s(zones, timer, gpu_bytes);
+    return slowest;
+}
+
+// ---- tokens that move between the ranks of zones ----
+
+// The next rank from *at on, before `end`, with a surplus of this sign; `end`: none.
+static int next_of(const double *surplus, int at, int end, double sign)
+{
+    while (at < end && !(sign * surplus[at] > 0.0)) {
+        at++;
+    }
+    return at;
+}
+
+// Moves what it can among the ranks [from, end).
+static int settle(double *surplus, int from, int end, sp_i_move *moves)
+{
+    int count = 0;
+    int rich = next_of(surplus, from, end, 1.0);
+    int poor = next_of(surplus, from, end, -1.0);
+    while (rich < end && poor < end) {
+        double tokens = fmin(surplus[rich], -surplus[poor]);
+        moves[count++] = (sp_i_move){rich, poor, tokens};
+        surplus[rich] -= tokens;
+        surplus[poor] += tokens;
+        rich = next_of(surplus, rich, end, 1.0);
+        poor = next_of(surplus, poor, end, -1.0);
+    }
+    return count;
+}
+
+int sp_i_remap(double *surplus, int ranks, int node_ranks, sp_i_move *moves)
+{
+    int count = 0;
+    for (int node = 0; node < ranks; node += node_ranks) {
+        int end = node + node_ranks < ranks ? node + node_ranks : ranks;
+        count += settle(surplus, node, end, moves + count);
+    }
+    return count + settle(surplus, 0, ranks, moves + count);
+}
+
+static double most(const double *of, int count)
+{
+    double most = 0.0;
+    for (int i = 0; i < count; i++) {
+        most = fmax(most, of[i]);
+    }
+    return most;
+}
+
+double sp_i_remap_s(const sp_op_timer *timer, const sp_i_remap_links *links, const sp_i_move *moves,
+                    int count, double gpu_bytes)
+{
+    int ranks = links->ranks;
+    int nic_ranks = links->one_nic ? 1 : links->node_ranks;
+    double nvlink = timer->profile->nvlink_bytes_per_s;
+    double nic = sp_i_nic_share_bytes_per_s(timer);
+    double *traffic = links->traffic;
+    double *network = traffic + 2 * ranks;
+    if (count == 0) {
+        return 0.0;
+    }
+    for (int i = 0; i < 4 * ranks; i++) {
+        traffic[i] = 0.0;
+    }
+    for (int i = 0; i < count; i++) {
+        const sp_i_move *m = &moves[i];
+        bool inside = m->from / links->node_ranks == m->to / links->node_ranks;
+        int group = inside ? 1 : nic_ranks;
+        double *of = inside ? traffic : network;
+        of[m->from / group] += m->tokens * gpu_bytes;
+        of[ranks + m->to / group] += m->tokens * gpu_bytes;
+    }
+    double bytes = most(network, 2 * ranks);
+    double network_s = bytes / (nic_ranks * (nic > 0.0 ? fmin(nic, nvlink) : nvlink));
+    return fmax(most(traffic, 2 * ranks) / nvlink, network_s) +
+           (bytes > 0.0 ? timer->profile->nic_latency_s : timer->profile->p2p_latency_s);
+}
+
+// ---- zones as flows over links ----
+
+const sp_pack_zones *sp_i_pack_zones_of(sp_step_costs *costs, const sp_i_pack_time *time,
+                                        bool backward)
+{
+    const sp_i_zones *zones = time->zones;
+    if (zones == NULL) {
+        return NULL;
+    }
+    sp_pack_zones *made = sp_arena_take(&costs->zone_work, 1, sizeof *made);
+    sp_zone_exchange *exchanges = sp_arena_take(&costs->zone_work, zones->count, sizeof *exchanges);
+    sp_zone_move *moves = sp_arena_take(&costs->zone_work, (size_t)zones->moves + 1, sizeof *moves);
+    for (size_t z = 0; z < zones->count; z++) {
+        const sp_i_zone_part *part = &zones->part[z];
+        exchanges[z] = (sp_zone_exchange){
+            part->first,
+            part->ranks,
+            {part->exchange[backward ? SP_PASS_I : SP_PASS_F], part->exchange[SP_PASS_RECOMPUTE]}};
+    }
+    for (int m = 0; m < zones->moves; m++) {
+        moves[m] = (sp_zone_move){zones->move[m].from, zones->move[m].to, zones->move[m].tokens};
+    }
+    bool again = backward && time->recomputes_attention;
+    *made = (sp_pack_zones){.zones = exchanges,
+                            .moves = moves,
+                            .zone_count = zones->count,
+                            .move_count = (size_t)zones->moves,
+                            .node_ranks = zones->one_nic ? 1 : zones->node_ranks,
+                            .token_bytes = 0.5 * zones->gpu_bytes,
+                            .moves_s = {zones->moves_s, again ? zones->moves_s : 0.0}};
+    costs->zoned = true;
+    return made;
 }

@@ -226,7 +226,7 @@ enum { SP_PROFILE_LINES = 4, SP_PROFILE_LINE = 320 };
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE]);
 // A copy that owns its tables.
-sp_status sp_profile_copy(const sp_profile *from, sp_profile *to, sp_error *err);
+void sp_profile_copy(const sp_profile *from, sp_profile *to);
 void sp_profile_fini(sp_profile *profile);
 
 // The weakest level among the tables of the profile.

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/writer.h"
-#include "sim/cost/profile_private.h"
+#include "sim/cost/cost_private.h"
 
 #define SCHEMA "slimpack/profile/1"
 

@@ -1,4 +1,4 @@
-#include "sim/cost/profile_private.h"
+#include "sim/cost/cost_private.h"
 
 #define MOST_US 1e12
 #define MOST_GROWTH 10.0

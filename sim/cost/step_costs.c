@@ -1,40 +1,34 @@
+// The tables of a step's costs, uniform costs, the cost of one action, and costs after SlimPipe's
+// exchange of attention.
 #include "sim/cost/step_costs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
 void sp_step_costs_fini(sp_step_costs *costs)
 {
-    sp_free(costs->class_of_vstage);
-    sp_free(costs->memory_class_of_vstage);
+    sp_free(costs->stages);
     sp_free(costs->f);
     sp_free(costs->b);
     sp_free(costs->i);
     sp_free(costs->w);
     sp_free(costs->r);
-    sp_free(costs->p2p_f_ns);
-    sp_free(costs->p2p_b_ns);
-    sp_free(costs->p2p_f_internode_ns);
-    sp_free(costs->p2p_b_internode_ns);
-    sp_free(costs->p2p_f_bytes);
-    sp_free(costs->p2p_b_bytes);
-    sp_free(costs->cp_f);
-    sp_free(costs->cp_i);
-    sp_free(costs->cp_r);
-    sp_free(costs->layers_of_vstage);
+    sp_free(costs->forward);
+    sp_free(costs->backward);
     sp_arena_free(&costs->zone_work);
     sp_free(costs->offloaded_bytes);
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
-    sp_free(costs->crosses_nodes);
-    sp_free(costs->epilogue);
+    sp_free(costs->ranks);
     sp_free(costs->buckets);
-    sp_free(costs->sharded);
     sp_free(costs->unit);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
     sp_free(costs->backward_unit);
-    sp_free(costs->states);
     *costs = (sp_step_costs){0};
 }
 
@@ -57,7 +51,6 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
     size_t forward = packing->forward.count;
     size_t backward = sp_packing_backward(packing)->count;
     size_t rows = (size_t)classes;
-    size_t pp = (size_t)layout->pp;
     *costs = (sp_step_costs){.classes = classes,
                              .forward_packs = forward,
                              .backward_packs = backward,
@@ -65,30 +58,19 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
                              .unit_b = -1.0,
                              .split_unit_f = 1.0,
                              .split_unit_w = -1.0};
-    costs->class_of_vstage =
-        sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->class_of_vstage);
+    costs->stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->stages);
+    costs->ranks = sp_calloc((size_t)layout->pp, sizeof *costs->ranks);
     costs->f = pack_table(forward * rows, sizeof *costs->f, written);
     costs->b = pack_table(backward * rows, sizeof *costs->b, written);
     costs->i = pack_table(backward * rows, sizeof *costs->i, written);
     costs->w = pack_table(backward * rows, sizeof *costs->w, written);
     costs->r = pack_table(backward * rows, sizeof *costs->r, written);
-    costs->p2p_f_ns = pack_table(forward, sizeof *costs->p2p_f_ns, written);
-    costs->p2p_b_ns = pack_table(backward, sizeof *costs->p2p_b_ns, written);
-    costs->p2p_f_internode_ns = pack_table(forward, sizeof *costs->p2p_f_internode_ns, written);
-    costs->p2p_b_internode_ns = pack_table(backward, sizeof *costs->p2p_b_internode_ns, written);
-    costs->crosses_nodes = sp_calloc(pp, sizeof *costs->crosses_nodes);
-    costs->epilogue = sp_calloc(pp, sizeof *costs->epilogue);
+    costs->forward = pack_table(forward, sizeof *costs->forward, written);
+    costs->backward = pack_table(backward, sizeof *costs->backward, written);
+    costs->has_bytes = with_memory;
     if (with_memory) {
-        costs->p2p_f_bytes = pack_table(forward, sizeof *costs->p2p_f_bytes, written);
-        costs->p2p_b_bytes = pack_table(backward, sizeof *costs->p2p_b_bytes, written);
-        costs->cp_f = pack_table(forward, sizeof *costs->cp_f, written);
-        costs->cp_i = pack_table(backward, sizeof *costs->cp_i, written);
-        costs->cp_r = pack_table(backward, sizeof *costs->cp_r, written);
-        costs->layers_of_vstage =
-            sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->layers_of_vstage);
         costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
         costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written);
-        costs->states = sp_calloc(pp, sizeof *costs->states);
     }
     // Whoever fills the others knows how many rows there are of what units hold.
     if (with_memory && written) {
@@ -118,15 +100,15 @@ void sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout, const s
 }
 
 // The part of a micro-batch's time that one pack takes.
-typedef struct share {
+typedef struct slice_share {
     double whole, linear, attention; // of equal slices; without attention; the attention
-} share;
+} slice_share;
 
 // A pack without slices is the whole micro-batch; otherwise it is one token of a sample whose
 // length is the number of slices, and the causal attention of slice k of n covers 2k+1 of n*n
 // parts.
-static share share_of(const sp_pack_list *list, const sp_batch *batch, size_t k,
-                      double attention_share)
+static slice_share share_of(const sp_pack_list *list, const sp_batch *batch, size_t k,
+                            double attention_share)
 {
     double n = 1.0;
     double position = 0.0;
@@ -135,46 +117,44 @@ static share share_of(const sp_pack_list *list, const sp_batch *batch, size_t k,
         n = (double)batch->tokens[slice->sample];
         position = (double)slice->begin;
     }
-    return (share){.whole = 1.0 / n,
-                   .linear = (1.0 - attention_share) / n,
-                   .attention = attention_share * (2.0 * position + 1.0) / (n * n)};
+    return (slice_share){.whole = 1.0 / n,
+                         .linear = (1.0 - attention_share) / n,
+                         .attention = attention_share * (2.0 * position + 1.0) / (n * n)};
 }
 
-static sp_action_cost part_cost(double ms, share part)
+static sp_action_cost part_cost(double ms, slice_share part)
 {
     return (sp_action_cost){.compute_ns = sp_ns_from_ms(ms * (part.linear + part.attention)),
                             .attention_ns = sp_ns_from_ms(ms * part.attention)};
 }
 
-sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
-                                const sp_packing *packing, sp_step_costs *costs, sp_error *err)
+void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
+                           const sp_packing *packing, sp_step_costs *costs)
 {
     sp_i_step_costs_init(costs, layout, packing, 1, false);
     double chunks = uniform->per_chunk ? 1.0 : (double)layout->chunks;
     int64_t p2p_ns = sp_ns_from_ms(uniform->p2p_ms);
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
+        slice_share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
         costs->f[k] = part_cost(uniform->f_ms / chunks, part);
-        costs->p2p_f_ns[k] = p2p_ns;
+        costs->forward[k].p2p_ns = p2p_ns;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
-        share part =
+        slice_share part =
             share_of(sp_packing_backward(packing), packing->batch, k, uniform->attention_share);
-        share equal = {.linear = part.whole};
+        slice_share equal = {.linear = part.whole};
         costs->i[k] = part_cost(uniform->b_ms / chunks, part);
         costs->w[k] = part_cost(uniform->w_ms / chunks, equal);
         costs->b[k] =
             (sp_action_cost){.compute_ns = costs->i[k].compute_ns + costs->w[k].compute_ns,
                              .attention_ns = costs->i[k].attention_ns};
-        costs->p2p_b_ns[k] = p2p_ns;
+        costs->backward[k].p2p_ns = p2p_ns;
     }
     if (uniform->has_units) {
         costs->unit_f = costs->split_unit_f = uniform->unit_f;
         costs->unit_b = costs->split_unit_b = uniform->unit_b;
         costs->unit_w = costs->split_unit_w = uniform->unit_w;
     }
-    (void)err;
-    return SP_OK;
 }
 
 void sp_schedule_costs_free(sp_schedule_costs *means)
@@ -189,12 +169,11 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
 {
     int crossings = 0;
     for (int r = 0; r + 1 < pp; r++) {
-        crossings += costs->crosses_nodes[r];
+        crossings += costs->ranks[r].crosses_nodes;
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
-    int64_t intranode_ns = backward ? costs->p2p_b_ns[k] : costs->p2p_f_ns[k];
-    int64_t internode_ns = backward ? costs->p2p_b_internode_ns[k] : costs->p2p_f_internode_ns[k];
-    return (1.0 - crossing) * (double)intranode_ns + crossing * (double)internode_ns;
+    const sp_pack_costs *sent = &(backward ? costs->backward : costs->forward)[k];
+    return (1.0 - crossing) * (double)sent->p2p_ns + crossing * (double)sent->p2p_internode_ns;
 }
 
 static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,
@@ -210,14 +189,14 @@ static void fill_pack_times(const sp_step_costs *costs, const sp_action_cost *fr
 {
     for (size_t k = 0; k < packs; k++) {
         for (size_t s = 0; s < vstages; s++) {
-            size_t class = (size_t)costs->class_of_vstage[s];
+            size_t class = (size_t)costs->stages[s].cost_class;
             to[k * vstages + s] = sp_action_cost_ns(&from[k * (size_t)costs->classes + class]);
         }
     }
 }
 
-sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
-                                sp_schedule_costs *means, sp_error *err)
+void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
+                           sp_schedule_costs *means)
 {
     size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
     size_t forward = costs->forward_packs * vstages;
@@ -241,8 +220,6 @@ sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     means->pack_b_ns = b_ns;
     means->pack_i_ns = i_ns;
     means->pack_w_ns = w_ns;
-    (void)err;
-    return SP_OK;
 }
 
 static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, int class)
@@ -255,16 +232,14 @@ static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, i
     return packs > 0 ? (int64_t)(sum / (double)packs + 0.5) : 0;
 }
 
-sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
-                              sp_schedule_costs **means, sp_error *err)
+sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan)
 {
     size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
     // One block: the record, then the three tables.
     sp_schedule_costs *made = sp_calloc(1, sizeof *made + 3 * vstages * sizeof *made->f_ns);
-    *means = made;
     int64_t *table = (int64_t *)(void *)(made + 1);
     for (size_t s = 0; s < vstages; s++) {
-        int class = costs->class_of_vstage[s];
+        int class = costs->stages[s].cost_class;
         table[s] = mean_ns(costs->f, costs->forward_packs, costs->classes, class);
         table[vstages + s] = mean_ns(costs->i, costs->backward_packs, costs->classes, class);
         table[2 * vstages + s] = mean_ns(costs->w, costs->backward_packs, costs->classes, class);
@@ -281,6 +256,469 @@ sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
                                 .unit_w = costs->split_unit_w};
     made->p2p_ns =
         costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
-    (void)err;
+    return made;
+}
+
+// ---- one action ----
+
+// The table with the costs of actions of a kind; NULL: they are worked out.
+static inline const sp_action_cost *table_of(const sp_step_costs *costs, sp_action action)
+{
+    return action.kind == SP_ACTION_F   ? costs->f
+           : action.kind == SP_ACTION_B ? costs->b
+           : action.kind == SP_ACTION_I ? costs->i
+           : action.kind == SP_ACTION_W ? costs->w
+                                        : NULL;
+}
+
+static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                 int class, bool recomputed)
+{
+    size_t at = (size_t)action.pack * (size_t)costs->classes + (size_t) class;
+    switch ((sp_action_kind)action.kind) {
+    case SP_ACTION_F:
+    case SP_ACTION_W:
+        return table_of(costs, action)[at];
+    case SP_ACTION_R:
+        return plan->packing->backward.count > 0 ? costs->f[at] : costs->r[at];
+    case SP_ACTION_B:
+    case SP_ACTION_I: {
+        sp_action_cost cost = table_of(costs, action)[at];
+        if (recomputed) {
+            cost.compute_ns -= costs->r[at].compute_ns;
+            cost.tp_ns -= costs->r[at].tp_ns;
+            cost.cp_ns -= costs->r[at].cp_ns;
+            // Waits do not add up: launches that one part hides in the other count once.
+            int64_t apart_ns = costs->r[at].launch_ns;
+            cost.launch_ns -= apart_ns < cost.launch_ns ? apart_ns : cost.launch_ns;
+        }
+        return cost;
+    }
+    case SP_ACTION_O:
+        return (sp_action_cost){.compute_ns = costs->o_ns != NULL ? costs->o_ns[at] : 0};
+    case SP_ACTION_L:
+        return (sp_action_cost){.compute_ns = costs->l_ns != NULL ? costs->l_ns[at] : 0};
+    case SP_ACTION_KINDS:
+        break;
+    }
+    return (sp_action_cost){0};
+}
+
+static int share_class(const sp_step_costs *costs, bool head)
+{
+    return costs->share_class + head;
+}
+
+static int64_t without(int64_t whole_ns, int64_t part_ns)
+{
+    return whole_ns > part_ns ? whole_ns - part_ns : 0;
+}
+
+// Takes out what the rank does at the place of a share.
+static void take_share(const sp_plan *plan, const sp_step_costs *costs, sp_action action, bool head,
+                       sp_action_cost *cost)
+{
+    sp_action_cost share = class_cost(plan, costs, action, share_class(costs, head), false);
+    cost->compute_ns = without(cost->compute_ns, share.compute_ns);
+    cost->tp_ns = without(cost->tp_ns, share.tp_ns);
+    cost->cp_ns = without(cost->cp_ns, share.cp_ns);
+}
+
+static bool has_tokens(const sp_plan *plan, sp_action action)
+{
+    bool backward = action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
+    const sp_pack_list *list =
+        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    return list->packs[action.pack].computed > 0;
+}
+
+sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                 int vstage, bool recomputed)
+{
+    const sp_action_cost *table = table_of(costs, action);
+    if (table != NULL && costs->share_class == 0 && !recomputed) {
+        // Most actions: without copies between.
+        return table[(size_t)action.pack * (size_t)costs->classes +
+                     (size_t)costs->stages[vstage].cost_class];
+    }
+    bool copy = sp_action_is_copy(action);
+    int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->stages[vstage].cost_class;
+    sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);
+    // Weight gradients of the head are no share: they need no other rank.
+    if (costs->share_class > 0 && !copy && action.kind != SP_ACTION_W && has_tokens(plan, action)) {
+        if (action.chunk + 1 == plan->layout.chunks) {
+            take_share(plan, costs, action, true, &cost);
+        }
+        if (action.chunk == 0 && vstage > 0) {
+            take_share(plan, costs, action, false, &cost);
+        }
+    }
+    return cost;
+}
+
+sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
+                                const sp_share *share)
+{
+    bool head = share->part == SP_SHARE_HEAD || share->part == SP_SHARE_HEAD_BACKWARD;
+    return class_cost(plan, costs, share->action, share_class(costs, head), false);
+}
+
+// ---- SlimPipe's exchange of attention ----
+
+// One pack on one chunk, at its place in the order that all ranks share.
+typedef struct unit {
+    size_t pack;
+    int chunk;
+    double pairs2;       // twice its causal pairs
+    double block_pairs2; // of them in one whole slice of context
+    double blocks;       // whole slices of context
+    int64_t rows, block_tokens;
+} unit;
+
+typedef struct unit_list {
+    unit *units;
+    size_t count, capacity;
+} unit_list;
+
+// A unit at work in a step.
+typedef struct worker {
+    const unit *unit;
+    size_t at; // of its cost in the tables
+    int rank;
+} worker;
+
+typedef struct exchange {
+    const sp_plan *plan;
+    sp_step_costs *costs; // one class per virtual stage
+    worker *workers;      // [pp]
+    sp_exchange_report *report;
+    double most_before, most_after, mean; // sums over the steps, ns
+} exchange;
+
+static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
+static void take_tables(sp_step_costs *costs, sp_step_costs *wide);
+static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
+                         sp_error *err);
+static void run_steps(exchange *x, const unit_list *list, bool backward);
+
+sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                            sp_error *err)
+{
+    *report = (sp_exchange_report){.imbalance_before = 1.0, .imbalance_after = 1.0};
+    if (plan->layout.pp == 1) {
+        return SP_OK;
+    }
+    sp_status status = SP_OK;
+    sp_step_costs wide = {0};
+    unit_list list = {0};
+    exchange x = {.plan = plan, .costs = &wide, .report = report};
+    x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
+    widen(costs, &plan->layout, &wide);
+    for (int side = 0; side < 2; side++) {
+        for (int d = 0; d < plan->layout.dp; d++) {
+            status = collect(plan, d, side == 1, &list, err);
+            if (status != SP_OK) {
+                goto out;
+            }
+            run_steps(&x, &list, side == 1);
+        }
+    }
+    take_tables(costs, &wide);
+    if (x.mean > 0.0) {
+        report->imbalance_before = x.most_before / x.mean;
+        report->imbalance_after = x.most_after / x.mean;
+    }
+out:
+    if (status != SP_OK) {
+        *report = (sp_exchange_report){0};
+    }
+    sp_step_costs_fini(&wide);
+    sp_free(list.units);
+    sp_free(x.workers);
+    return status;
+}
+
+double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes)
+{
+    return 2.0 * q_bytes * (double)report->q_tokens + kv_bytes * (double)report->kv_tokens;
+}
+
+// ---- tables with a class per virtual stage ----
+
+// Classes that belong to no stage.
+static size_t others_of(const sp_step_costs *costs)
+{
+    return costs->share_class > 0 ? (size_t)(costs->classes - costs->stage_classes) : 0;
+}
+
+// A copy of a table with its rows spread over the virtual stages, other classes behind them.
+static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t rows,
+                    size_t bytes)
+{
+    size_t columns = vstages + others_of(costs);
+    char *made = sp_calloc(rows * columns, bytes);
+    for (size_t k = 0; k < rows; k++) {
+        for (size_t s = 0; s < columns; s++) {
+            size_t class = s < vstages ? (size_t)costs->stages[s].cost_class
+                                       : (size_t)costs->stage_classes + s - vstages;
+            size_t from = k * (size_t)costs->classes + class;
+            memcpy(made + (k * columns + s) * bytes, (const char *)table + from * bytes, bytes);
+        }
+    }
+    return made;
+}
+
+// Rows of so many packs (sp_step_costs.unit_row).
+static size_t count_rows(const int32_t *row_of, size_t packs)
+{
+    size_t rows = row_of == NULL ? packs : 0;
+    for (size_t k = 0; row_of != NULL && k < packs; k++) {
+        rows += (size_t)row_of[k] == rows;
+    }
+    return rows;
+}
+
+// Only the tables that depend on the class are filled.
+static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide)
+{
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    size_t forward = costs->forward_packs;
+    size_t backward = costs->backward_packs;
+    bool shares = costs->share_class > 0;
+    int moved = (int)vstages - costs->stage_classes;
+    *wide = (sp_step_costs){.classes = (int)(vstages + others_of(costs)),
+                            .stage_classes = shares ? (int)vstages : 0,
+                            .share_class = shares ? costs->share_class + moved : 0};
+    wide->stages = sp_malloc(vstages * sizeof *wide->stages);
+    memcpy(wide->stages, costs->stages, vstages * sizeof *wide->stages);
+    wide->f = spread(costs, vstages, costs->f, forward, sizeof *costs->f);
+    wide->b = spread(costs, vstages, costs->b, backward, sizeof *costs->b);
+    wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
+    wide->w = spread(costs, vstages, costs->w, backward, sizeof *costs->w);
+    wide->r = spread(costs, vstages, costs->r, backward, sizeof *costs->r);
+    for (size_t s = 0; s < vstages; s++) {
+        wide->stages[s].cost_class = (int)s;
+        wide->stages[s].memory_class = shares ? costs->stages[s].memory_class + moved : 0;
+    }
+    const size_t unit_rows = count_rows(costs->unit_row, forward);
+    if (costs->unit != NULL) {
+        wide->unit = spread(costs, vstages, costs->unit, unit_rows, sizeof *costs->unit);
+    }
+    if (costs->backward_unit != NULL) {
+        wide->backward_unit =
+            spread(costs, vstages, costs->backward_unit,
+                   count_rows(costs->backward_unit_row, backward), sizeof *costs->backward_unit);
+    }
+    // Copies to host memory come all together.
+    if (costs->o_ns != NULL) {
+        wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
+        wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
+        wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes, unit_rows,
+                                       sizeof *costs->offloaded_bytes);
+    }
+}
+
+static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
+{
+    sp_step_costs old = *costs;
+    costs->classes = wide->classes;
+    costs->stage_classes = wide->stage_classes;
+    costs->stages = wide->stages;
+    costs->share_class = wide->share_class;
+    costs->f = wide->f;
+    costs->b = wide->b;
+    costs->i = wide->i;
+    costs->w = wide->w;
+    costs->r = wide->r;
+    costs->unit = wide->unit;
+    costs->backward_unit = wide->backward_unit;
+    costs->o_ns = wide->o_ns;
+    costs->l_ns = wide->l_ns;
+    costs->offloaded_bytes = wide->offloaded_bytes;
+    *wide = (sp_step_costs){.stages = old.stages,
+                            .f = old.f,
+                            .b = old.b,
+                            .i = old.i,
+                            .w = old.w,
+                            .r = old.r,
+                            .unit = old.unit,
+                            .backward_unit = old.backward_unit,
+                            .o_ns = old.o_ns,
+                            .l_ns = old.l_ns,
+                            .offloaded_bytes = old.offloaded_bytes};
+}
+
+// ---- the units in their order ----
+
+static bool is_of_side(sp_action action, bool backward)
+{
+    return backward ? action.kind == SP_ACTION_B || action.kind == SP_ACTION_I
+                    : action.kind == SP_ACTION_F;
+}
+
+// The context that can be handed over is that of the slice with most pairs in it; with rows cut
+// into packs a pack has at most one slice with context.
+static unit unit_of(const sp_pack_list *packs, sp_action action)
+{
+    const sp_pack *pack = &packs->packs[action.pack];
+    unit made = {.pack = (size_t)action.pack,
+                 .chunk = action.chunk,
+                 .pairs2 = (double)pack->pairs2,
+                 .block_tokens = pack->computed};
+    double most = 0.0;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        const sp_slice *slice = &packs->slices[pack->first_slice + s];
+        double context_pairs = (double)slice->computed_tokens * (double)slice->begin;
+        if (context_pairs > most) {
+            most = context_pairs;
+            made.rows = slice->computed_tokens;
+            made.blocks = (double)(slice->begin / pack->computed);
+        }
+    }
+    made.block_pairs2 = 2.0 * (double)made.rows * (double)made.block_tokens;
+    return made;
+}
+
+static void append(unit_list *list, unit made)
+{
+    void *units = list->units;
+    sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units);
+    list->units = units;
+    list->units[list->count++] = made;
+}
+
+static sp_status not_in_step(const sp_plan *plan, int dp_rank, int pp_rank, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "the attention exchange needs pipeline ranks in lock step, but %d and %d "
+                        "of data-parallel rank %d of %d run different units",
+                        pp_rank - 1, pp_rank, dp_rank, plan->layout.dp);
+}
+
+static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
+                         sp_error *err)
+{
+    const sp_pack_list *packs =
+        backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
+    list->count = 0;
+    for (int r = 0; r < plan->layout.pp; r++) {
+        const sp_stage_plan *stage = sp_plan_stage(plan, dp_rank, r);
+        size_t place = 0;
+        for (size_t a = 0; a < stage->count; a++) {
+            sp_action action = stage->actions[a];
+            if (!is_of_side(action, backward)) {
+                continue;
+            }
+            if (packs->packs[action.pack].dp_count != 1) {
+                return sp_error_set(err, SP_ERR_CONTENT,
+                                    "the attention exchange cannot run packs that several "
+                                    "data-parallel ranks share, such as pack %d",
+                                    (int)action.pack);
+            }
+            if (r == 0) {
+                append(list, unit_of(packs, action));
+            }
+            if (place >= list->count || list->units[place].pack != (size_t)action.pack ||
+                list->units[place].chunk != action.chunk) {
+                return not_in_step(plan, dp_rank, r, err);
+            }
+            place++;
+        }
+        if (place != list->count) {
+            return not_in_step(plan, dp_rank, r, err);
+        }
+    }
     return SP_OK;
+}
+
+// ---- the exchange ----
+
+static int compare_workers(const void *left, const void *right)
+{
+    const worker *a = left;
+    const worker *b = right;
+    if (a->unit->pairs2 != b->unit->pairs2) {
+        return a->unit->pairs2 < b->unit->pairs2 ? -1 : 1;
+    }
+    return a->rank < b->rank ? -1 : 1;
+}
+
+static int64_t attention_ns(const exchange *x, const worker *w, bool backward)
+{
+    return (backward ? x->costs->b : x->costs->f)[w->at].attention_ns;
+}
+
+static double most_attention_ns(const exchange *x, int count, bool backward)
+{
+    int64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t ns = attention_ns(x, &x->workers[i], backward);
+        most = ns > most ? ns : most;
+    }
+    return (double)most;
+}
+
+static void move(sp_action_cost *table, size_t from, size_t to, double fraction)
+{
+    int64_t ns = (int64_t)llround((double)table[from].attention_ns * fraction);
+    table[from].attention_ns -= ns;
+    table[from].compute_ns -= ns;
+    table[to].attention_ns += ns;
+    table[to].compute_ns += ns;
+}
+
+static void hand_over(exchange *x, const worker *from, const worker *to, bool backward)
+{
+    const unit *lender = from->unit;
+    double surplus2 = lender->pairs2 - to->unit->pairs2;
+    if (lender->blocks < 1.0 || surplus2 < 2.0 * lender->block_pairs2) {
+        return;
+    }
+    double blocks = fmin(lender->blocks, floor(surplus2 / (2.0 * lender->block_pairs2)));
+    double fraction = blocks * lender->block_pairs2 / lender->pairs2;
+    if (backward) {
+        move(x->costs->b, from->at, to->at, fraction);
+        move(x->costs->i, from->at, to->at, fraction);
+    } else {
+        move(x->costs->f, from->at, to->at, fraction);
+    }
+    x->report->messages += 2;
+    x->report->q_tokens += lender->rows;
+    x->report->kv_tokens += (int64_t)blocks * lender->block_tokens;
+}
+
+static void run_step(exchange *x, int count, bool backward)
+{
+    qsort(x->workers, (size_t)count, sizeof *x->workers, compare_workers);
+    for (int i = 0; i < count; i++) {
+        x->mean += (double)attention_ns(x, &x->workers[i], backward) / count;
+    }
+    x->most_before += most_attention_ns(x, count, backward);
+    for (int i = 0; i < count / 2; i++) {
+        hand_over(x, &x->workers[count - 1 - i], &x->workers[i], backward);
+    }
+    x->most_after += most_attention_ns(x, count, backward);
+}
+
+static void run_steps(exchange *x, const unit_list *list, bool backward)
+{
+    const sp_layout *layout = &x->plan->layout;
+    int64_t units = (int64_t)list->count;
+    for (int64_t t = 0; t < units + layout->pp - 1; t++) {
+        int count = 0;
+        for (int r = 0; r < layout->pp; r++) {
+            int64_t place = t - (backward ? layout->pp - 1 - r : r);
+            if (place < 0 || place >= units) {
+                continue;
+            }
+            const unit *at_work = &list->units[place];
+            size_t vstage = (size_t)sp_layout_vstage(layout, r, at_work->chunk);
+            x->workers[count++] = (worker){.unit = at_work,
+                                           .at = at_work->pack * (size_t)x->costs->classes + vstage,
+                                           .rank = r};
+        }
+        if (count > 1) {
+            run_step(x, count, backward);
+        }
+    }
 }

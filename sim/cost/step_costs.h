@@ -12,31 +12,10 @@
 #include "sim/cost/profile.h"
 #include "sim/model/footprint.h"
 #include "sim/model/layout.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
+#include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
-
-// How long hidden states and their gradients are under way between pipeline ranks: of a step's
-// costs the part that links need which are emulated. Tables are borrowed from the costs.
-
-// Transfers of a pack to the next (forward) or previous (backward) pipeline rank.
-typedef struct sp_link_times {
-    size_t forward_packs, backward_packs;
-    int64_t *f_ns, *b_ns;                     // inside a node, [pack]
-    int64_t *f_internode_ns, *b_internode_ns; // across nodes, [pack]
-    uint8_t *crosses_nodes; // [pp]: the link between ranks r and (r+1) % pp crosses nodes
-} sp_link_times;
-
-// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
-static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
-                                       int from, int to, int pp)
-{
-    // The link between ranks r and r+1 carries both directions; `from` names it going up.
-    int link = (from + 1) % pp == to ? from : to;
-    if (links->crosses_nodes[link]) {
-        return backward ? links->b_internode_ns[pack] : links->f_internode_ns[pack];
-    }
-    return backward ? links->b_ns[pack] : links->f_ns[pack];
-}
 
 // What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
 // takes, hidden or not.
@@ -73,6 +52,18 @@ typedef struct sp_pack_zones {
     double token_bytes; // of a token on each GPU of a rank, one way
     double moves_s[2];  // both ways, as sp_zone_exchange
 } sp_pack_zones;
+
+// What a pack takes and sends, whatever the stage.
+typedef struct sp_pack_costs {
+    // Transfer to the next (a forward pack) or the previous (a backward pack) pipeline rank: inside
+    // a node, across nodes.
+    int64_t p2p_ns, p2p_internode_ns;
+    double p2p_bytes; // between two GPUs, of which each rank has tp * cp pairs
+    // Keys and values that context-parallel ranks exchange: in a forward or an input gradient, and
+    // in the recomputation before that.
+    sp_cp_exchange cp, cp_again;
+    const sp_pack_zones *zones; // then nothing else is exchanged; NULL: none
+} sp_pack_costs;
 
 // After the last backward of a pipeline rank.
 typedef struct sp_epilogue_cost {
@@ -112,6 +103,38 @@ typedef struct sp_sharded_stage {
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 
+// A pipeline rank, whatever its packs.
+typedef struct sp_rank_costs {
+    sp_epilogue_cost epilogue;
+    sp_bytes states;    // zeros for uniform costs
+    bool crosses_nodes; // the transfer between ranks r and (r+1) % pp does
+} sp_rank_costs;
+
+// A virtual stage, whatever its packs.
+typedef struct sp_stage_costs {
+    int cost_class, memory_class; // the second where a vocabulary is shared
+    int layers;                   // 0 for uniform costs
+    sp_sharded_stage sharded;     // of ZeRO 2 and 3
+} sp_stage_costs;
+
+// How long hidden states and their gradients are under way between pipeline ranks: of a step's
+// costs the part that links need which are emulated. Tables are borrowed from the costs.
+typedef struct sp_link_times {
+    size_t forward_packs, backward_packs;
+    const sp_pack_costs *forward, *backward; // [pack]
+    const sp_rank_costs *ranks;              // [pp]: which links cross nodes
+} sp_link_times;
+
+// Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
+static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward, size_t pack,
+                                       int from, int to, int pp)
+{
+    // The link between ranks r and r+1 carries both directions; `from` names it going up.
+    int link = (from + 1) % pp == to ? from : to;
+    const sp_pack_costs *sent = &(backward ? links->backward : links->forward)[pack];
+    return links->ranks[link].crosses_nodes ? sent->p2p_internode_ns : sent->p2p_ns;
+}
+
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
 // runs: bucket j of n is ready when (j+1)/n of the last action that makes gradients is over.
 typedef struct sp_bucket_cost {
@@ -127,11 +150,12 @@ typedef struct sp_bucket_cost {
 // without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
-    int *class_of_vstage; // [pp*chunks]
+    sp_stage_costs *stages; // [pp*chunks], by virtual stage
+    sp_rank_costs *ranks;   // [pp]
+    bool shards;            // parameters or gradients, by ZeRO 2 or 3
     // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
-    // share, behind which stands that of a head's; of a stage's memory, [pp*chunks]. Else 0, NULL.
+    // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
-    int *memory_class_of_vstage;
     size_t forward_packs, backward_packs;
     // Cost of a pack on a class, at [pack * classes + class].
     sp_action_cost *f; // forward packs
@@ -139,30 +163,17 @@ typedef struct sp_step_costs {
     // contain. An action R takes that recomputation out of its backward; where packs are regrouped
     // it runs a whole forward again (ChunkFlow) and costs f.
     sp_action_cost *b, *i, *w, *r;
-    // Boundary transfer of a pack to the next (forward) or previous (backward) pipeline rank.
-    int64_t *p2p_f_ns, *p2p_b_ns;                     // inside a node, [pack]
-    int64_t *p2p_f_internode_ns, *p2p_b_internode_ns; // across nodes, [pack]
-    // Its bytes between two GPUs, of which each rank has tp * cp pairs, [pack]. NULL for uniform
-    // costs.
-    double *p2p_f_bytes, *p2p_b_bytes;
-    // Exchanges of context-parallel ranks, [pack]: of a forward, of an input gradient, and of the
-    // recomputation that goes before it. Keys and values pass ranks in turn. NULL for uniform
-    // costs.
-    sp_cp_exchange *cp_f, *cp_i, *cp_r;
-    int *layers_of_vstage; // [pp*chunks]; NULL for uniform costs
-    // Of packs with zones, which exchange nothing else, [pack]; NULL: none has any.
-    const sp_pack_zones **zones_f, **zones_b;
-    sp_arena zone_work; // holds them
+    sp_pack_costs *forward, *backward; // [pack]
+    bool has_bytes;                    // of transfers and exchanges; false: uniform costs
+    bool zoned;                        // some pack has zones
+    sp_arena zone_work;                // holds the zones of packs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
-    bool blocking_transfers;    // the sending rank waits for each of its sends
-    uint8_t *crosses_nodes;     // [pp]: the transfer between ranks r and (r+1) % pp crosses nodes
-    sp_epilogue_cost *epilogue; // [pp]
-    // [pp * chunks], by rank, then chunk: reduced before epilogue[].grad_reduce_ns starts. NULL:
-    // none.
+    bool blocking_transfers; // the sending rank waits for each of its sends
+    // [pp * chunks], by rank, then chunk: reduced before ranks[].epilogue.grad_reduce_ns starts.
+    // NULL: none.
     sp_bucket_cost *buckets;
-    sp_sharded_stage *sharded; // [pp*chunks], by virtual stage; NULL: none
     // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
     // and PCIe included; false: by rates of NVLink and NICs.
     bool lone_times;
@@ -176,7 +187,6 @@ typedef struct sp_step_costs {
     int64_t *offloaded_bytes;
     sp_unit_bytes
         *backward_unit; // backward packs of their own; NULL where they are the forward packs
-    sp_bytes *states;   // [pp]
     // Activation units: change at the start of F, at the end of B (or I), at the end of W.
     double unit_f, unit_b, unit_w;
     // Same units for schedules that split the backward.
@@ -194,8 +204,8 @@ void sp_step_costs_fini(sp_step_costs *costs);
 // The class whose memory an action of the virtual stage has.
 static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
 {
-    const int *of = costs->share_class > 0 ? costs->memory_class_of_vstage : costs->class_of_vstage;
-    return (size_t)of[vstage];
+    const sp_stage_costs *stage = &costs->stages[vstage];
+    return (size_t)(costs->share_class > 0 ? stage->memory_class : stage->cost_class);
 }
 
 // Where the row of a forward pack in `unit` begins.
@@ -222,15 +232,11 @@ static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {
-    sp_link_times links;
-    links.forward_packs = costs->forward_packs;
-    links.backward_packs = costs->backward_packs;
-    links.f_ns = costs->p2p_f_ns;
-    links.b_ns = costs->p2p_b_ns;
-    links.f_internode_ns = costs->p2p_f_internode_ns;
-    links.b_internode_ns = costs->p2p_b_internode_ns;
-    links.crosses_nodes = costs->crosses_nodes;
-    return links;
+    return (sp_link_times){.forward_packs = costs->forward_packs,
+                           .backward_packs = costs->backward_packs,
+                           .forward = costs->forward,
+                           .backward = costs->backward,
+                           .ranks = costs->ranks};
 }
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
@@ -243,11 +249,10 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
 
 // What timed schedules look at, from the costs of a plan's packs: means over all packs, per virtual
 // stage. Freed by sp_schedule_costs_free.
-sp_status sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan,
-                              sp_schedule_costs **means, sp_error *err);
+sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan);
 // Adds the times of every pack, for schedules that order by pack.
-sp_status sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
-                                sp_schedule_costs *means, sp_error *err);
+void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
+                           sp_schedule_costs *means);
 void sp_schedule_costs_free(sp_schedule_costs *means);
 
 // The same f, b, w for every pack: `uniform_costs` of a scenario. Milliseconds per micro-batch and
@@ -261,7 +266,58 @@ typedef struct sp_uniform_costs {
     double unit_f, unit_b, unit_w;
 } sp_uniform_costs;
 
-sp_status sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
-                                const sp_packing *packing, sp_step_costs *costs, sp_error *err);
+void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
+                           const sp_packing *packing, sp_step_costs *costs);
+
+// ---- ----
+
+// What one action of a plan costs its rank, and what a share of a vocabulary does.
+
+// Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
+// `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
+// it does not.
+sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                 int vstage, bool recomputed);
+
+// Cost of a rank's share of a vocabulary's work.
+sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
+                                const sp_share *share);
+
+// ---- ----
+
+// Attention-context exchange of SlimPipe (arXiv 2504.14519; kwai/Megatron-Kwai,
+// megatron/core/kv_cache/attention.py). The pipeline ranks run in lock step, each a slice with
+// another length of context. At every step the rank with the k-th longest context hands attention
+// over whole slices of keys and values to the rank with the k-th shortest, so that both work alike.
+
+typedef struct sp_exchange_report {
+    // Attention of the busiest rank, summed over the steps in which at least two are at work, over
+    // the sum of the mean of those. 1: level.
+    double imbalance_before, imbalance_after;
+    int64_t messages;  // two for every hand-over: there and back
+    int64_t q_tokens;  // queries that went to another rank, forward and backward
+    int64_t kv_tokens; // keys and values that went along
+} sp_exchange_report;
+
+// Moves attention between the ranks in the costs of a plan whose ranks run the same units in the
+// same order: at step t rank r runs forward unit t - r and backward unit t - (p-1-r), and a rank
+// without a unit takes no part. The attention of a pack is its causal pairs; of its context whole
+// stretches as long as the pack can be handed over, at most half of the difference between the two
+// ranks. For equal slices of one sequence these are int((longer - shorter) / 2) slices.
+// Ranks are levelled step by step, forward and backward apart: the makespan of ranks that do not
+// wait for each other at every step falls as a rule, not in every plan.
+// Afterwards each virtual stage is a class of its own. Sums of attention and compute time stay as
+// they are; the transfers themselves are taken to be hidden behind computation. With one pipeline
+// rank nothing changes. A plan whose ranks are not in lock step, or with packs merged over
+// data-parallel ranks, is a content error; after an error the costs are as before.
+// Time O(actions log pp + packs * virtual stages), memory O(packs * virtual stages).
+sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                            sp_error *err);
+
+// Bytes sent. q_bytes: queries of one token in all layers of a virtual stage on one rank; kv_bytes:
+// its keys and values together. Forward, queries, keys and values go and outputs (as large as the
+// queries) return; backward, gradients of outputs go and gradients of queries, keys and values
+// return. The softmax statistics (one number per head and token) are not counted.
+double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes);
 
 #endif

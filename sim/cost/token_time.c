@@ -1,8 +1,8 @@
 // Time of operators that depend on the token count alone.
 #include <math.h>
 
+#include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
-#include "sim/cost/time_private.h"
 
 // The dimension that counts tokens goes first: a table of times for n and k then also serves the
 // weight gradient, whose tokens are the reduction.

@@ -4,7 +4,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/cost/time_private.h"
 #include "sim/plan/packing.h"
 
 // Bytes of a category that the packs of a rank hold, so that sums over categories and of what an

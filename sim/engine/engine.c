@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/traffic.h"
 #include "sim/plan/walk.h"

@@ -115,7 +115,7 @@ static int64_t hidden_gather_ns(const sp_step_costs *costs, const sp_timeline *t
                                 int pp_rank)
 {
     size_t pp = (size_t)timeline->plan->layout.pp;
-    int64_t hidden_ns = costs->epilogue[pp_rank].hideable_gather_ns;
+    int64_t hidden_ns = costs->ranks[pp_rank].epilogue.hideable_gather_ns;
     for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
         int64_t forward_ns = first_forward_ns(&timeline->ranks[i]);
         hidden_ns = forward_ns < hidden_ns ? forward_ns : hidden_ns;
@@ -140,7 +140,7 @@ static void note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, 
 static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
                       readiness *ready)
 {
-    const sp_epilogue_cost *epilogue = &costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &costs->ranks[pp_rank].epilogue;
     int64_t ready_ns = last_of_rank_ns(timeline, pp_rank);
     int64_t hidden_ns = hidden_gather_ns(costs, timeline, pp_rank);
     int64_t reduced_ns = ready_ns;
@@ -367,7 +367,7 @@ static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_er
 static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_error *err)
 {
     reduction *r = &all->ranks[pp_rank];
-    const sp_epilogue_cost *epilogue = &all->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &all->costs->ranks[pp_rank].epilogue;
     *starts = false;
     if (r->phase == FIRST_BUCKETS) {
         r->chunk = next_chunk(all, r);
@@ -409,7 +409,7 @@ static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_
 static void finish_phase(sp_i_reductions *all, int pp_rank, int64_t end_ns)
 {
     reduction *r = &all->ranks[pp_rank];
-    const sp_epilogue_cost *epilogue = &all->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &all->costs->ranks[pp_rank].epilogue;
     r->is_under_way = false;
     r->free_ns = end_ns;
     switch (r->phase) {

@@ -1,5 +1,6 @@
 #include "sim/engine/engine.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -8,12 +9,19 @@
 // have none.
 typedef struct column {
     const void *rows;
-    size_t bytes;
+    size_t bytes;          // that are compared of a row
+    size_t stride;         // from one row to the next; 0: as many
     bool hashed;           // tells packs apart that are not alike
     const int32_t *row_of; // [packs]: the row of a pack; NULL: its index
 } column;
 
-enum { COLUMNS = 7 };
+enum { COLUMNS = 6 };
+
+// The times of transfers are compared, not what else a pack costs.
+#define P2P_BYTES (2 * sizeof(int64_t))
+_Static_assert(offsetof(sp_pack_costs, p2p_ns) == 0 &&
+                   offsetof(sp_pack_costs, p2p_internode_ns) == sizeof(int64_t),
+               "times of transfers come first");
 
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
@@ -62,22 +70,20 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 {
     size_t n = (size_t)c->classes;
     const column forward[COLUMNS] = {
-        {c->f, n * sizeof *c->f, true, NULL},
-        {c->p2p_f_ns, sizeof *c->p2p_f_ns, true, NULL},
-        {c->unit, n * sizeof *c->unit, true, c->unit_row},
-        {c->o_ns, n * sizeof *c->o_ns, true, NULL},
-        {c->p2p_f_internode_ns, sizeof *c->p2p_f_internode_ns, false, NULL},
-        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->unit_row},
-        {c->l_ns, n * sizeof *c->l_ns, false, NULL},
+        {c->f, n * sizeof *c->f, 0, true, NULL},
+        {c->forward, P2P_BYTES, sizeof *c->forward, true, NULL},
+        {c->unit, n * sizeof *c->unit, 0, true, c->unit_row},
+        {c->o_ns, n * sizeof *c->o_ns, 0, true, NULL},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, 0, false, c->unit_row},
+        {c->l_ns, n * sizeof *c->l_ns, 0, false, NULL},
     };
     const column backward[COLUMNS] = {
-        {c->b, n * sizeof *c->b, true, NULL},
-        {c->i, n * sizeof *c->i, false, NULL},
-        {c->w, n * sizeof *c->w, false, NULL},
-        {c->r, n * sizeof *c->r, false, NULL},
-        {c->p2p_b_ns, sizeof *c->p2p_b_ns, false, NULL},
-        {c->p2p_b_internode_ns, sizeof *c->p2p_b_internode_ns, false, NULL},
-        {c->backward_unit, n * sizeof *c->backward_unit, false, c->backward_unit_row},
+        {c->b, n * sizeof *c->b, 0, true, NULL},
+        {c->i, n * sizeof *c->i, 0, false, NULL},
+        {c->w, n * sizeof *c->w, 0, false, NULL},
+        {c->r, n * sizeof *c->r, 0, false, NULL},
+        {c->backward, P2P_BYTES, sizeof *c->backward, true, NULL},
+        {c->backward_unit, n * sizeof *c->backward_unit, 0, false, c->backward_unit_row},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
@@ -85,7 +91,8 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 static inline const unsigned char *row_of(const column *table, size_t pack)
 {
     size_t row = table->row_of != NULL ? (size_t)table->row_of[pack] : pack;
-    return (const unsigned char *)table->rows + row * table->bytes;
+    return (const unsigned char *)table->rows +
+           row * (table->stride > 0 ? table->stride : table->bytes);
 }
 
 static inline bool same_row(const column *table, size_t a, size_t b)

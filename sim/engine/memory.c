@@ -740,10 +740,7 @@ static void look_ahead(rank_walk *w)
 // what allocates. SP_ERR_INTERNAL where the rank does not drain.
 static sp_status walk_rank(rank_walk *w, sp_error *err)
 {
-    static const sp_bytes nothing;
-    const sp_bytes *states =
-        w->shared->costs->states != NULL ? &w->shared->costs->states[w->rank->pp] : &nothing;
-    w->now = *states;
+    w->now = w->shared->costs->ranks[w->rank->pp].states;
     walk_find_classes(w);
     walk_note(w, 0);
     look_ahead(w);
@@ -760,7 +757,7 @@ static sp_status walk_rank(rank_walk *w, sp_error *err)
                             w->rank->dp, w->rank->pp, (long long)w->below_bytes,
                             sp_memory_category_names[w->below_category]);
     }
-    sp_bytes end = *states;
+    sp_bytes end = w->shared->costs->ranks[w->rank->pp].states;
     end.of[SP_MEM_WORKSPACE] += w->buffers * w->buffer_bytes;
     if (memcmp(&w->now, &end, sizeof end) != 0) {
         return sp_error_set(

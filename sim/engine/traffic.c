@@ -98,7 +98,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
         *there_ns = at_ns + alone_ns;
         return SP_OK;
     }
-    double bytes = (backward ? t->costs->p2p_b_bytes : t->costs->p2p_f_bytes)[pack];
+    double bytes = (backward ? t->costs->backward : t->costs->forward)[pack].p2p_bytes;
     double all_bytes = bytes * layout->tp * layout->cp;
     double lone_s = sp_route_lone_s(&path->route, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
     sp_flow flow = sp_route_flow_of(&path->route, at_ns, all_bytes, 1, lone_s);
@@ -122,7 +122,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
 // gradient, [1] a recomputation; returns whether by the costs of forward packs.
 static bool count_layers(const sp_i_traffic *t, const sp_walk_action *action, double layers[2])
 {
-    double all = t->costs->layers_of_vstage[action->vstage];
+    double all = t->costs->stages[action->vstage].layers;
     bool forward = false;
     layers[0] = layers[1] = 0.0;
     switch ((sp_action_kind)action->place.action.kind) {
@@ -167,8 +167,8 @@ static const sp_i_group_paths *group_of(const sp_i_traffic *t, const sp_walk_act
     if (t->plan->layout.cp * pack->dp_count > 1) {
         double layers[2];
         bool forward = count_layers(t, action, layers);
-        add_layers(whole, layers[0], forward ? &t->costs->cp_f[k] : &t->costs->cp_i[k]);
-        add_layers(whole, layers[1], &t->costs->cp_r[k]);
+        add_layers(whole, layers[0], forward ? &t->costs->forward[k].cp : &t->costs->backward[k].cp);
+        add_layers(whole, layers[1], &t->costs->backward[k].cp_again);
     }
     const sp_i_group_paths *group =
         whole->s + whole->heads_s > 0.0
@@ -253,7 +253,7 @@ static void add_exchange(sp_i_traffic *t, const in_action *a, sp_i_transfer *tra
     }
 }
 
-// ---- what the zones of a pack exchange in an action (cost/zone_time.h) ----
+// ---- what the zones of a pack exchange in an action (cost/pack_time.c) ----
 //
 // Tokens move from their ranks to the ranks of their zone; then the rings of all zones go side by
 // side with the work of the action, each at such a pace that alone it takes all the time that this
@@ -265,9 +265,8 @@ static const sp_pack_zones *zones_of(const sp_i_traffic *t, const sp_walk_action
                                      double layers[2])
 {
     bool forward = count_layers(t, action, layers);
-    const sp_pack_zones **table = forward ? t->costs->zones_f : t->costs->zones_b;
-    return table != NULL && layers[0] + layers[1] > 0.0 ? table[(size_t)action->place.action.pack]
-                                                        : NULL;
+    const sp_pack_costs *packs = forward ? t->costs->forward : t->costs->backward;
+    return layers[0] + layers[1] > 0.0 ? packs[action->place.action.pack].zones : NULL;
 }
 
 // NULL: the ranks of the zone exchange nothing.
@@ -373,7 +372,7 @@ static void add_zones(sp_i_traffic *t, const in_action *a, sp_i_transfer *transf
     add_moves(t, transfer, zones, pp, moving_layers, true, moves_ns - moves_ns / 2);
 }
 
-// ---- what ZeRO 2 and 3 exchange in an action (cost/zero.c) ----
+// ---- what ZeRO 2 and 3 exchange in an action (cost/data_parallel.c) ----
 
 typedef struct zero_exchange {
     sp_exchanged gather, scatter;
@@ -381,7 +380,7 @@ typedef struct zero_exchange {
 
 static zero_exchange zero_exchange_of(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
     bool regrouped = t->plan->packing->backward.count > 0;
     sp_exchanged back = stage->gather;
     back.bare_s = stage->backward_bare_s;
@@ -481,7 +480,7 @@ static void set_sharded(sp_i_traffic *t, const sp_walk_action *action, int64_t d
         return;
     }
     const sp_plan_place *place = &action->place;
-    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
+    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
     int rank = rank_of(t, place->dp, place->pp);
     zero_exchange exchange = zero_exchange_of(t, action);
     int64_t exposed_ns = shorten_all(t, rank, stage, &exchange, dp_ns, &stage_ns[BESIDE_WORK]);
@@ -710,7 +709,7 @@ static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_erro
         return sp_error_set(err, SP_ERR_CONTENT,
                             "network.detail: flows do not go with parallel.vocab_parallel");
     }
-    if (costs->p2p_f_bytes == NULL) {
+    if (!costs->has_bytes) {
         return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
     }
     return SP_OK;

@@ -7,8 +7,9 @@
 // are the rings of all TP ranks over the data- and context-parallel ranks of a stage, and the
 // exchanges of the context-parallel ranks of a pack, which last as long on all of its ranks. What
 // ZeRO 2 and 3 exchange in actions is a flow for each data-parallel rank, of what its GPUs get:
-// it waits for no other rank, as in the closed formula (sim/cost/zero.c), though all meet on links.
-// Zones of a pack (sim/cost/zone_time.h) have a flow for each, and for each move of tokens.
+// it waits for no other rank, as in the closed formula (sim/cost/data_parallel.c), though all meet
+// on links. Zones of a pack (sim/cost/pack_time.c) have a flow for each, and for each move of
+// tokens.
 #ifndef SLIMPACK_SIM_ENGINE_TRAFFIC_H
 #define SLIMPACK_SIM_ENGINE_TRAFFIC_H
 

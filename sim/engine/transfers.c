@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 
 // ---- which paths the plan uses ----
 
@@ -102,9 +102,9 @@ static void add_group(sp_i_paths *p, int dp_first, int dp_count, int pp,
 static const sp_cp_exchange *cp_exchange_of(const sp_i_paths *p, size_t pack, bool backward)
 {
     const sp_step_costs *costs = p->costs;
-    const sp_cp_exchange *exchange = backward ? &costs->cp_i[pack] : &costs->cp_f[pack];
+    const sp_cp_exchange *exchange = backward ? &costs->backward[pack].cp : &costs->forward[pack].cp;
     if (backward && !(exchange->s + exchange->heads_s > 0.0)) {
-        exchange = &costs->cp_r[pack];
+        exchange = &costs->backward[pack].cp_again;
     }
     return exchange->s + exchange->heads_s > 0.0 ? exchange : NULL;
 }
@@ -143,11 +143,11 @@ static void add_move(sp_i_paths *p, const sp_zone_move *move, int node_ranks, in
     }
 }
 
-static void find_zones(sp_i_paths *p, const sp_pack_zones **packs, size_t count)
+static void find_zones(sp_i_paths *p, const sp_pack_costs *packs, size_t count)
 {
     const sp_layout *layout = &p->plan->layout;
-    for (size_t k = 0; packs != NULL && k < count; k++) {
-        const sp_pack_zones *zones = packs[k];
+    for (size_t k = 0; k < count; k++) {
+        const sp_pack_zones *zones = packs[k].zones;
         for (int pp = 0; zones != NULL && pp < layout->pp; pp++) {
             for (size_t z = 0; z < zones->zone_count; z++) {
                 const sp_zone_exchange *zone = &zones->zones[z];
@@ -171,10 +171,10 @@ static void allocate(sp_i_paths *p)
     p->sends = sp_arena_take(&p->work, count_sends(p), sizeof *p->sends);
     p->groups = sp_arena_take(&p->work, ranks, sizeof *p->groups);
     p->reductions = sp_arena_take(&p->work, pp, sizeof *p->reductions);
-    if (costs->zones_f != NULL || costs->zones_b != NULL) {
+    if (costs->zoned) {
         p->moves = sp_arena_take(&p->work, ranks, sizeof *p->moves);
     }
-    if (costs->sharded != NULL && layout->dp * layout->cp > 1) {
+    if (costs->shards && layout->dp * layout->cp > 1) {
         p->sharded = sp_arena_take(&p->work, ranks, sizeof *p->sharded);
         p->shards = sp_arena_take(&p->work, pp, sizeof *p->shards);
     }
@@ -350,7 +350,7 @@ static void add_collective(sp_i_paths *p, int pp_rank, bool each, sp_collective_
 
 static void add_reductions(sp_i_paths *p, int pp_rank, const int64_t *gpus)
 {
-    const sp_epilogue_cost *epilogue = &p->costs->epilogue[pp_rank];
+    const sp_epilogue_cost *epilogue = &p->costs->ranks[pp_rank].epilogue;
     sp_collective reduces = p->plan->layout.zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int chunks = p->costs->buckets != NULL ? p->plan->layout.chunks : 0;
     for (int c = 0; c < chunks; c++) {
@@ -371,7 +371,7 @@ static void add_sharded(sp_i_paths *p, int pp_rank, const int64_t *gpus)
 {
     const sp_layout *layout = &p->plan->layout;
     for (int c = 0; c < layout->chunks; c++) {
-        const sp_sharded_stage *stage = &p->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
+        const sp_sharded_stage *stage = &p->costs->stages[sp_layout_vstage(layout, pp_rank, c)].sharded;
         if (stage->gather.bytes > 0.0) {
             add_collective(p, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus);
         }
@@ -533,8 +533,8 @@ void sp_i_paths_init(sp_i_paths *p, const sp_plan *plan, const sp_step_costs *co
     find_sends(p);
     find_groups(p, &plan->packing->forward, false);
     find_groups(p, sp_packing_backward(plan->packing), true);
-    find_zones(p, costs->zones_f, costs->forward_packs);
-    find_zones(p, costs->zones_b, costs->backward_packs);
+    find_zones(p, costs->forward, costs->forward_packs);
+    find_zones(p, costs->backward, costs->backward_packs);
     // All data-parallel ranks of a pipeline rank in two orders, or two pipeline ranks of one.
     size_t most_gpus = 2 * (size_t)layout->dp * (size_t)(layout->tp * layout->cp);
     int64_t *gpus = sp_malloc(most_gpus * sizeof *gpus);

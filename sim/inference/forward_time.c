@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "sim/cost/time_private.h"
+#include "sim/cost/cost_private.h"
 #include "sim/model/footprint.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)

@@ -63,7 +63,7 @@ static void add_states(explanation *e)
                  {SP_MEM_GRADIENTS, "gradients"},
                  {SP_MEM_OPTIMIZER, "optimizer states"},
                  {SP_MEM_WORKSPACE, "persistent work spaces"}};
-    const sp_bytes *states = &e->costs->states[e->rank->pp];
+    const sp_bytes *states = &e->costs->ranks[e->rank->pp].states;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         add(e, names[i].name, names[i].category, states->of[names[i].category], 1);
     }

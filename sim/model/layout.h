@@ -20,7 +20,7 @@ typedef struct sp_rank_order {
     sp_axis axis[SP_AXES];
 } sp_rank_order;
 
-// How the tokens of a pack are cut over the ranks of its CP group (sim/cost/attention_load.h). Even
+// How the tokens of a pack are cut over the ranks of its CP group (sim/cost/attention_load.c). Even
 // is what no cut does better than: every rank holds an equal share of each slice's causal pairs, at
 // the rates of the whole slice.
 typedef enum sp_cp_sharding {

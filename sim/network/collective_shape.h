@@ -1,4 +1,4 @@
-// What the formulas of collectives (cost/collective_algorithm.c) and their ways over links
+// What the formulas of collectives (cost/collective.c) and their ways over links
 // (collective_route.h) are both made of.
 #ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H
 #define SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H

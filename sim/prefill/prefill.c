@@ -183,42 +183,35 @@ static void wait_for_host(sp_action_cost *forward, double host_s)
 }
 
 // The forward of a pack on every stage, without the head.
-static sp_status price_pack(run *r, const sp_op_timer *timer, size_t k,
-                            const sp_prefill_attention *attention, sp_error *err)
+static void price_pack(run *r, const sp_op_timer *timer, size_t k,
+                       const sp_prefill_attention *attention)
 {
     const sp_pack *pack = &r->packing.forward.packs[k];
     sp_i_pack_time time;
     sp_i_pack_timer_keep(r->cost.packs, attention->share, attention->fixed_s);
-    sp_status status =
-        sp_i_pack_time_of(r->cost.packs, timer, &r->packing.forward, pack, false, &time, err);
-    for (int c = 0; status == SP_OK && c < r->cost.classes; c++) {
+    sp_i_pack_time_of(r->cost.packs, timer, &r->packing.forward, pack, true, false, &time);
+    for (int c = 0; c < r->cost.classes; c++) {
         sp_stage stage = r->cost.class_stage[c];
         stage.head = false;
         sp_action_cost forward = sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
         wait_for_host(&forward, stage.layers * attention->host_s);
         r->costs.f[k * (size_t)r->cost.classes + (size_t)c] = forward;
     }
-    return status;
 }
 
-static sp_status price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *result,
-                             sp_error *err)
+static void price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *result)
 {
     const sp_scenario *scenario = r->scenario;
     sp_op_timer timer = {.cluster = &scenario->cluster,
                          .profile = &scenario->profile,
                          .uncalibrated = &r->cost.uncalibrated};
-    sp_status status = SP_OK;
     int64_t longest = 0;
-    for (size_t k = 0; status == SP_OK && k < r->packing.forward.count; k++) {
+    for (size_t k = 0; k < r->packing.forward.count; k++) {
         sp_prefill_attention attention =
             attention_of(r, spec, &r->packing.forward.packs[k], &longest, &result->attention);
-        status = price_pack(r, &timer, k, &attention, err);
+        price_pack(r, &timer, k, &attention);
     }
-    if (status == SP_OK) {
-        add_heads(r, &timer);
-    }
-    return status;
+    add_heads(r, &timer);
 }
 
 // ---- the timeline ----
@@ -228,8 +221,8 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
 {
     (void)err;
     const run *r = context;
-    size_t first = (size_t)action->place.action.pack * (size_t)r->costs.classes;
-    outcome->took = r->costs.f[first + (size_t)r->costs.class_of_vstage[action->vstage]];
+    size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
+    outcome->took = r->costs.f[at + (size_t)r->costs.stages[action->vstage].cost_class];
     return SP_OK;
 }
 
@@ -261,7 +254,7 @@ static sp_prefill_parts parts_of(const run *r)
         sp_prefill_parts own = {0};
         for (size_t k = 0; k < r->packing.forward.count; k++) {
             const sp_action_cost *f =
-                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.class_of_vstage[pp]];
+                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.stages[pp].cost_class];
             own.linear_ns += f->compute_ns - f->attention_ns;
             own.attention_ns += f->attention_ns;
             own.tp_ns += f->tp_ns;
@@ -286,7 +279,8 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
                              .transfer_ns = transfer_ns,
                              .blocking_transfers = r->costs.blocking_transfers};
     sp_timeline timeline = {0};
-    sp_status status = price_packs(r, &spec, result, err);
+    sp_status status = SP_OK;
+    price_packs(r, &spec, result);
     *(dense ? &result->dense_parts : &result->parts) = parts_of(r);
     if (status == SP_OK) {
         sp_timeline_init(&timeline, &r->plan);

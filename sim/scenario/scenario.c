@@ -627,7 +627,10 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
     sp_status status = entry != NULL ? SP_OK : add_profile(cache, name, &entry, err);
     pthread_mutex_unlock(&cache->mutex);
     // An entry stays as it is until the cache ends.
-    return status == SP_OK ? sp_profile_copy(&entry->profile, profile, err) : status;
+    if (status == SP_OK) {
+        sp_profile_copy(&entry->profile, profile);
+    }
+    return status;
 }
 
 // ---- lists of lengths ----

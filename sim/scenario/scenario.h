@@ -54,7 +54,7 @@ typedef struct sp_strategy_spec {
     int64_t time_limit_ms;  // for solving one batch; 0: the strategy's own
     double spent_s;         // of the first batch's limit, by choosing what the job keeps
     int effort_percent;     // of a search's own effort; 0: all of it (sp_evaluate_options sets it)
-    struct sp_meter *meter; // work of the plan at hand (solver/time_limit.h); NULL: not bounded
+    struct sp_meter *meter; // work of the plan at hand (solver/search.h); NULL: not bounded
     bool curtailed;         // the bound of work ended what chose for the job
     double mip_gap;         // at which they count as solved; negative: the strategy's own
     // slimpack without a part of it (ablation): samples cut; backward packs of their own; packs

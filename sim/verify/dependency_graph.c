@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/plan/dependencies.h"
 
 // One item waits for another; the second may start `lag_ns` after the end of the first.

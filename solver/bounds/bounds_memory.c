@@ -1,4 +1,4 @@
-#include "solver/bounds/bounds_memory.h"
+#include "solver/bounds/bounds.h"
 
 #include <math.h>
 #include <string.h>

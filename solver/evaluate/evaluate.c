@@ -8,7 +8,7 @@
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "solver/evaluate/evaluation.h"
-#include "solver/time_limit.h"
+#include "solver/search.h"
 
 // Part of a batch's time limit in which its packs are searched for; the rest is for the last trial
 // before it ends, and for writing the packs and their order down.

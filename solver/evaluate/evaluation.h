@@ -3,7 +3,6 @@
 #define SLIMPACK_SOLVER_EVALUATE_EVALUATION_H
 
 #include "solver/evaluate/evaluate.h"
-#include "solver/step/group_starts.h"
 #include "solver/step/step.h"
 
 typedef struct sp_i_evaluation {
@@ -14,7 +13,7 @@ typedef struct sp_i_evaluation {
     sp_scenario own;
     sp_oom_diagnosis oom; // the worst of the result's batches so far, or of one that was refused
     bool refused;         // for lack of memory: the strategy has no plan
-    int64_t tried;        // work of other settings that were tried (solver/time_limit.h)
+    int64_t tried;        // work of other settings that were tried (solver/search.h)
     bool curtailed;       // the bound of work has ended some search
     bool repeats;         // some packs so far run their forward again
     bool offloads;        // some so far have an action that copies to host memory

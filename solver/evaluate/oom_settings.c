@@ -6,8 +6,8 @@
 #include "sim/base/units.h"
 #include "sim/model/footprint.h"
 #include "solver/evaluate/evaluation.h"
+#include "solver/search.h"
 #include "solver/strategy.h"
-#include "solver/time_limit.h"
 
 enum {
     MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
@@ -125,7 +125,7 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
         status = evaluate(ev, batches, &scenario, found, &own);
         sp_scenario_fini(&scenario);
     }
-    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    return sp_i_only_fatal(status, &own, err);
 }
 
 static sp_status try_degree(sp_i_evaluation *ev, const sp_batches *batches, int which,

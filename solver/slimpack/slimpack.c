@@ -1,16 +1,60 @@
-// SlimPack (arXiv 2509.26246), SlimPack with symmetric packs, and SlimPack with split backwards.
+// The strategies slimpack-symmetric, slimpack, slimpack-zb and slimpack-zones (arXiv 2509.26246):
+// packs of the search, packs of all ranks together and packs of nested groups, of which the best in
+// the whole step are taken.
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/rows.h"
+#include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/step.h"
+#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
-#include "solver/time_limit.h"
 
 // Part of the time in which packs are searched for before nested groups are tried.
 #define SEARCHING 0.5
 // Part of the work before nested groups, and packs of all ranks, are tried.
 #define PACKING_WORK 0.6
 
-static sp_status pack_pooled(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static bool may_share(const sp_scenario *scenario);
+static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                                    sp_packing *packing, sp_error *err);
+static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_packflow_outcome *outcome, sp_error *err);
+
+// Takes the packs that `pack` makes of an input, which may differ from the one that they are judged
+// by, where they are better in the whole step and time is left. *tried is what they come to; it
+// stays as it is where no packs are made. Only fatal errors are returned.
+static sp_status try_packs(const sp_strategy_input *input, const sp_strategy_input *with,
+                           sp_strategy_pack_function pack, bool counts_blocks, sp_packing *best,
+                           sp_packflow_outcome *outcome, sp_packflow_outcome *tried, sp_error *err)
 {
-    return sp_i_pack_pooled(input, sp_i_pack_slimpack_symmetric, packing, err);
+    sp_error own;
+    sp_packing packing;
+    if (sp_i_is_late(with->scenario, with->deadline_s)) {
+        return SP_OK;
+    }
+    sp_error_clear(&own);
+    sp_status status = pack(with, &packing, &own);
+    if (status != SP_OK) {
+        return sp_i_only_fatal(status, &own, err);
+    }
+    status = counts_blocks ? sp_step_judge_blocks(input, &packing, outcome, tried, err)
+                           : sp_step_judge(input, &packing, tried, err);
+    if (status != SP_OK) {
+        sp_packing_fini(&packing);
+        return status;
+    }
+    sp_i_keep_better(best, outcome, &packing, tried);
+    return SP_OK;
+}
+
+static sp_status pack_symmetric_for_all(const sp_strategy_input *input, sp_packing *packing,
+                                        sp_error *err)
+{
+    return pack_for_all_ranks(input, sp_i_pack_slimpack_symmetric, packing, err);
 }
 
 static bool runs_again(const sp_packing *packing)
@@ -24,17 +68,20 @@ static bool runs_again(const sp_packing *packing)
 
 // A rank holds least of a pack that all ranks share, and few samples mostly leave ranks uneven that
 // run packs of their own. With a pipeline blocks are not counted, and a tight step may fit well.
-static sp_status try_pooled(const sp_strategy_input *input, sp_packing *packing,
-                            sp_packflow_outcome *outcome, sp_error *err)
+static sp_status try_all_ranks(const sp_strategy_input *input, sp_packing *packing,
+                               sp_packflow_outcome *outcome, sp_error *err)
 {
     bool is_short = outcome->lacking_bytes > 0 || runs_again(packing) ||
                     (outcome->tight && sp_i_may_nest(input->scenario));
-    if (!(is_short || sp_i_has_few_samples(input->batch)) || !sp_i_may_pool(input->scenario)) {
+    if (!(is_short || sp_i_has_few_samples(input->batch)) || !may_share(input->scenario)) {
         return SP_OK;
     }
-    sp_status status = sp_i_try_packs(input, pack_pooled, packing, outcome, err);
-    return status == SP_OK ? sp_i_try_packs(input, sp_i_pack_zeppelin, packing, outcome, err)
-                           : status;
+    sp_packflow_outcome tried;
+    sp_status status =
+        try_packs(input, input, pack_symmetric_for_all, true, packing, outcome, &tried, err);
+    return status == SP_OK
+               ? try_packs(input, input, sp_i_pack_zeppelin, true, packing, outcome, &tried, err)
+               : status;
 }
 
 static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
@@ -49,9 +96,9 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     sp_status status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
     sp_i_end_part(input->scenario, limit);
     if (status == SP_OK) {
-        status = sp_i_try_nested_groups(input, packing, &outcome, err);
+        status = try_nested_groups(input, packing, &outcome, err);
         if (status == SP_OK) {
-            status = try_pooled(input, packing, &outcome, err);
+            status = try_all_ranks(input, packing, &outcome, err);
         }
         if (status != SP_OK) {
             sp_packing_fini(packing);
@@ -77,6 +124,27 @@ enum { GLANCE = 15000 };
 // Part of the time in which that is done.
 #define GLANCING 0.3
 
+typedef struct glance {
+    const sp_strategy_input *input;
+    sp_i_slimpack_options options;
+} glance;
+
+static sp_status look_at_split(void *context, int whole, const sp_packflow_outcome *best,
+                               sp_packflow_outcome *outcome, sp_error *err)
+{
+    const glance *g = context;
+    sp_i_slimpack_options options = g->options;
+    (void)best;
+    options.split = whole == 0;
+    return sp_i_slimpack_search(g->input, &options, NULL, outcome, err);
+}
+
+static bool is_glance_over(const void *context)
+{
+    const glance *g = context;
+    return sp_i_is_late(g->input->scenario, g->options.deadline_s);
+}
+
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
 // them: packs are searched for whole backwards instead where those look faster. The order runs the
 // packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
@@ -84,39 +152,481 @@ enum { GLANCE = 15000 };
 // nothing is idle that weight gradients could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    sp_packflow_outcome outcome[2];
+    sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
+    sp_packflow_outcome whole;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
-    sp_i_slimpack_options glance = options;
-    sp_status status = SP_OK;
+    glance g = {input, options};
+    int faster = 0;
     if (input->scenario->layout.pp == 1) {
         return search(input, true, packing, err);
     }
-    glance.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
-    glance.deadline_s = sp_i_deadline_part_s(options.deadline_s, GLANCING);
-    outcome[0] = outcome[1] = SP_PACKFLOW_WORST;
-    for (int split = 1;
-         status == SP_OK && split >= 0 && !sp_i_is_late(input->scenario, glance.deadline_s);
-         split--) {
-        glance.split = split != 0;
-        status = sp_i_slimpack_search(input, &glance, NULL, &outcome[split], err);
-    }
+    g.options.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
+    g.options.deadline_s = sp_i_deadline_part_s(options.deadline_s, GLANCING);
+    const sp_i_candidates candidates = {
+        .count = 2, .judge = look_at_split, .is_over = is_glance_over, .context = &g};
+    sp_status status = sp_i_search(&candidates, &faster, &outcome, err);
     if (status != SP_OK) {
         return status;
     }
-    options.split = !sp_packflow_is_better(&outcome[0], &outcome[1]);
-    status = sp_i_slimpack_search(input, &options, packing, &outcome[0], err);
-    if (status != SP_OK || !sp_packflow_is_short(&outcome[0]) ||
+    options.split = faster == 0;
+    status = sp_i_slimpack_search(input, &options, packing, &outcome, err);
+    if (status != SP_OK || !sp_packflow_is_short(&outcome) ||
         sp_i_is_late(input->scenario, options.deadline_s)) {
         return status;
     }
     sp_packing other;
     options.split = false;
     options.whole = true;
-    status = sp_i_slimpack_search(input, &options, &other, &outcome[1], err);
+    status = sp_i_slimpack_search(input, &options, &other, &whole, err);
     if (status != SP_OK) {
         sp_packing_fini(packing);
         return status;
     }
-    sp_i_keep_better(packing, &outcome[0], &other, &outcome[1]);
+    sp_i_keep_better(packing, &outcome, &other, &whole);
     return SP_OK;
+}
+
+// ---- slimpack-zones ----
+
+// slimpack-zones: SlimPack's packs within pipelines with Zeppelin's zones for the attention (arXiv
+// 2509.26246, 2509.21841).
+//
+// Packs of all data-parallel ranks together (slimpack.c), slimpack's and zeppelin's are simulated,
+// and the fastest are taken.
+//
+// A job keeps its order, its model chunks and its exchange of keys and values. What the scenario
+// does not state of them is chosen by all batches: they are slimpack's, or with zeppelin's
+// exchange, or all are zeppelin's.
+
+enum { MOST_WAYS = 7 };
+
+static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way ways[MOST_WAYS])
+{
+    const sp_layout *layout = &scenario->layout;
+    bool open = (int64_t)layout->dp * layout->cp > 1 &&
+                !(scenario->cp_overlap_given && scenario->cp_ring_nics_given);
+    bool ordered = layout->pp > 1 || scenario->schedule_given;
+    bool starts = scenario->strategy.group_start_ms > 0.0 && scenario->workload.batches > 1;
+    int count = 0;
+    ways[count++] = (sp_i_job_way){.kind = "slimpack-zones"};
+    if (open) {
+        ways[count++] = (sp_i_job_way){.kind = "slimpack-zones", .exchange_of = "zeppelin"};
+    }
+    // Its packs are among those of each batch, in this order and exchange.
+    if (open || ordered || starts) {
+        ways[count++] = (sp_i_job_way){.kind = "zeppelin"};
+    }
+    if (starts) {
+        ways[count++] = (sp_i_job_way){.kind = "slimpack"};
+        ways[count++] = (sp_i_job_way){.kind = "te-cp"};
+        ways[count++] = (sp_i_job_way){.kind = "hybrid-dp"};
+        ways[count++] = (sp_i_job_way){.kind = "llama-cp"};
+    }
+    bool other = scenario->schedule_given && scenario->schedule.kind != SP_SCHEDULE_PACKFLOW;
+    return other && !compared ? 1 : count; // resolving then says that the order is another
+}
+
+sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err)
+{
+    sp_i_job_way ways[MOST_WAYS];
+    return sp_i_job_choose(scenario, ways, list_ways(scenario, compared, ways), compared, err);
+}
+
+static sp_status pack_slimpack_for_all(const sp_strategy_input *input, sp_packing *packing,
+                                       sp_error *err)
+{
+    return pack_for_all_ranks(input, sp_i_pack_slimpack, packing, err);
+}
+
+// Shares of the time and work that are left, for slimpack and for packs of all ranks.
+#define ALONE 0.45
+#define SHARED 0.75
+
+sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_error *err)
+{
+    sp_strategy_input with = *input;
+    sp_packflow_outcome outcome, tried;
+    bool shares = may_share(input->scenario);
+    with.deadline_s = sp_i_deadline_part_s(input->deadline_s, shares ? ALONE : SHARED);
+    const int64_t limit = sp_i_begin_part(input->scenario, ALONE);
+    sp_status status = sp_i_pack_slimpack(&with, packing, err);
+    sp_i_end_part(input->scenario, limit);
+    if (status == SP_OK && !sp_i_is_late(input->scenario, input->deadline_s)) {
+        status = sp_step_judge_blocks(input, packing, &SP_PACKFLOW_WORST, &outcome, err);
+        if (status == SP_OK && shares) {
+            with.deadline_s = sp_i_deadline_part_s(input->deadline_s, SHARED);
+            const int64_t rest = sp_i_begin_part(input->scenario, SHARED);
+            status = try_packs(&with, &with, pack_slimpack_for_all, true, packing, &outcome, &tried,
+                               err);
+            sp_i_end_part(input->scenario, rest);
+        }
+        if (status == SP_OK) {
+            status =
+                try_packs(input, input, sp_i_pack_zeppelin, true, packing, &outcome, &tried, err);
+        }
+        if (status != SP_OK) {
+            sp_packing_fini(packing);
+        }
+    }
+    return status;
+}
+
+// ---- packs of all data-parallel ranks together ----
+
+// Packs that all data-parallel ranks run together, with equal shares of their tokens: SlimPack's
+// (arXiv 2509.26246), cut and packed as for one rank of wider context parallelism, with Zeppelin's
+// zones for the attention (arXiv 2509.21841).
+//
+// Their pipelines are level whatever the samples, and each rank holds the least of a pack. Where
+// that would send every sample around all ranks, its attention stays on as few as level it: one
+// zone for each sample, since late slices read the keys of early ones.
+
+// Slices of a packing by sample, and what each pack's ranks have to attend to.
+typedef struct zoning {
+    const sp_strategy_input *input;
+    sp_packing *packing;
+    int dp;
+    size_t *first;  // [samples + 1] into slice
+    size_t *slice;  // [slices] of the forward packs, by sample
+    int32_t *pack;  // [slices] of the forward packs
+    double *mean;   // [packs] pairs of one rank, were they level
+    double *load;   // [packs * dp] pairs
+    int32_t *order; // [samples] in which they are placed
+    int32_t *zone;  // [samples]
+    int excess;     // times an even part of its pack that a slice may be for a rank
+} zoning;
+
+static sp_status add_zones(const sp_strategy_input *input, sp_packing *packing, sp_error *err);
+
+// May the ranks run all packs together, and does the cost model know zones?
+static bool may_share(const sp_scenario *scenario)
+{
+    return scenario->layout.dp > 1 && !scenario->layout.order.given &&
+           scenario->layout.cp_sharding == SP_SHARD_EVEN && scenario->strategy.dp_merge &&
+           scenario->strategy.zones && scenario->strategy.remap &&
+           !sp_stack_counts_device(&scenario->memory.stack);
+}
+
+static void span_all_ranks(sp_pack_list *list, int dp)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        list->packs[k].dp_count = dp;
+    }
+}
+
+// Where that may be, the packs that `pack` makes for one data-parallel rank of all their GPUs, with
+// zones for the attention (sim/plan/packing.h).
+static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                                    sp_packing *packing, sp_error *err)
+{
+    sp_scenario pool = *input->scenario;
+    sp_strategy_input with = *input;
+    sp_cost_model cost;
+    int dp = pool.layout.dp;
+    pool.layout.cp *= dp;
+    pool.layout.dp = 1;
+    sp_status status = sp_scenario_cost_model(&pool, &cost, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    with.scenario = &pool;
+    with.cost = &cost;
+    with.kept = NULL; // its steps are of another layout
+    with.zoned = true;
+    status = pack(&with, packing, err);
+    sp_cost_model_fini(&cost);
+    if (status == SP_OK) {
+        packing->dp = dp;
+        span_all_ranks(&packing->forward, dp);
+        span_all_ranks(&packing->backward, dp);
+        status = add_zones(input, packing, err);
+        if (status != SP_OK) {
+            sp_packing_fini(packing);
+        }
+    }
+    return status;
+}
+
+// ---- zones ----
+
+static double pairs_of(const sp_slice *slice)
+{
+    return (double)slice->computed_tokens *
+           ((double)slice->begin + 0.5 * (double)slice->computed_tokens);
+}
+
+static void sort_slices(zoning *z, size_t samples)
+{
+    const sp_pack_list *list = &z->packing->forward;
+    for (size_t i = 0; i < list->slice_count; i++) {
+        z->first[list->slices[i].sample]++;
+    }
+    for (size_t s = 0; s < samples; s++) {
+        z->first[s + 1] += z->first[s];
+    }
+    for (size_t k = list->count; k-- > 0;) {
+        for (size_t i = list->packs[k].slice_count; i-- > 0;) {
+            size_t slice = list->packs[k].first_slice + i;
+            z->slice[--z->first[list->slices[slice].sample]] = slice;
+            z->pack[slice] = (int32_t)k;
+            z->mean[k] += pairs_of(&list->slices[slice]) / z->dp;
+        }
+    }
+}
+
+// The fewest ranks among which no slice of the sample is more than it may be.
+static int degree_of(const zoning *z, const size_t *slice, size_t count)
+{
+    int degree = 1;
+    for (size_t i = 0; i < count; i++) {
+        double pairs = pairs_of(&z->packing->forward.slices[slice[i]]);
+        while (degree < z->dp && pairs > z->excess * z->mean[z->pack[slice[i]]] * degree) {
+            degree = sp_i_merged_next(degree, z->dp);
+        }
+    }
+    return degree;
+}
+
+// What the busiest rank of a block has to attend to, in all packs of the sample.
+static double load_of(const zoning *z, const size_t *slice, size_t count, int first, int degree)
+{
+    double load = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const double *of = z->load + (size_t)z->pack[slice[i]] * (size_t)z->dp;
+        double most = 0.0;
+        for (int r = first; r < first + degree; r++) {
+            most = fmax(most, of[r]);
+        }
+        load += most;
+    }
+    return load;
+}
+
+static void place(zoning *z, int32_t sample)
+{
+    const size_t *slice = z->slice + z->first[sample];
+    size_t count = z->first[sample + 1] - z->first[sample];
+    int degree = degree_of(z, slice, count);
+    int best = 0;
+    double least = HUGE_VAL;
+    for (int first = 0; first + degree <= z->dp; first += degree) {
+        double load = load_of(z, slice, count, first, degree);
+        best = load < least ? first : best;
+        least = fmin(load, least);
+    }
+    for (size_t i = 0; i < count; i++) {
+        double *of = z->load + (size_t)z->pack[slice[i]] * (size_t)z->dp;
+        for (int r = best; r < best + degree; r++) {
+            of[r] += pairs_of(&z->packing->forward.slices[slice[i]]) / degree;
+        }
+    }
+    z->zone[sample] = degree < z->dp ? sp_zone_of(best, degree) : 0;
+}
+
+static void place_all(zoning *z, int excess)
+{
+    const size_t packs = z->packing->forward.count;
+    memset(z->load, 0, packs * (size_t)z->dp * sizeof *z->load);
+    z->excess = excess;
+    for (size_t i = 0; i < z->packing->batch->count; i++) {
+        place(z, z->order[i]);
+    }
+}
+
+static void write_zones(const zoning *z, sp_pack_list *list)
+{
+    for (size_t i = 0; i < list->slice_count; i++) {
+        list->slices[i].zone = z->zone[list->slices[i].sample];
+    }
+}
+
+static void zone_all(zoning *z, int excess)
+{
+    place_all(z, excess);
+    write_zones(z, &z->packing->forward);
+    write_zones(z, &z->packing->backward);
+}
+
+// The i-th bound of a slice: 0, 1, 2, 4, ... times an even part of its pack.
+static int nth_excess(int i)
+{
+    return i == 0 ? 0 : 1 << (i - 1);
+}
+
+static sp_status judge_excess(void *context, int i, const sp_packflow_outcome *best,
+                              sp_packflow_outcome *outcome, sp_error *err)
+{
+    zoning *z = context;
+    (void)best;
+    zone_all(z, nth_excess(i));
+    return sp_step_judge(z->input, z->packing, outcome, err);
+}
+
+static bool is_zoning_late(const void *context)
+{
+    const zoning *z = context;
+    return sp_i_is_late(z->input->scenario, z->input->deadline_s);
+}
+
+// Each rank more that attends to a sample has more to exchange: from samples on all ranks, over
+// level ranks, to samples that stay on one rank each, the best in the whole step is taken.
+static sp_status choose_excess(zoning *z, sp_error *err)
+{
+    sp_packflow_outcome least = SP_PACKFLOW_WORST;
+    int best = 0;
+    sp_i_candidates candidates = {
+        .certain = 1, .judge = judge_excess, .is_over = is_zoning_late, .context = z};
+    while (nth_excess(candidates.count) < 2 * z->dp) {
+        candidates.count++;
+    }
+    sp_status status = sp_i_search(&candidates, &best, &least, err);
+    zone_all(z, nth_excess(best));
+    return status;
+}
+
+static sp_status add_zones(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    const sp_pack_list *list = &packing->forward;
+    size_t samples = packing->batch->count;
+    int dp = packing->dp;
+    sp_arena memory = {0};
+    zoning z = {.input = input, .packing = packing, .dp = dp};
+    z.first = sp_arena_take(&memory, samples + 1, sizeof *z.first);
+    z.slice = sp_arena_take(&memory, list->slice_count, sizeof *z.slice);
+    z.pack = sp_arena_take(&memory, list->slice_count, sizeof *z.pack);
+    z.mean = sp_arena_take(&memory, list->count, sizeof *z.mean);
+    z.load = sp_arena_take(&memory, list->count * (size_t)dp, sizeof *z.load);
+    z.zone = sp_arena_take(&memory, samples, sizeof *z.zone);
+    z.order = sp_i_order_descending(packing->batch);
+    sort_slices(&z, samples);
+    sp_status status = choose_excess(&z, err);
+    sp_free(z.order);
+    sp_arena_free(&memory);
+    return status;
+}
+
+// ---- nested groups, without a pipeline ----
+
+// Packs without a pipeline: ranks merged for each sample by itself.
+//
+// Ranks that are merged for a long sample run short ones apart, as ByteScale packs them, or each
+// sample as a pack of its own, as Megatron's hybrid CP does: with a pipeline they would have to
+// agree on an order. Packs of equal tokens, as ChunkFlow makes them, leave PyTorch's allocator no
+// holes. Without a pipeline the best is taken, of several budgets of tokens a rank.
+
+enum {
+    LEAST_RANK_TOKENS = 2048,
+    FEW_SAMPLES = 32, // a rank, each of which may be a pack of its own
+    SIXTEENTHS = 16,
+    LEAST_SIXTEENTHS =
+        9,              // from here to twice as many: budgets between the powers of two beside one
+    MOST_OVERFULL = 32, // then blocks are counted no more
+    NOT_MADE = -1       // bytes that packs lack which were not made
+};
+
+// The best packs so far.
+typedef struct nested {
+    const sp_strategy_input *input;
+    sp_packing *packing;
+    sp_packflow_outcome *outcome;
+    bool lacked;  // memory, the last that was tried
+    int overfull; // packings that were found not to fit by their blocks
+    // Of a budget of tokens, the best of these: how they are made, and their outcome.
+    sp_strategy_pack_function pack;
+    int64_t tokens; // 0: none was made
+    sp_packflow_outcome of_budget;
+} nested;
+
+// Packs that a strategy makes of a budget of tokens, where it makes any and time is left.
+static sp_status try_tokens(nested *n, sp_strategy_pack_function pack, int64_t tokens,
+                            sp_error *err)
+{
+    sp_packflow_outcome tried = {.lacking_bytes = NOT_MADE};
+    sp_scenario scenario = *n->input->scenario;
+    sp_strategy_input with = *n->input;
+    scenario.strategy.rank_tokens = tokens;
+    scenario.strategy.chunk_tokens = tokens;
+    scenario.strategy.pack_rounds = false;
+    scenario.schedule.slices = 1;
+    with.scenario = &scenario;
+    sp_status status = try_packs(n->input, &with, pack, n->overfull < MOST_OVERFULL, n->packing,
+                                 n->outcome, &tried, err);
+    if (status != SP_OK || tried.lacking_bytes == NOT_MADE) {
+        return status;
+    }
+    n->lacked = tried.lacking_bytes > 0;
+    n->overfull += tried.overfull;
+    if (tokens > 0 && sp_packflow_is_better(&tried, &n->of_budget)) {
+        n->pack = pack;
+        n->tokens = tokens;
+        n->of_budget = tried;
+    }
+    return SP_OK;
+}
+
+static sp_status try_budget(nested *n, int64_t tokens, sp_error *err)
+{
+    sp_status status = try_tokens(n, sp_i_pack_bytescale, tokens, err);
+    if (status == SP_OK) {
+        status = try_tokens(n, sp_i_pack_chunkflow, tokens, err);
+    }
+    if (status == SP_OK &&
+        n->input->batch->count <= FEW_SAMPLES * (size_t)n->input->scenario->layout.dp) {
+        status = try_tokens(n, sp_i_pack_hybrid_cp, tokens, err);
+    }
+    return status;
+}
+
+// Budgets beside the best of those that were tried, which are far apart.
+static sp_status try_around(nested *n, sp_error *err)
+{
+    const sp_strategy_pack_function pack = n->pack;
+    const int64_t tokens = n->tokens;
+    sp_status status = SP_OK;
+    for (int i = LEAST_SIXTEENTHS; status == SP_OK && tokens > 0 && i < 2 * SIXTEENTHS; i++) {
+        if (i != SIXTEENTHS) {
+            status = try_tokens(n, pack, sp_ceil_div(tokens * i, SIXTEENTHS), err);
+        }
+    }
+    return status;
+}
+
+bool sp_i_may_nest(const sp_scenario *scenario)
+{
+    return scenario->layout.pp == 1 && scenario->strategy.dp_merge;
+}
+
+// Where that may be, puts packs of nested groups of ranks in the place of *packing if they are
+// better in the whole step: those that other strategies make under several budgets of tokens.
+static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_packflow_outcome *outcome, sp_error *err)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    int64_t longest = sp_batch_longest(input->batch);
+    nested n = {
+        .input = input, .packing = packing, .outcome = outcome, .of_budget = SP_PACKFLOW_WORST};
+    sp_status status = SP_OK;
+    if (!sp_i_may_nest(input->scenario)) {
+        return SP_OK;
+    }
+    // Equal cuts of the samples in batch order: packs with long samples among short ones hide more
+    // of what context parallelism sends.
+    status = try_tokens(&n, sp_i_pack_slimpipe, 0, err);
+    for (int ranks = 1; status == SP_OK && ranks <= layout->dp; ranks *= 2) {
+        status = try_budget(&n, sp_ceil_div(longest, ranks), err);
+        if (status == SP_OK && longest > ranks) {
+            // A little less, and the longest sample takes more ranks.
+            status = try_tokens(&n, sp_i_pack_bytescale, (longest - 1) / ranks, err);
+        }
+    }
+    int64_t share = input->batch->total_tokens / layout->dp;
+    int64_t most = share > input->context ? share : input->context;
+    n.lacked = false;
+    for (int64_t tokens = LEAST_RANK_TOKENS;
+         status == SP_OK && tokens < 2 * most && (!n.lacked || outcome->lacking_bytes > 0);
+         tokens *= 2) {
+        status = try_budget(&n, tokens, err);
+    }
+    return status == SP_OK ? try_around(&n, err) : status;
 }

@@ -19,10 +19,9 @@ typedef struct candidate {
 } candidate;
 
 static candidate *list_candidates(const sp_packing *packing, size_t *count);
-static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
-                           bool *ran, sp_error *err);
-static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
-                            sp_oom_diagnosis *oom, sp_error *err);
+static bool run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c);
+static void look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
+                       sp_oom_diagnosis *oom);
 
 static int fullest_rank(const sp_result *result)
 {
@@ -61,15 +60,13 @@ sp_status sp_oom_diagnosis_find(const sp_scenario *scenario, const sp_packing *p
         (sp_oom_diagnosis){.limit_bytes = scenario->memory_limit_bytes, .plan_bytes = plan_bytes};
     sp_status status = sp_i_steps_init(&steps, err);
     for (size_t i = 0; status == SP_OK && i < count; i++) {
-        bool ran = false;
-        status = run_alone(&steps, packing, &list[i], &ran, err);
-        if (ran && alone.peak_bytes > sp_bytes_total(&oom->need)) {
+        if (run_alone(&steps, packing, &list[i]) && alone.peak_bytes > sp_bytes_total(&oom->need)) {
             note(&steps, packing->batch, &list[i], oom);
             most = i;
         }
     }
     if (status == SP_OK && sp_oom_diagnosis_is_of_sample(oom)) {
-        status = look_wider(&steps, packing, list[most], oom, err);
+        look_wider(&steps, packing, list[most], oom);
     }
     sp_result_fini(&alone);
     sp_i_steps_fini(&steps);
@@ -204,38 +201,32 @@ static sp_status pack_alone(sp_i_steps *steps, const sp_packing *packing, const 
     return status;
 }
 
-// The peak is then that of steps->result. A schedule that has no order for it is no error here.
-static sp_status run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c,
-                           bool *ran, sp_error *err)
+// Runs one sample; the peak is then that of steps->result. False where the schedule has no order
+// for it, which is no error here.
+static bool run_alone(sp_i_steps *steps, const sp_packing *packing, const candidate *c)
 {
     sp_packing one;
-    sp_error own;
-    sp_error_clear(&own);
-    sp_status status = pack_alone(steps, packing, c, &one, &own);
+    sp_status status = pack_alone(steps, packing, c, &one, NULL);
     if (status == SP_OK) {
-        status = sp_i_step_alone(steps, &one, &own);
+        status = sp_i_step_alone(steps, &one, NULL);
         sp_packing_fini(&one);
     }
-    *ran = status == SP_OK;
-    return status == SP_ERR_NO_MEMORY ? sp_error_no_memory(err, "what a sample needs") : SP_OK;
+    return status == SP_OK;
 }
 
-static sp_status look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
-                            sp_oom_diagnosis *oom, sp_error *err)
+static void look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c,
+                       sp_oom_diagnosis *oom)
 {
-    sp_status status = SP_OK;
-    bool ran = true;
     bool fits = false;
-    while (status == SP_OK && ran && !fits && c.dp_count < packing->dp) {
+    while (!fits && c.dp_count < packing->dp) {
         c.dp_count = sp_i_merged_next(c.dp_count, packing->dp);
-        status = run_alone(steps, packing, &c, &ran, err);
-        if (status == SP_OK && ran) {
-            oom->wider = c.dp_count;
-            oom->wider_bytes = steps->result->peak_bytes;
-            fits = steps->result->peak_bytes <= oom->limit_bytes;
+        if (!run_alone(steps, packing, &c)) {
+            return;
         }
+        oom->wider = c.dp_count;
+        oom->wider_bytes = steps->result->peak_bytes;
+        fits = steps->result->peak_bytes <= oom->limit_bytes;
     }
-    return status;
 }
 
 // ---- the words for what was missing ----

@@ -4,15 +4,100 @@
 #ifndef SLIMPACK_SOLVER_STEP_STEP_H
 #define SLIMPACK_SOLVER_STEP_STEP_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "sim/cost/cost_model.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/result.h"
+#include "sim/plan/packing.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
 #include "sim/schedule/packflow.h"
-#include "solver/step/group_starts.h"
+#include "solver/bounds/bounds.h"
 #include "solver/step/options.h"
 #include "solver/strategy.h"
+
+// ---- the cold start of groups (strategy.group_start_ms) ----
+
+// The groups that the job has so far.
+typedef struct sp_i_group_starts {
+    double start_ms; // 0: groups are there from the beginning
+    int dp;
+    bool *started; // [3 * dp], by sp_zone_of; 0: all ranks
+    int *joined;   // [dp] groups that a pack has each rank join; 0 between packs
+} sp_i_group_starts;
+
+void sp_i_group_starts_init(sp_i_group_starts *starts, const sp_scenario *scenario);
+void sp_i_group_starts_fini(sp_i_group_starts *starts);
+
+// Adds what the groups of a packing take that no earlier packing had, to the forwards of their
+// first packs. A rank joins its groups one after the other, groups without a common rank start at
+// the same time, and a pack waits for the rank that joins most. O(slices + packs * (dp + classes)).
+void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
+                           sp_step_costs *costs);
+
+// ---- what packs hold ----
+
+// What packs hold on every virtual stage, and the room that leaves for activations: a bound on what
+// the memory timeline counts (sim/engine/memory.h), term by term.
+
+// The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
+// those of each one's share.
+typedef struct sp_fullest_pack {
+    int64_t dp_count; // ranks that share it; 0: the rank has no packs
+    int64_t tokens;
+    int64_t seen_tokens; // of its samples up to the ends of its slices
+    int64_t slices;
+    double pairs_per_token; // full (query, key) pairs
+    // The most tokens of slices for which sums of gradients of keys and values are there at a time:
+    // from the backward of their sample's last slice to their own.
+    int64_t summed_tokens;
+    int64_t waiting_tokens; // of them after the last pack so far: 0 in the end
+    int64_t again_tokens;   // of a pack whose forward runs again
+} sp_fullest_pack;
+
+// Of every data-parallel rank, [packing->dp]; `cp` ranks share each pack of one of them.
+// O(slices + samples).
+void sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest);
+
+// In bytes.
+typedef struct sp_pack_memory {
+    double *states;        // [pp] whatever the packs
+    double *whole, *split; // [virtual stages] for each token of a pack: held until the backward,
+                           // until the weight gradient
+    double *running;       // [virtual stages] while any pack runs, beside what packs hold
+    double *sums;          // [virtual stages] the sums of gradients of keys and values
+    double *kept;          // [virtual stages] for each token of a pack whose forward runs again
+    double *again;         // [virtual stages] what is there again of any pack while it runs back
+    sp_fullest_pack packs; // what the tables of virtual stages are of
+    sp_unit_bytes *units;  // [2 * classes of stages] working memory
+} sp_pack_memory;
+
+// Takes the states of a step's costs; the other tables are unset.
+void sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
+                         const sp_step_costs *costs);
+void sp_pack_memory_fini(sp_pack_memory *memory);
+
+// Of packs that ask for no more than the fullest. O(virtual stages), nothing where the tables are
+// of these packs already.
+void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
+                            const sp_fullest_pack *fullest);
+
+// Room for activations in `limit_bytes` on every pipeline rank, at least 0, what of it forwards
+// that run again may need, and the bytes of a token on every virtual stage.
+typedef struct sp_pack_room {
+    int64_t *token_bytes;              // [virtual stages]
+    int64_t *room_bytes, *again_bytes; // [pp]
+} sp_pack_room;
+
+// `split`: held until the weight gradient.
+void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
+                         int64_t limit_bytes, const sp_pack_room *room);
+
+// Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
+double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);
 
 // The best step so far of those that a strategy has had judged for a batch: the evaluation of the
 // packing that it returns goes on from there. All zero: none.
@@ -40,7 +125,7 @@ typedef struct sp_i_steps {
     sp_i_kept_step *keep;        // takes plan and timelines of sp_i_step_alone(); NULL: none
 } sp_i_steps;
 
-// ---- costs (judge.c) ----
+// ---- costs (step.c) ----
 
 // Both cost models of the scenario, and their end.
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err);
@@ -54,13 +139,12 @@ sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_
 // would be reported.
 sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error *err);
 
-// ---- steps that were judged (kept_step.c) ----
+// ---- steps that were judged (step.c) ----
 
 // May a step with these options be one that was judged, of the same packing?
 bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
                            const sp_packing *packing);
 // Takes the place of *kept where it is better, with a copy of its packing, else ends.
-void sp_i_kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const sp_packing *packing);
 void sp_i_kept_step_fini(sp_i_kept_step *kept);
 
 // ---- from a packing to a plan (schedule.c) ----
@@ -96,18 +180,18 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
 
 // ---- simulation ----
 
-// Simulates, adds to the result and hands to the observer (simulate.c).
+// Simulates, adds to the result and hands to the observer (step.c).
 sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
                              const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 
 // What no step of the same samples gets below (step_bounds.c): by its work, and among plans of this
 // kind (whole samples or slices, split backward or not, merged ranks or not, forwards run again or
-// not; bounds.h), where the step fits those that fit (bounds_memory.h). With uniform costs both are
+// not; bounds.h), where the step fits those that fit (bounds.h). With uniform costs both are
 // the busiest rank's work.
 void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_costs *costs,
                       const sp_step_metrics *metrics, sp_batch_facts *facts);
 
-// ---- what a choice between packings asks (judge.c) ----
+// ---- what a choice between packings asks (step.c) ----
 
 // What a packing comes to as a whole step, simulated as the final result is: with ZeRO's exchanges,
 // copies to the host, shares of the head, and the optimizer. A strategy that chooses by this

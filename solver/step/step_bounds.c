@@ -5,9 +5,20 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/bounds/bounds.h"
-#include "solver/step/memory_bound.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
+
+typedef struct memory_bound {
+    sp_bound_stage *stage; // [virtual stages], owned, as all; costs are filled in by slope
+    double *room_bytes;    // [pp], beside the states
+    double *tail_s;        // [pp], of the epilogue
+    bool limited;          // false: time alone counts
+} memory_bound;
+
+// What plans of a kind may do.
+typedef struct memory_kind {
+    bool splits, whole, repeats; // as in sp_bound_memory
+} memory_kind;
 
 // What a plan's kind may do with the samples.
 typedef struct freedom {
@@ -15,6 +26,13 @@ typedef struct freedom {
     bool repeats;              // forwards run again
     bool reorders; // work is moved or taken out of actions, which only the bound of work survives
 } freedom;
+
+static void memory_bound_init(memory_bound *bound, const sp_scenario *scenario,
+                              const sp_cost_model *cost, const sp_step_costs *costs, bool limited);
+static void memory_bound_fini(memory_bound *bound);
+static void memory_bound_s(const memory_bound *bound, sp_cost_model *cost, int slope,
+                           memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                           double *room_s);
 
 static int64_t busiest_rank_ns(const sp_step_metrics *metrics);
 static bool fits(const sp_scenario *scenario, const sp_step_metrics *metrics);
@@ -57,13 +75,13 @@ void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_cost
     facts->gap_idle_ns = (double)metrics->iteration_ns - metrics->dp_busiest_ns - in_epilogue_ns;
     int64_t shortest_ns = INT64_MAX;
     for (int r = 0; r < steps->scenario->layout.pp; r++) {
-        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
+        int64_t ns = sp_epilogue_ns(&costs->ranks[r].epilogue);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
     }
-    sp_i_memory_bound memory;
+    memory_bound memory;
     double memory_ns = 0.0;
-    sp_i_memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
-                           fits(steps->scenario, metrics));
+    memory_bound_init(&memory, steps->scenario, &steps->cost, costs,
+                      fits(steps->scenario, metrics));
     // Slopes above 0 take long to find, and whole samples gain little by them.
     int first = may.cuts ? 1 : 0;
     int slopes = may.reorders ? 0 : may.cuts ? SP_LEAST_SLOPES : 1;
@@ -79,8 +97,8 @@ void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_cost
         double bound_s = pipeline_s(&least, &batch, &may, grows);
         double endless_s;
         double room_s;
-        const sp_i_memory_kind kind = {may.splits, !may.cuts, may.repeats};
-        sp_i_memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s, &room_s);
+        const memory_kind kind = {may.splits, !may.cuts, may.repeats};
+        memory_bound_s(&memory, &steps->cost, slope, kind, &batch, &endless_s, &room_s);
         facts->lower_bound_ns = fmax(facts->lower_bound_ns, endless_s * SP_NS_PER_S);
         facts->lower_bound_ns =
             fmax(facts->lower_bound_ns, bound_s * SP_NS_PER_S + (double)shortest_ns);
@@ -88,7 +106,7 @@ void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_cost
     }
     facts->bound_memory_ns = fmax(0.0, memory_ns - facts->lower_bound_ns);
     facts->lower_bound_ns += facts->bound_memory_ns;
-    sp_i_memory_bound_fini(&memory);
+    memory_bound_fini(&memory);
     sp_free(tokens);
 }
 
@@ -227,7 +245,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
             rank_s += tokens * (least->f_token_s + least->b_token_s) +
                       squares * (least->f_square_s + least->b_square_s);
         }
-        int64_t ns = sp_epilogue_ns(&costs->epilogue[r]);
+        int64_t ns = sp_epilogue_ns(&costs->ranks[r].epilogue);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;
         all_s += rank_s;
         double own_ns = rank_s * SP_NS_PER_S / layout->dp + (double)ns;
@@ -254,4 +272,118 @@ static double pipeline_s(const sp_bound_costs *costs, const sp_bound_batch *batc
         bound_s = fmax(bound_s, sp_bound_growth_s(costs, batch));
     }
     return bound_s;
+}
+
+// ---- within memory ----
+
+// Tokens of every rank in the packs that bytes of a token are told from.
+enum { ROWS = 4096 };
+
+static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *stage);
+
+static void memory_bound_init(memory_bound *bound, const sp_scenario *scenario,
+                              const sp_cost_model *cost, const sp_step_costs *costs, bool limited)
+{
+    const sp_layout *layout = &scenario->layout;
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    *bound = (memory_bound){
+        .stage = sp_calloc(vstages, sizeof *bound->stage),
+        .room_bytes = sp_calloc((size_t)layout->pp, sizeof *bound->room_bytes),
+        .tail_s = sp_calloc((size_t)layout->pp, sizeof *bound->tail_s),
+        .limited = limited,
+    };
+    for (size_t s = 0; s < vstages; s++) {
+        int chunk;
+        sp_layout_locate(layout, (int)s, &bound->stage[s].rank, &chunk);
+        if (limited) {
+            count_bytes(cost, (int)s, &bound->stage[s]);
+        }
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        double states = (double)sp_bytes_total(&costs->ranks[r].states);
+        bound->room_bytes[r] = fmax((double)scenario->memory_limit_bytes - states, 1.0);
+        bound->tail_s[r] = (double)sp_epilogue_ns(&costs->ranks[r].epilogue) / SP_NS_PER_S;
+    }
+}
+
+static void memory_bound_fini(memory_bound *bound)
+{
+    sp_free(bound->stage);
+    sp_free(bound->room_bytes);
+    sp_free(bound->tail_s);
+    *bound = (memory_bound){0};
+}
+
+// Seconds at the rates of a slope: *room_s with memory, *endless_s without a limit.
+static void memory_bound_s(const memory_bound *bound, sp_cost_model *cost, int slope,
+                           memory_kind may, const sp_bound_batch *batch, double *endless_s,
+                           double *room_s)
+{
+    const sp_layout *layout = cost->layout;
+    sp_bound_memory memory = {.stage = bound->stage,
+                              .stages = sp_layout_vstages(layout),
+                              .ranks = layout->pp,
+                              .tail_s = bound->tail_s,
+                              // Chunks that follow each other on one rank send nothing.
+                              .p2p_s = layout->chunks > 1 ? 0.0 : sp_cost_model_least_p2p_s(cost),
+                              .split = may.splits,
+                              .whole = may.whole,
+                              .repeats = may.repeats};
+    for (int s = 0; s < memory.stages; s++) {
+        sp_least_work *least = &bound->stage[s].least;
+        *least = *sp_cost_model_least_passage(cost, s, slope);
+        if (!may.splits) {
+            least->i_token_s = least->b_token_s;
+            least->i_square_s = least->b_square_s;
+            least->i_pack_s = least->b_pack_s;
+        }
+    }
+    *endless_s = sp_bound_memory_s(&memory, batch);
+    memory.room_bytes = bound->room_bytes;
+    *room_s = bound->limited ? sp_bound_memory_s(&memory, batch) : *endless_s;
+}
+
+// Bytes of a pack of so many tokens and what later slices read of it.
+static sp_unit_bytes unit_of(const sp_cost_model *cost, const sp_stage *layers, int64_t tokens,
+                             int64_t kv_tokens)
+{
+    sp_memory_options options = cost->memory;
+    sp_unit_load load = {.tokens = tokens, .kv_tokens = kv_tokens};
+    sp_unit_bytes unit;
+    options.offload_ratio = 0.0;
+    sp_footprint_unit(cost->model, cost->layout, layers, &options, &load, &unit);
+    return unit;
+}
+
+// Of the layers alone: the softmax of the head is not there all the time. A pack whose rows are
+// whole has the least a token. Keys and values that no later slice reads are rebuilt rather than
+// held, others are not rebuilt.
+static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *stage)
+{
+    const sp_stage layers = {.layers = cost->stages[vstage].layers};
+    int64_t tokens = (int64_t)ROWS * cost->layout->cp * cost->layout->tp;
+    if (layers.layers == 0) {
+        return;
+    }
+    sp_unit_bytes unit = unit_of(cost, &layers, tokens, 0);
+    const sp_bytes held = unit.held;
+    // What may be offloaded is away all the time and costs nothing. It is rounded up to whole MiB,
+    // and no tensor of a layer below one leaves.
+    double ratio = cost->memory.offload_ratio;
+    double away = ratio > 0.0 ? fmin(1.0, ratio + 1.0 / layers.layers) : 0.0;
+    stage->held_bytes =
+        ((double)sp_bytes_total(&held) - away * (double)held.of[SP_MEM_ACTIVATIONS]) /
+        (double)tokens;
+    if (!cost->stages[vstage].embedding) {
+        stage->repeated_bytes = (double)sp_bytes_total(&unit.repeated) / (double)tokens;
+    }
+    if (cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        return; // not in proportion to tokens
+    }
+    sp_unit_bytes one = unit_of(cost, &layers, tokens, tokens);
+    sp_unit_bytes two = unit_of(cost, &layers, 2 * tokens, 2 * tokens);
+    int64_t f_bytes = sp_bytes_total(&two.forward) - sp_bytes_total(&one.forward);
+    int64_t i_bytes = sp_bytes_total(&two.input_gradient) - sp_bytes_total(&one.input_gradient);
+    stage->f_bytes = (double)f_bytes / (double)tokens;
+    stage->i_bytes = (double)i_bytes / (double)tokens;
 }

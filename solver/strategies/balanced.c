@@ -13,7 +13,6 @@
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
-#include "solver/work.h"
 
 #define NO_PACK SIZE_MAX
 

@@ -1,23 +1,433 @@
-// parallel.stage_layers "auto": of several cuts the one that the strategy runs fastest.
+// How many model chunks each pipeline rank holds, and which layers, where that is for the strategy
+// to say: what a short search on the first batch of the workload predicts to be fastest. A job
+// keeps its chunks, whatever its later batches. Changes the layout, and the resolved document if
+// there is one, unless the scenario states its layers, or its chunks without "auto" layers.
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
+#include "solver/search.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
 #include "solver/strategies/cut_layers.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
-#include "solver/time_limit.h"
+
+// Actions timed for a first look at each cut, before it of fewer where time is limited so that all
+// are looked at, and again for each of those that look best.
+enum { QUICK_LOOK = 1000, FIRST_LOOK = 15000, SECOND_LOOK = 60000, SECOND_LOOKS = 4 };
+
+// More than the usual chunks are looked at where the best have more than so many.
+enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10, MANY_CHUNKS = 5 };
+
+// A short look tells cuts with many chunks badly apart: the best cuts are looked at for longer, as
+// whole steps. Of a batch of few samples, which gain by many chunks, these are more, for as long as
+// the plan itself will be searched.
+enum { LAST_LOOK = 200000, LAST_LOOKS = 2 };
+enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
+
+// What counts of a cut, in a first look and in a second one.
+typedef enum cut_look {
+    AS_PREDICTED,   // what the search predicts
+    AS_STEPS,       // its whole step, with all that the strategy does
+    UNTIL_ONE_FITS, // its whole step; none is looked at after one that fits
+} cut_look;
+
+// Part of the time left in which the cuts are compared, which without a limit takes a few times as
+// long as the search of the first batch, and the least that is enough to look at one.
+#define CHOOSING_CHUNKS 0.6
+#define LEAST_LOOK_S 1e-3
+
+// One way to cut the model.
+typedef struct cut {
+    int chunks;
+    int *layers; // [pp * chunks]; NULL: equal shares
+    sp_packflow_outcome outcome;
+    int number; // in the order in which all cuts are made
+    bool brief; // no more than a quick look was taken
+} cut;
+
+static bool may_choose(const sp_scenario *scenario)
+{
+    return scenario->layout.pp > 1 && (scenario->cuts_layers || !scenario->chunks_given);
+}
+
+// Virtual stages r and 2p-1-r lie on one rank and differ in parity.
+static void alternate_layers(const sp_scenario *scenario, int *layers)
+{
+    int each = scenario->model.layers / scenario->layout.pp;
+    for (int s = 0; s < 2 * scenario->layout.pp; s++) {
+        layers[s] = s % 2 == 0 ? (each + 1) / 2 : each / 2;
+    }
+}
+
+static sp_layout layout_of(const sp_scenario *scenario, const cut *tried)
+{
+    sp_layout layout = scenario->layout;
+    layout.chunks = tried->chunks;
+    layout.placement = sp_schedule_placement(scenario->schedule.kind, tried->chunks);
+    layout.stage_layers = tried->layers;
+    return layout;
+}
+
+// Plans the first batch of the workload in a cut, as it would be reported. Only fatal errors are
+// returned.
+static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches, const cut *tried,
+                          double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_scenario with = *scenario;
+    sp_error_clear(&own);
+    *outcome = SP_PACKFLOW_WORST;
+    with.layout = layout_of(scenario, tried);
+    sp_status status = sp_scenario_resolve_layout(&with, &own);
+    if (status == SP_OK) {
+        status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
+    }
+    return sp_i_only_fatal(status, &own, err);
+}
+
+// The choice among cuts.
+typedef struct chunk_choice {
+    const sp_scenario *scenario;
+    sp_batches batches; // the first of the workload
+    int64_t effort;     // of one look
+    cut_look look;
+    bool mirrored;     // whole steps as slimpack-symmetric looks at them
+    double deadline_s; // 0: none
+    bool hurried;      // no time to look at any: the first that is possible is taken
+    cut *cuts;         // best first
+    int count;
+} chunk_choice;
+
+static bool is_late(const chunk_choice *c)
+{
+    return sp_i_is_late(c->scenario, c->deadline_s);
+}
+
+static sp_status search_cut(const chunk_choice *c, const sp_strategy_input *input, bool split,
+                            bool whole, cut *tried, sp_error *err)
+{
+    sp_packing packing;
+    sp_packflow_outcome outcome;
+    bool judged = c->look != AS_PREDICTED;
+    const sp_i_slimpack_options options = {
+        .asymmetric = c->look == AS_STEPS && !c->mirrored && c->scenario->strategy.asymmetric &&
+                      !sp_strategy_find(c->scenario->strategy.kind)->symmetric,
+        .split = split,
+        .whole = whole,
+        .effort = sp_i_slimpack_effort(&c->scenario->strategy, c->effort),
+        .deadline_s = c->deadline_s};
+    sp_status status =
+        sp_i_slimpack_search(input, &options, judged ? &packing : NULL, &outcome, err);
+    if (status == SP_OK && judged) {
+        sp_packing_fini(&packing);
+    }
+    if (status == SP_OK && sp_packflow_is_better(&outcome, &tried->outcome)) {
+        tried->outcome = outcome;
+    }
+    return status;
+}
+
+static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
+{
+    const sp_scenario *scenario = c->scenario;
+    sp_scenario with = *scenario;
+    with.layout = layout_of(scenario, tried);
+    sp_cost_model cost;
+    sp_status status = sp_scenario_cost_model(&with, &cost, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const sp_strategy_input input = {.scenario = &with,
+                                     .batch = &c->batches.batch[0],
+                                     .context = c->batches.context,
+                                     .cost = &cost};
+    bool split = sp_strategy_find(scenario->strategy.kind)->split_backward;
+    tried->outcome = SP_PACKFLOW_WORST;
+    if (split) {
+        status = search_cut(c, &input, true, false, tried, err);
+    }
+    if (status == SP_OK) {
+        status = search_cut(c, &input, false, false, tried, err);
+    }
+    if (status == SP_OK && split && c->look != AS_PREDICTED &&
+        sp_packflow_is_short(&tried->outcome)) {
+        status = search_cut(c, &input, false, true, tried, err);
+    }
+    sp_cost_model_fini(&cost);
+    return status;
+}
+
+// Ways to cut the layers into so many chunks.
+typedef enum cut_kind {
+    CUT_EVEN,      // equal shares
+    CUT_ALTERNATE, // equal shares of ranks in V placement
+    CUT_BY_LOAD,   // with the head counted
+    CUT_KINDS
+} cut_kind;
+
+static bool is_possible(const sp_scenario *scenario, int chunks, cut_kind kind)
+{
+    int layers = scenario->model.layers;
+    int pp = scenario->layout.pp;
+    bool v = sp_schedule_placement(scenario->schedule.kind, chunks) == SP_PLACE_V;
+    switch (kind) {
+    case CUT_EVEN:
+        return layers % (pp * chunks) == 0;
+    case CUT_ALTERNATE:
+        return v && layers % pp == 0 && layers % (pp * chunks) != 0;
+    default:
+        return layers >= pp * chunks;
+    }
+}
+
+static cut cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind)
+{
+    int vstages = scenario->layout.pp * chunks;
+    cut tried = {.chunks = chunks};
+    if (kind == CUT_EVEN) {
+        return tried;
+    }
+    tried.layers = sp_malloc((size_t)vstages * sizeof *tried.layers);
+    if (kind == CUT_ALTERNATE) {
+        alternate_layers(scenario, tried.layers);
+        return tried;
+    }
+    const sp_layout layout = layout_of(scenario, &tried);
+    sp_layout_spread(&layout, &scenario->model, tried.layers);
+    bool even = true;
+    for (int v = 1; v < vstages; v++) {
+        even = even && tried.layers[v] == tried.layers[0];
+    }
+    if (even) {
+        sp_free(tried.layers); // has been looked at
+        tried = (cut){.chunks = 0};
+    }
+    return tried;
+}
+
+// Keeps the order of outcomes; of equal ones the earlier, with fewer chunks, stays in front.
+static void add_cut(chunk_choice *c, cut tried)
+{
+    int at = c->count++;
+    for (; at > 0 && sp_packflow_is_better(&tried.outcome, &c->cuts[at - 1].outcome); at--) {
+        c->cuts[at] = c->cuts[at - 1];
+    }
+    c->cuts[at] = tried;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const cut *x = a;
+    const cut *y = b;
+    return x->number - y->number;
+}
+
+// Where a quick look was taken, from the best on: as without a limit, if time is left for all.
+static sp_status look_properly(chunk_choice *c, sp_error *err)
+{
+    sp_status status = SP_OK;
+    cut found[MOST_CHUNKS * CUT_KINDS];
+    int count = c->count;
+    c->effort = FIRST_LOOK;
+    for (int i = 0; status == SP_OK && i < count && !is_late(c); i++) {
+        const sp_packflow_outcome quick = c->cuts[i].outcome;
+        if (!c->cuts[i].brief) {
+            continue;
+        }
+        c->cuts[i].brief = false;
+        status = predict(c, &c->cuts[i], err);
+        if (is_late(c) && sp_packflow_is_better(&quick, &c->cuts[i].outcome)) {
+            c->cuts[i].outcome = quick;
+        }
+    }
+    memcpy(found, c->cuts, (size_t)count * sizeof *found);
+    qsort(found, (size_t)count, sizeof *found, compare_numbers);
+    c->count = 0;
+    for (int i = 0; i < count; i++) {
+        add_cut(c, found[i]);
+    }
+    return status;
+}
+
+// At all ways to cut the model into `least` to `most` chunks a rank.
+static sp_status look_at_all(chunk_choice *c, int least, int most, sp_error *err)
+{
+    sp_status status = SP_OK;
+    bool brief = c->deadline_s > 0.0;
+    c->effort = brief ? QUICK_LOOK : FIRST_LOOK;
+    for (int i = (least - 1) * CUT_KINDS; status == SP_OK && i < most * CUT_KINDS; i++) {
+        int chunks = i / CUT_KINDS + 1;
+        cut_kind kind = (cut_kind)(i % CUT_KINDS);
+        bool enough = c->count > 0 && (c->hurried || is_late(c));
+        if (!is_possible(c->scenario, chunks, kind) || enough) {
+            continue;
+        }
+        cut tried = cut_layers(c->scenario, chunks, kind);
+        if (tried.chunks > 0) {
+            tried.number = i;
+            tried.brief = brief;
+            status = c->hurried ? SP_OK : predict(c, &tried, err);
+            add_cut(c, tried);
+        }
+    }
+    return status == SP_OK && brief && !c->hurried ? look_properly(c, err) : status;
+}
+
+// Searches the first so many cuts for longer: that much effort for each. Whole steps are compared
+// with each other alone: where time runs out, all cuts that are left stay behind (these looks are
+// at all cuts that c->count counts).
+static sp_status look_again(chunk_choice *c, int count, cut_look look, int64_t effort,
+                            sp_error *err)
+{
+    sp_status status = SP_OK;
+    cut found[MOST_CHUNKS * CUT_KINDS];
+    bool fits = false;
+    count = c->count < count ? c->count : count;
+    c->effort = effort;
+    c->look = look;
+    memcpy(found, c->cuts, (size_t)count * sizeof *found);
+    memmove(c->cuts, c->cuts + count, (size_t)(c->count - count) * sizeof *found);
+    c->count -= count;
+    int compared = count;
+    for (int i = 0; status == SP_OK && i < count && !fits; i++) {
+        if (!is_late(c)) {
+            status = predict(c, &found[i], err);
+            fits = look == UNTIL_ONE_FITS && found[i].outcome.lacking_bytes == 0;
+        }
+        if (look != AS_PREDICTED && is_late(c) && i < compared) {
+            compared = i;
+        }
+    }
+    for (int i = 0; i < compared; i++) {
+        add_cut(c, found[i]);
+    }
+    for (int i = compared; i < count; i++) {
+        c->cuts[c->count++] = found[i];
+    }
+    return status;
+}
+
+// At the best cuts as whole steps. The others, of which no step is known, stay behind these.
+static sp_status look_at_whole(chunk_choice *c, int count, int64_t effort, sp_error *err)
+{
+    int all = c->count;
+    c->count = all < count ? all : count;
+    sp_status status = all > 1 ? look_again(c, c->count, AS_STEPS, effort, err) : SP_OK;
+    c->count = all;
+    return status;
+}
+
+// Puts a cut in front if its plan is better than that of the cut that is there.
+static sp_status prefer_by_plan(chunk_choice *c, int number, sp_error *err)
+{
+    sp_packflow_outcome first, other;
+    int at = 0;
+    while (c->cuts[at].number != number) {
+        at++;
+    }
+    const cut tried = c->cuts[at];
+    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[0], 0.0, &first, err);
+    if (status == SP_OK) {
+        status = plan_cut(c->scenario, &c->batches, &tried, 0.0, &other, err);
+    }
+    if (status == SP_OK && sp_packflow_is_better(&other, &first)) {
+        memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
+        c->cuts[0] = tried;
+    }
+    return status;
+}
+
+// A short look tells badly what packs of their own backward gain in a cut. Where slimpack-symmetric
+// would take another cut, plans decide, so that slimpack is not slower than it.
+static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_error *err)
+{
+    const sp_scenario *scenario = c->scenario;
+    cut cuts[MOST_CHUNKS * CUT_KINDS];
+    chunk_choice symmetric = *c;
+    bool plans = sp_strategy_find(scenario->strategy.kind)->pack == sp_i_pack_slimpack &&
+                 scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
+    memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
+    symmetric.cuts = cuts;
+    symmetric.mirrored = true;
+    sp_status status = look_at_whole(c, count, effort, err);
+    if (status == SP_OK && plans) {
+        status = look_at_whole(&symmetric, count, effort, err);
+    }
+    return status == SP_OK && plans && cuts[0].number != c->cuts[0].number
+               ? prefer_by_plan(c, cuts[0].number, err)
+               : status;
+}
+
+// Where one of them fits.
+static sp_status look_closer(chunk_choice *c, sp_error *err)
+{
+    bool few = c->batches.batch[0].count <= SO_FEW_SAMPLES;
+    sp_status status = SP_OK;
+    if (!c->scenario->chunks_given && (few || c->cuts[0].chunks > MANY_CHUNKS)) {
+        status = look_at_all(c, USUAL_CHUNKS + 1, MOST_CHUNKS, err);
+    }
+    if (status == SP_OK && few) {
+        return look_at_steps(c, MORE_LOOKS, LONG_LOOK, err);
+    }
+    if (status == SP_OK && c->count > 1) {
+        status = look_again(c, SECOND_LOOKS, AS_PREDICTED, SECOND_LOOK, err);
+    }
+    return status == SP_OK ? look_at_steps(c, LAST_LOOKS, LAST_LOOK, err) : status;
+}
+
+sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
+{
+    if (!may_choose(scenario)) {
+        return SP_OK;
+    }
+    chunk_choice c = {.scenario = scenario};
+    sp_workload_spec first = scenario->workload;
+    double begun_s = sp_clock_s();
+    first.batches = 1;
+    if (scenario->strategy.time_limit_ms > 0) {
+        double left_s =
+            sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
+        c.deadline_s = begun_s + CHOOSING_CHUNKS * left_s;
+        c.hurried = CHOOSING_CHUNKS * left_s < LEAST_LOOK_S;
+    }
+    c.cuts = sp_calloc(MOST_CHUNKS * CUT_KINDS, sizeof *c.cuts);
+    sp_status status = sp_batches_make(&first, &c.batches, err);
+    if (status == SP_OK && c.batches.count > 0 && c.batches.batch[0].count > 0) {
+        bool one = scenario->chunks_given; // number of chunks
+        int chunks = scenario->layout.chunks;
+        status = look_at_all(&c, one ? chunks : 1, one ? chunks : USUAL_CHUNKS, err);
+    }
+    bool fits = c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0;
+    if (status == SP_OK && fits) {
+        status = look_closer(&c, err);
+    } else if (status == SP_OK && c.count > 1) {
+        status = look_again(&c, SECOND_LOOKS, AS_PREDICTED, SECOND_LOOK, err);
+    }
+    if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
+        // A short search, which reckons memory a little high, found none that fits.
+        status = look_again(&c, c.count, UNTIL_ONE_FITS, SECOND_LOOK, err);
+    }
+    if (status == SP_OK && c.count > 0) {
+        sp_scenario_take_cut(scenario, c.cuts[0].chunks, c.cuts[0].layers);
+        c.cuts[0].layers = NULL;
+    }
+    for (int i = 0; i < c.count; i++) {
+        sp_free(c.cuts[i].layers);
+    }
+    sp_free(c.cuts);
+    sp_batches_fini(&c.batches);
+    scenario->strategy.spent_s += sp_clock_s() - begun_s;
+    return status;
+}
+
+// ---- parallel.stage_layers "auto": of several cuts the one that the strategy runs fastest ----
 
 enum { MOST_CUTS = 3 };
 
 // Part of a time limit in which they are compared.
 #define CHOOSING 0.6
-
-typedef struct cut {
-    int chunks;
-    int *layers; // [pp * chunks]; NULL: equal shares; owned
-} cut;
 
 // By time: for rows in the order of the schedule, or for packs of about equal work.
 static sp_status cut_by_time(const sp_scenario *scenario, bool rows, cut *made, sp_error *err)
@@ -60,41 +470,37 @@ static sp_status make_cuts(const sp_scenario *scenario, cut *cuts, int *count, i
     return status == SP_OK ? cut_by_time(scenario, false, &cuts[(*count)++], err) : status;
 }
 
-// The first batch of the workload in a cut, as it would be reported.
-static sp_status judge(const sp_scenario *scenario, const sp_batches *batches, const cut *of,
-                       double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
+typedef struct cut_choice {
+    const sp_scenario *scenario;
+    sp_batches batches; // the first of the workload
+    const cut *cuts;
+    int count;
+    double deadline_s;
+} cut_choice;
+
+static sp_status judge_cut(void *context, int i, const sp_packflow_outcome *best,
+                           sp_packflow_outcome *outcome, sp_error *err)
 {
-    sp_error own;
-    sp_scenario tried = *scenario;
-    sp_error_clear(&own);
-    *outcome = SP_PACKFLOW_WORST;
-    tried.layout.chunks = of->chunks;
-    tried.layout.stage_layers = of->layers;
-    sp_status status = sp_scenario_resolve_layout(&tried, &own);
-    if (status == SP_OK) {
-        status = sp_i_job_run(&tried, batches, deadline_s, outcome, &own);
-    }
-    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    const cut_choice *c = context;
+    (void)best;
+    double part_s = sp_i_deadline_part_s(c->deadline_s, 1.0 / (c->count - i));
+    return plan_cut(c->scenario, &c->batches, &c->cuts[i], part_s, outcome, err);
 }
 
 static sp_status find_fastest(const sp_scenario *scenario, const cut *cuts, int count,
                               double deadline_s, int *fastest, sp_error *err)
 {
-    sp_batches batches;
+    cut_choice c = {.scenario = scenario, .cuts = cuts, .count = count, .deadline_s = deadline_s};
     sp_workload_spec first = scenario->workload;
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
     first.batches = 1;
-    sp_status status = sp_batches_make(&first, &batches, err);
-    for (int i = 0; status == SP_OK && i < count && batches.count > 0; i++) {
-        sp_packflow_outcome outcome;
-        double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (count - i));
-        status = judge(scenario, &batches, &cuts[i], part_s, &outcome, err);
-        if (status == SP_OK && sp_packflow_is_better(&outcome, &least)) {
-            least = outcome;
-            *fastest = i;
-        }
+    sp_status status = sp_batches_make(&first, &c.batches, err);
+    const sp_i_candidates candidates = {
+        .count = c.batches.count > 0 ? count : 0, .judge = judge_cut, .context = &c};
+    if (status == SP_OK) {
+        status = sp_i_search(&candidates, fastest, &least, err);
     }
-    sp_batches_fini(&batches);
+    sp_batches_fini(&c.batches);
     return status;
 }
 

@@ -289,13 +289,10 @@ static sp_status time_stages(const cutter *c, int two, int *stage_layers, place_
     const int at[PLACES] = {cost.class_of_vstage[0], cost.class_of_vstage[vstages > 2],
                             cost.class_of_vstage[vstages - 1]};
     int64_t *ns = sp_calloc(3 * classes, sizeof *ns); // f, b and w of the classes
-    for (size_t k = 0; status == SP_OK && k < c->rows.count; k++) {
+    for (size_t k = 0; k < c->rows.count; k++) {
         const sp_pack *row = &c->rows.packs[k];
-        status = sp_cost_model_forward_ns(&cost, &c->rows, row, ns, err);
-        if (status == SP_OK) {
-            status = sp_cost_model_backward_ns(&cost, &c->rows, row, splits(c), ns + classes,
-                                               ns + 2 * classes, err);
-        }
+        sp_cost_model_forward_ns(&cost, &c->rows, row, ns);
+        sp_cost_model_backward_ns(&cost, &c->rows, row, splits(c), ns + classes, ns + 2 * classes);
         for (int p = 0; p < PLACES; p++) {
             const int64_t *of = ns + at[p];
             times[k].ns[p][SP_I_CUT_F] = (double)of[0];

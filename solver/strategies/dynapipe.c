@@ -12,7 +12,6 @@
 #include "solver/rows.h"
 #include "solver/slicing.h"
 #include "solver/step/step.h"
-#include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy_list.h"
 
 // Micro-batches that are weighed, and how fine the search is: it may stop (c-1) t / STEPS short of

@@ -28,10 +28,10 @@
 
 #include "sim/base/alloc.h"
 #include "solver/rows.h"
+#include "solver/search.h"
 #include "solver/step/step.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
-#include "solver/time_limit.h"
 
 // Which packs of several ranks gather keys and values, as llama-cp does.
 typedef enum gathers { GATHERS_NONE, GATHERS_WHERE_FASTER, GATHERS_ALL } gathers;
@@ -61,31 +61,81 @@ typedef struct zones {
 } zones;
 
 static bool may_gather(const sp_scenario *scenario);
-static sp_status judge_baselines(const sp_strategy_input *input, way *best,
-                                 sp_packflow_outcome *outcome, sp_error *err);
-static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens, way *best,
-                             sp_packflow_outcome *outcome, sp_error *err);
-static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
-                       sp_packflow_outcome *best_outcome, sp_error *err);
-static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing *packing,
+static int count_baselines(const sp_scenario *scenario);
+static int count_partitions(const sp_scenario *scenario);
+static sp_status pack(const sp_strategy_input *input, const way *taken, sp_packing *packing,
                       sp_error *err);
 static void add_rounds(zones *z, int32_t *order, sp_packing *packing);
 static void find_zones(zones *z);
 
+// Those with rings, and llama-cp, whose packs are te-cp's.
+static const way baselines[] = {{.baseline = sp_i_pack_te_cp},
+                                {.baseline = sp_i_pack_hybrid_dp},
+                                {.baseline = sp_i_pack_te_cp, .gathers = GATHERS_ALL},
+                                {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
+
+static const way partitions[] = {{0},
+                                 {.whole_work = true},
+                                 {.spare_rounds = 1},
+                                 {.spare_rounds = 1, .whole_work = true},
+                                 {.remapped = true},
+                                 {.remapped = true, .spare_rounds = 1}};
+
+// The baselines, then all partitions for each number of tokens a rank.
+static way nth_way(const sp_strategy_input *input, int i)
+{
+    const int first = count_baselines(input->scenario);
+    const int each = count_partitions(input->scenario);
+    if (i < first) {
+        return baselines[i];
+    }
+    way tried = partitions[(i - first) % each];
+    tried.rank_tokens = sp_i_merged_rank_tokens(input) << (i - first) / each;
+    tried.gathers =
+        !tried.remapped && may_gather(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
+    return tried;
+}
+
+static sp_status judge_way(void *context, int i, const sp_packflow_outcome *best,
+                           sp_packflow_outcome *outcome, sp_error *err)
+{
+    const sp_strategy_input *input = context;
+    const way tried = nth_way(input, i);
+    sp_packing packing;
+    (void)best;
+    sp_status status = pack(input, &tried, &packing, err);
+    if (status == SP_OK) {
+        status = sp_step_judge_rows(input, &packing, outcome, err);
+        sp_packing_fini(&packing);
+    }
+    return status;
+}
+
+static bool is_time_over(const void *context)
+{
+    const sp_strategy_input *input = context;
+    return sp_i_is_late(input->scenario, input->deadline_s);
+}
+
 sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
-    int64_t first = sp_i_merged_rank_tokens(input);
-    int64_t most = input->scenario->strategy.rank_tokens > 0 ? first : input->context;
-    way best = {.baseline = sp_i_pack_te_cp};
+    const sp_scenario *scenario = input->scenario;
+    const int64_t first = sp_i_merged_rank_tokens(input);
+    const int64_t most = scenario->strategy.rank_tokens > 0 ? first : input->context;
+    sp_strategy_input own = *input;
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
+    int best = 0;
+    sp_i_candidates ways = {.judge = judge_way, .is_over = is_time_over, .context = &own};
     sp_status status = sp_i_merged_check(input, err);
-    if (status == SP_OK && input->scenario->strategy.zones) {
-        status = judge_baselines(input, &best, &outcome, err);
-        for (int64_t tokens = first; status == SP_OK && tokens <= most; tokens *= 2) {
-            status = judge_zones(input, tokens, &best, &outcome, err);
+    if (status == SP_OK && scenario->strategy.zones) {
+        ways.count = count_baselines(scenario);
+        for (int64_t tokens = first; tokens <= most; tokens *= 2) {
+            ways.count += count_partitions(scenario);
         }
+        status = sp_i_search(&ways, &best, &outcome, err);
     }
-    return status == SP_OK ? pack(input, &best, packing, err) : status;
+    const way taken = nth_way(input, best);
+    return status == SP_OK ? pack(input, &taken, packing, err) : status;
 }
 
 // Groups that one batch starts are there for the next ones: what is least for each batch need not
@@ -105,67 +155,17 @@ static bool may_gather(const sp_scenario *scenario)
     return scenario->strategy.gathers && scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
 }
 
-// Those with rings, and llama-cp, whose packs are te-cp's.
-static sp_status judge_baselines(const sp_strategy_input *input, way *best,
-                                 sp_packflow_outcome *outcome, sp_error *err)
+static int count_baselines(const sp_scenario *scenario)
 {
-    const way tried[] = {{.baseline = sp_i_pack_te_cp},
-                         {.baseline = sp_i_pack_hybrid_dp},
-                         {.baseline = sp_i_pack_te_cp, .gathers = GATHERS_ALL},
-                         {.baseline = sp_i_pack_hybrid_dp, .gathers = GATHERS_WHERE_FASTER}};
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < (may_gather(input->scenario) ? 4 : 2); i++) {
-        status = judge(input, &tried[i], best, outcome, err);
-    }
-    return status;
+    return may_gather(scenario) ? 4 : 2;
 }
 
 // GPUs run no packs with zones yet, and cuts other than even ones know none.
-static bool remaps(const sp_scenario *scenario)
+static int count_partitions(const sp_scenario *scenario)
 {
-    return scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
-           scenario->layout.cp_sharding == SP_SHARD_EVEN;
-}
-
-static sp_status judge_zones(const sp_strategy_input *input, int64_t rank_tokens, way *best,
-                             sp_packflow_outcome *outcome, sp_error *err)
-{
-    way tried[] = {{0},
-                   {.whole_work = true},
-                   {.spare_rounds = 1},
-                   {.spare_rounds = 1, .whole_work = true},
-                   {.remapped = true},
-                   {.remapped = true, .spare_rounds = 1}};
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < (remaps(input->scenario) ? 6 : 4); i++) {
-        tried[i].rank_tokens = rank_tokens;
-        tried[i].gathers =
-            !tried[i].remapped && may_gather(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
-        status = judge(input, &tried[i], best, outcome, err);
-    }
-    return status;
-}
-
-// Where time is left.
-static sp_status judge(const sp_strategy_input *input, const way *tried, way *best,
-                       sp_packflow_outcome *best_outcome, sp_error *err)
-{
-    sp_packing packing;
-    sp_packflow_outcome outcome;
-    if (sp_i_is_late(input->scenario, input->deadline_s)) {
-        return SP_OK;
-    }
-    sp_status status = pack(input, tried, &packing, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_step_judge_rows(input, &packing, &outcome, err);
-    sp_packing_fini(&packing);
-    if (status == SP_OK && sp_packflow_is_better(&outcome, best_outcome)) {
-        *best = *tried;
-        *best_outcome = outcome;
-    }
-    return status;
+    bool remaps = scenario->strategy.remap && !sp_stack_counts_device(&scenario->memory.stack) &&
+                  scenario->layout.cp_sharding == SP_SHARD_EVEN;
+    return remaps ? 6 : 4;
 }
 
 static void choose_exchange(const sp_strategy_input *input, gathers which, sp_packing *packing)

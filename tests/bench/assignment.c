@@ -14,8 +14,8 @@
 
 #include "sim/base/progress.h"
 #include "sim/workload/batch.h"
-#include "solver/slimpack/makespan.h"
-#include "solver/strategies/karmarkar_karp.h"
+#include "solver/rows.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/bench/bench.h"
 
 extern char **environ;

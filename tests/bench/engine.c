@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "sim/base/progress.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/plan/walk.h"
@@ -127,7 +127,7 @@ int main(void)
         require(sp_schedule_generate(&spec, NULL, "bench", &plan, &err), &err);
         plan_s.seconds[i] = sp_clock_s() - started;
         started = sp_clock_s();
-        require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
+        sp_step_costs_uniform(&uniform, &layout, &packing, &costs);
         require(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, &err), &err);
         sp_step_metrics_compute(&timeline, &memory, &metrics);
         simulate_s.seconds[i] = sp_clock_s() - started + plan_s.seconds[i];
@@ -141,7 +141,7 @@ int main(void)
     sp_plan plan;
     sp_plan_init(&plan, &layout, &packing);
     require(sp_schedule_generate(&spec, NULL, "bench", &plan, &err), &err);
-    require(sp_step_costs_uniform(&uniform, &layout, &packing, &costs, &err), &err);
+    sp_step_costs_uniform(&uniform, &layout, &packing, &costs);
     pricing prices = {.plan = &plan, .costs = &costs};
     const sp_walk_driver driver = {.context = &prices, .run = price, .transfer_ns = transfer_ns};
     for (int i = 0; i < REPEATS; i++) {

@@ -212,34 +212,25 @@ static void measure(sp_layout layout, int microbatches, bool uneven)
 
 // ---- the whole simulation ----
 
-static double *filled(size_t count, double value)
+static void fill_packs(sp_pack_costs *packs, size_t count, double ring_bytes)
 {
-    double *values = must_have(sp_calloc(count, sizeof *values));
-    for (size_t i = 0; i < count; i++) {
-        values[i] = value;
+    for (size_t k = 0; k < count; k++) {
+        packs[k].p2p_bytes = STAGE_BYTES;
+        packs[k].cp = (sp_cp_exchange){.s = 2e-3, .bytes = ring_bytes};
+        packs[k].cp_again = (sp_cp_exchange){.s = 2e-3};
     }
-    return values;
-}
-
-static sp_cp_exchange *exchanges(size_t count, double bytes)
-{
-    sp_cp_exchange *made = must_have(sp_calloc(count, sizeof *made));
-    for (size_t i = 0; i < count; i++) {
-        made[i] = (sp_cp_exchange){.s = 2e-3, .bytes = bytes};
-    }
-    return made;
 }
 
 // Parameters gathered in every action, gradients scattered in backwards.
 static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
 {
-    costs->sharded = must_have(sp_calloc((size_t)layout->pp, sizeof *costs->sharded));
+    costs->shards = true;
     for (int p = 0; p < layout->pp; p++) {
-        costs->sharded[p] =
+        costs->stages[p].sharded =
             (sp_sharded_stage){.gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
                                .layers_gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
                                .scatter = {.s = 2.0 * GATHER_S, .bytes = 2.0 * GATHER_BYTES}};
-        costs->epilogue[p] = (sp_epilogue_cost){.optimizer_ns = 0};
+        costs->ranks[p].epilogue = (sp_epilogue_cost){.optimizer_ns = 0};
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
         costs->f[k].dp_ns = 1000000;
@@ -252,25 +243,22 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
 {
     sp_prng prng;
     sp_prng_seed(&prng, 1);
-    costs->p2p_f_bytes = filled(costs->forward_packs, STAGE_BYTES);
-    costs->p2p_b_bytes = filled(costs->backward_packs, STAGE_BYTES);
-    costs->cp_f = exchanges(costs->forward_packs, RING_BYTES);
-    costs->cp_i = exchanges(costs->backward_packs, 2.0 * RING_BYTES);
-    costs->cp_r = exchanges(costs->backward_packs, 0.0);
-    costs->layers_of_vstage = must_have(sp_calloc((size_t)layout->pp, sizeof(int)));
+    costs->has_bytes = true;
+    fill_packs(costs->forward, costs->forward_packs, RING_BYTES);
+    fill_packs(costs->backward, costs->backward_packs, 2.0 * RING_BYTES);
     for (size_t k = 0; k < costs->forward_packs; k++) {
         int64_t more_ns = uneven ? (int64_t)sp_prng_below(&prng, (uint64_t)UNEVEN_NS) : 0;
         costs->f[k] = (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
         costs->b[k] = (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
-        costs->p2p_f_internode_ns[k] = costs->p2p_b_internode_ns[k] = 200000;
+        costs->forward[k].p2p_internode_ns = costs->backward[k].p2p_internode_ns = 200000;
     }
     for (int p = 0; p < layout->pp; p++) {
-        costs->layers_of_vstage[p] = 1;
-        costs->crosses_nodes[p] = 1;
-        costs->epilogue[p] = (sp_epilogue_cost){.grad_reduce_ns = 50000000,
-                                                .param_gather_ns = 25000000,
-                                                .reduce_bytes = GRADIENT_BYTES,
-                                                .gather_bytes = 0.5 * GRADIENT_BYTES};
+        costs->stages[p].layers = 1;
+        costs->ranks[p].crosses_nodes = 1;
+        costs->ranks[p].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 50000000,
+                                                      .param_gather_ns = 25000000,
+                                                      .reduce_bytes = GRADIENT_BYTES,
+                                                      .gather_bytes = 0.5 * GRADIENT_BYTES};
     }
     if (layout->zero >= 3) {
         fill_sharded(layout, costs);

@@ -85,7 +85,7 @@ static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
     for (size_t k = 0; k < packs->count; k++) {
         double ns = 0.0;
         for (int s = 0; s < PACKS; s++) {
-            size_t at = k * (size_t)costs->classes + (size_t)costs->class_of_vstage[s];
+            size_t at = k * (size_t)costs->classes + (size_t)costs->stages[s].cost_class;
             ns += (double)(sp_action_cost_ns(&costs->f[at]) + sp_action_cost_ns(&costs->b[at]));
         }
         most = fmax(most, ns);

@@ -108,7 +108,7 @@ TEST(priced_steps_end_as_in_simgrid)
         c.tokens = 16384;
         priced_step_run(&c, &step);
         for (int p = 0; p < c.layout.pp; p++) {
-            step.costs.epilogue[p].hideable_gather_ns = 0;
+            step.costs.ranks[p].epilogue.hideable_gather_ns = 0;
         }
         const sp_network network = {.detail = SP_NETWORK_FLOWS,
                                     .cluster = &step.cluster,

@@ -187,7 +187,7 @@ static void epilogues_of(setup *s, bool tied, sp_epilogue_cost *first)
                                     s->pack.memory, "test", ERR));
     sp_packing_init(&packing, NULL, s->pack.layout.dp);
     must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
-    *first = costs.epilogue[0];
+    *first = costs.ranks[0].epilogue;
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);

@@ -3,7 +3,7 @@
 // al., "Fewer Truncations Improve Language Modeling", arXiv 2404.10830).
 #include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
-#include "solver/strategies/best_fit.h"
+#include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/test_main.h"
 

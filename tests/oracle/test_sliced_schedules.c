@@ -220,7 +220,7 @@ static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns,
                       uniform_step *step)
 {
     sp_uniform_costs none = {0};
-    must_succeed(sp_step_costs_uniform(&none, layout, &step->packing, &step->costs, ERR));
+    sp_step_costs_uniform(&none, layout, &step->packing, &step->costs);
     for (size_t k = 0; k < step->packing.forward.count; k++) {
         int m = step->packing.forward.packs[k].microbatch;
         step->costs.f[k].compute_ns = f_ns * weights[m];

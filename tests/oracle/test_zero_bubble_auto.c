@@ -104,7 +104,7 @@ static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
     sp_action_cost **tables[] = {&costs->f, &costs->i, &costs->w};
     costs->classes = pp;
     for (int r = 0; r < pp; r++) {
-        costs->class_of_vstage[r] = r;
+        costs->stages[r].cost_class = r;
     }
     for (int t = 0; t < 3; t++) {
         sp_free(*tables[t]);
@@ -174,11 +174,11 @@ TEST(uneven_stages)
                                     .unit_b = -0.5,
                                     .unit_w = -0.5};
         must_succeed(uniform_packing(&u.packing, 1, m, ERR));
-        must_succeed(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, ERR));
+        sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs);
         give_stages_own_costs(&u.costs, p, &prng);
         sp_plan empty;
         sp_plan_init(&empty, &u.layout, &u.packing);
-        must_succeed(sp_step_costs_means(&u.costs, &empty, &u.means, ERR));
+        u.means = sp_step_costs_means(&u.costs, &empty);
         sp_plan_fini(&empty);
         sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
         sp_schedule_spec h1 = {.kind = SP_SCHEDULE_ZB_H1};

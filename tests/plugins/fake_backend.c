@@ -20,7 +20,7 @@
 #include "backends/api/backend.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/memory.h"
 #include "sim/plan/walk.h"

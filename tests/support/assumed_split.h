@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_ASSUMED_SPLIT_H
 #define SLIMPACK_TESTS_SUPPORT_ASSUMED_SPLIT_H
 
-#include "solver/slimpack/rank_split.h"
+#include "solver/slimpack/slimpack_search.h"
 
 // sp_i_rank_split_priced for groups of at most `most_merged` ranks.
 static inline void assumed_split(const sp_i_work *work, const sp_batch *batch, int dp,

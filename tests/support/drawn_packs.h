@@ -4,7 +4,7 @@
 #define SLIMPACK_TESTS_SUPPORT_DRAWN_PACKS_H
 
 #include "sim/base/prng.h"
-#include "solver/slimpack/micropacks.h"
+#include "solver/slimpack/slimpack_search.h"
 
 enum { DRAWN_SAMPLES = 120 };
 

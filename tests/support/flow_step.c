@@ -7,14 +7,12 @@
 
 void flow_step_set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes)
 {
-    costs->p2p_f_bytes = sp_calloc(costs->forward_packs, sizeof(double));
-    costs->p2p_b_bytes = sp_calloc(costs->backward_packs, sizeof(double));
-    assert_true(costs->p2p_f_bytes != NULL && costs->p2p_b_bytes != NULL);
+    costs->has_bytes = true;
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->p2p_f_bytes[k] = f_bytes;
+        costs->forward[k].p2p_bytes = f_bytes;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
-        costs->p2p_b_bytes[k] = b_bytes;
+        costs->backward[k].p2p_bytes = b_bytes;
     }
 }
 
@@ -53,10 +51,10 @@ static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
 void flow_step_lengthen(sp_step_costs *costs)
 {
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->p2p_f_ns[k] += 1000;
-        costs->p2p_f_internode_ns[k] += 1000;
-        costs->p2p_b_ns[k] += 1000;
-        costs->p2p_b_internode_ns[k] += 1000;
+        costs->forward[k].p2p_ns += 1000;
+        costs->forward[k].p2p_internode_ns += 1000;
+        costs->backward[k].p2p_ns += 1000;
+        costs->backward[k].p2p_internode_ns += 1000;
     }
 }
 
@@ -72,7 +70,7 @@ static void draw_epilogue(sp_prng *prng, flow_step *s, double bytes)
     bool buckets = prng_below(prng, 2) == 0;
     s->layout.zero = prng_below(prng, 2);
     for (int r = 0; r < s->layout.pp; r++) {
-        sp_epilogue_cost *epilogue = &costs->epilogue[r];
+        sp_epilogue_cost *epilogue = &costs->ranks[r].epilogue;
         epilogue->tied_reduce_ns = below(prng, 2) * below(prng, 500);
         epilogue->grad_reduce_ns = epilogue->tied_reduce_ns + (buckets ? 0 : 20000);
         epilogue->param_gather_ns = 20000 + below(prng, 9000);
@@ -95,19 +93,13 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
 {
     sp_step_costs *costs = &s->costs;
     size_t vstages = (size_t)sp_layout_vstages(&s->layout);
-    costs->cp_f = sp_calloc(costs->forward_packs, sizeof *costs->cp_f);
-    costs->cp_i = sp_calloc(costs->backward_packs, sizeof *costs->cp_i);
-    costs->cp_r = sp_calloc(costs->backward_packs, sizeof *costs->cp_r);
-    costs->layers_of_vstage = sp_calloc(vstages, sizeof *costs->layers_of_vstage);
-    assert_true(costs->cp_f != NULL && costs->cp_i != NULL && costs->cp_r != NULL &&
-                costs->layers_of_vstage != NULL);
     for (size_t v = 0; v < vstages; v++) {
-        costs->layers_of_vstage[v] = 2 + (int)v % 2;
+        costs->stages[v].layers = 2 + (int)v % 2;
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->cp_f[k] = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
-        costs->cp_i[k] = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
-        costs->cp_r[k] = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
+        costs->forward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
+        costs->backward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+        costs->backward[k].cp_again = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
     }
 }
 
@@ -117,11 +109,12 @@ static void draw_heads(sp_prng *prng, flow_step *s, double bytes)
     sp_step_costs *costs = &s->costs;
     int ranks = 1 << prng_below(prng, 3);
     size_t packs[] = {costs->forward_packs, costs->backward_packs, costs->backward_packs};
-    sp_cp_exchange *of[] = {costs->cp_f, costs->cp_i, costs->cp_r};
     ranks = ranks < s->layout.cp ? ranks : s->layout.cp;
     for (int t = 0; t < 3; t++) {
         for (size_t k = 0; k < packs[t]; k++) {
-            sp_cp_exchange *exchange = &of[t][k];
+            sp_cp_exchange *exchange = t == 0   ? &costs->forward[k].cp
+                                       : t == 1 ? &costs->backward[k].cp
+                                                : &costs->backward[k].cp_again;
             exchange->head_ranks = ranks;
             exchange->heads_s = ranks > 1 ? 0.2e-6 : 0.0;
             exchange->heads_bytes = ranks > 1 ? bytes : 0.0;
@@ -160,10 +153,9 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     s->layout.zero = zero;
     sp_free(costs->buckets);
     costs->buckets = NULL;
-    costs->sharded = sp_calloc((size_t)vstages, sizeof *costs->sharded);
-    assert_non_null(costs->sharded);
+    costs->shards = true;
     for (int v = 0; v < vstages; v++) {
-        sp_sharded_stage *of = &costs->sharded[v];
+        sp_sharded_stage *of = &costs->stages[v].sharded;
         of->scatter = (sp_exchanged){.s = 1e-6 + 2e-6 * sp_prng_uniform(prng), .bytes = bytes};
         if (zero == 3) {
             of->gather =
@@ -214,7 +206,7 @@ void flow_step_draw_spine(sp_prng *prng, flow_step *s)
 void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
 {
     for (int p = 0; p < s->layout.pp; p++) {
-        sp_epilogue_cost *epilogue = &s->costs.epilogue[p];
+        sp_epilogue_cost *epilogue = &s->costs.ranks[p].epilogue;
         epilogue->reduces_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
         epilogue->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
@@ -222,8 +214,8 @@ void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
         s->costs.buckets[v].reduces_by =
             (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
-    for (int v = 0; s->costs.sharded != NULL && v < sp_layout_vstages(&s->layout); v++) {
-        sp_sharded_stage *of = &s->costs.sharded[v];
+    for (int v = 0; s->costs.shards && v < sp_layout_vstages(&s->layout); v++) {
+        sp_sharded_stage *of = &s->costs.stages[v].sharded;
         of->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
         of->scatters_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }

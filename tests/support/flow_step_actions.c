@@ -1,5 +1,5 @@
 // What ranks run, send and exchange.
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"
 
@@ -34,7 +34,7 @@ static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns
     }
     int64_t alone_ns =
         sp_step_costs_p2p_ns(&s->costs, backward, (size_t)action.pack, pp, to, layout->pp);
-    double bytes = (backward ? s->costs.p2p_b_bytes : s->costs.p2p_f_bytes)[action.pack];
+    double bytes = (backward ? s->costs.backward : s->costs.forward)[action.pack].p2p_bytes;
     sp_route_pairs(w->topology, from, gpus, pairs, &route);
     alone_ns -= llround(1e9 * world_saved_s(w, &route, bytes * pairs, 1, (double)alone_ns / 1e9));
     world_start_flow(w, A_SEND, rank, route, w->now_ns, bytes * pairs, 1, alone_ns)->there_ns =
@@ -80,7 +80,7 @@ static void end_action(world *w, int rank, sp_timeline *ran)
 
 static sp_route exchange_route(const world *w, int rank, int part)
 {
-    int heads = w->s->costs.cp_f[0].head_ranks;
+    int heads = w->s->costs.forward[0].cp.head_ranks;
     bool rings = part == 0 && heads < w->s->layout.cp;
     return rings ? world_rings_of_every(w, rank, heads > 1 ? heads : 1)
                  : world_all_to_alls(w, rank, heads);
@@ -200,21 +200,21 @@ static void begin_action(world *w, int rank, sp_action action)
     sp_action_cost took = sp_action_cost_of(&s->plan, &s->costs, action, vstage, false);
     int64_t took_ns = sp_action_cost_ns(&took);
     sp_cp_exchange each = action.kind == SP_ACTION_W   ? (sp_cp_exchange){0}
-                          : action.kind == SP_ACTION_F ? s->costs.cp_f[action.pack]
-                                                       : s->costs.cp_i[action.pack];
+                          : action.kind == SP_ACTION_F ? s->costs.forward[action.pack].cp
+                                                       : s->costs.backward[action.pack].cp;
     if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
-        each.s += s->costs.cp_r[action.pack].s;
-        each.bytes += s->costs.cp_r[action.pack].bytes;
-        each.heads_s += s->costs.cp_r[action.pack].heads_s;
-        each.heads_bytes += s->costs.cp_r[action.pack].heads_bytes;
+        each.s += s->costs.backward[action.pack].cp_again.s;
+        each.bytes += s->costs.backward[action.pack].cp_again.bytes;
+        each.heads_s += s->costs.backward[action.pack].cp_again.heads_s;
+        each.heads_bytes += s->costs.backward[action.pack].cp_again.heads_bytes;
     }
-    double layers = s->costs.layers_of_vstage[vstage];
+    double layers = s->costs.stages[vstage].layers;
     state->runs = true;
     state->start_ns = w->now_ns;
     sp_exchanged gather = {0}, scatter = {0};
-    if (s->costs.sharded != NULL && layout->dp * layout->cp > 1) {
-        gather = action.kind != SP_ACTION_W ? s->costs.sharded[vstage].gather : gather;
-        scatter = world_makes_gradients(action) ? s->costs.sharded[vstage].scatter : scatter;
+    if (s->costs.shards && layout->dp * layout->cp > 1) {
+        gather = action.kind != SP_ACTION_W ? s->costs.stages[vstage].sharded.gather : gather;
+        scatter = world_makes_gradients(action) ? s->costs.stages[vstage].sharded.scatter : scatter;
     }
     state->keys_wait = layout->cp > 1 && each.s + each.heads_s > 0.0;
     if (state->keys_wait) {

@@ -1,5 +1,5 @@
 // Reductions of gradients and gathers of parameters.
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"
 
@@ -59,7 +59,7 @@ void world_note_end(world *w, int pp, sp_action action)
 void world_end_reduction_part(world *w, int pp, int64_t end_ns)
 {
     reduction_state *state = &w->reductions[pp];
-    const sp_epilogue_cost *epilogue = &w->s->costs.epilogue[pp];
+    const sp_epilogue_cost *epilogue = &w->s->costs.ranks[pp].epilogue;
     state->under_way = false;
     state->free_ns = end_ns;
     switch (state->phase) {
@@ -84,7 +84,7 @@ void world_end_reduction_part(world *w, int pp, int64_t end_ns)
 static int64_t hidden_ns(const world *w, int pp)
 {
     const sp_layout *layout = &w->s->layout;
-    int64_t least_ns = w->s->costs.epilogue[pp].hideable_gather_ns;
+    int64_t least_ns = w->s->costs.ranks[pp].epilogue.hideable_gather_ns;
     for (int d = 0; d < layout->dp; d++) {
         const sp_stage_plan *stage = &w->s->plan.stages[d * layout->pp + pp];
         size_t a = 0;
@@ -152,7 +152,7 @@ void world_reduce(world *w, int pp)
 {
     const sp_layout *layout = &w->s->layout;
     reduction_state *state = &w->reductions[pp];
-    const sp_epilogue_cost *epilogue = &w->s->costs.epilogue[pp];
+    const sp_epilogue_cost *epilogue = &w->s->costs.ranks[pp].epilogue;
     while (!state->under_way && state->phase < 4) {
         if (state->phase == 0) {
             state->chunk = chunk_to_reduce(state, layout->chunks);

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_PACK_TIMES_H
 #define SLIMPACK_TESTS_SUPPORT_PACK_TIMES_H
 
-#include "sim/cost/pack_time.h"
+#include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
 typedef struct pack_times_case {
@@ -20,7 +20,6 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
 {
     sp_i_pack_timer *timer = sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory);
     sp_packing packing;
-    sp_i_pack_time backward;
     sp_op_timer op_timer = {.cluster = of->cluster, .profile = of->profile};
     sp_packing_init(&packing, NULL, of->layout.dp);
     assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
@@ -28,16 +27,7 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
         sp_pack_list_add(&packing.forward, slices[i], true);
     }
     const sp_pack *pack = &packing.forward.packs[0];
-    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, false, times, ERR));
-    must_succeed(sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, &backward, ERR));
-    for (int part = 0; part < SP_I_PARTS; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            if (pass != SP_PASS_F) {
-                times->of[part][pass] = backward.of[part][pass];
-                times->cp[pass] = backward.cp[pass];
-            }
-        }
-    }
+    sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, true, times);
     times->layout = &of->layout;
     sp_packing_fini(&packing);
     sp_i_pack_timer_free(timer);

@@ -49,9 +49,8 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t backward = sp_packing_backward(packing)->count;
     size_t classes = vstages > 1 ? 2 : 1;
     sp_i_step_costs_init(costs, layout, packing, (int)classes, false);
-    costs->class_of_vstage[vstages - 1] = (int)classes - 1;
+    costs->stages[vstages - 1].cost_class = (int)classes - 1;
     costs->unit = get(forward * classes, sizeof *costs->unit);
-    costs->states = get((size_t)layout->pp, sizeof *costs->states);
     if (packing->backward.count > 0) {
         costs->backward_unit = get(backward * classes, sizeof *costs->backward_unit);
     }
@@ -73,8 +72,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->unit[at].loaded_backward = costs->unit[at].backward;
             }
         }
-        costs->p2p_f_ns[k] = copy ? costs->p2p_f_ns[same] : draw(prng, 400);
-        costs->p2p_f_internode_ns[k] = copy ? costs->p2p_f_internode_ns[same] : draw(prng, 4000);
+        costs->forward[k].p2p_ns = copy ? costs->forward[same].p2p_ns : draw(prng, 400);
+        costs->forward[k].p2p_internode_ns =
+            copy ? costs->forward[same].p2p_internode_ns : draw(prng, 4000);
     }
     for (size_t k = 0; k < backward; k++) {
         size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
@@ -90,14 +90,15 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;
             }
         }
-        costs->p2p_b_ns[k] = copy ? costs->p2p_b_ns[same] : draw(prng, 400);
-        costs->p2p_b_internode_ns[k] = copy ? costs->p2p_b_internode_ns[same] : draw(prng, 4000);
+        costs->backward[k].p2p_ns = copy ? costs->backward[same].p2p_ns : draw(prng, 400);
+        costs->backward[k].p2p_internode_ns =
+            copy ? costs->backward[same].p2p_internode_ns : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
-        costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);
-        costs->epilogue[r] = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
-                                                .optimizer_ns = draw(prng, 900),
-                                                .param_gather_ns = draw(prng, 9000)};
-        draw_bytes(prng, &costs->states[r]);
+        costs->ranks[r].crosses_nodes = (uint8_t)draw(prng, 2);
+        costs->ranks[r].epilogue = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
+                                                      .optimizer_ns = draw(prng, 900),
+                                                      .param_gather_ns = draw(prng, 9000)};
+        draw_bytes(prng, &costs->ranks[r].states);
     }
 }

@@ -1,7 +1,7 @@
 // Samples to ranks by an integer program: against exhaustive search, certificates, limits.
 #include <time.h>
 
-#include "solver/slimpack/makespan.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 2048, MOST_RANKS = 32, FEW = 11 };

@@ -1,7 +1,7 @@
 // The balanced strategy: nobody lost or twice over a run of batches, packs under their cap, queues
 // that give rounds in order, and the greedy against one with linear searches.
+#include "solver/rows.h"
 #include "solver/strategy.h"
-#include "solver/work.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

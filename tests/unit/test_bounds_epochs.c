@@ -1,5 +1,5 @@
 // What the growth bound lets a fill cost, against a search of every way to fill.
-#include "solver/bounds/bounds_private.h"
+#include "solver/bounds/bounds.h"
 #include "tests/support/test_main.h"
 
 static int64_t between(sp_prng *prng, int64_t least, int64_t most)

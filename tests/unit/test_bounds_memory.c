@@ -1,6 +1,6 @@
 // The bound of a step in limited memory against closed forms, and against every packing and every
 // order of tiny cases.
-#include "solver/bounds/bounds_memory.h"
+#include "solver/bounds/bounds.h"
 #include "tests/support/test_main.h"
 
 enum { UNITS = 3, STAGES = 3, ACTIONS = 3 * UNITS, ORDERS = 90 };

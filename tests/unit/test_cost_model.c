@@ -92,8 +92,8 @@ TEST(closed_form)
     assert_int_equal(f.costs.f[0].tp_ns, 0);
     assert_int_equal(f.costs.f[0].cp_ns, 0);
     // One rank: nothing to reduce.
-    assert_int_equal(f.costs.epilogue[0].grad_reduce_ns, 0);
-    assert_int_equal(f.costs.epilogue[0].param_gather_ns, 0);
+    assert_int_equal(f.costs.ranks[0].epilogue.grad_reduce_ns, 0);
+    assert_int_equal(f.costs.ranks[0].epilogue.param_gather_ns, 0);
     assert_true(f.costs.unit_b < 0.0 && f.costs.unit_w == 0.0);
     assert_true(f.costs.split_unit_b == 0.0 && f.costs.split_unit_w < 0.0);
     end(&f);
@@ -117,7 +117,7 @@ TEST(tensor_parallel)
         add_slice(both[i], 0, 0, 4096, true);
         build(both[i]);
     }
-    int inner = split.costs.class_of_vstage[3];
+    int inner = split.costs.stages[3].cost_class;
     assert_within((double)(2 * split.costs.f[inner].compute_ns),
                   (double)whole.costs.f[inner].compute_ns, 3);
     assert_within((double)(2 * split.costs.b[inner].compute_ns),
@@ -128,11 +128,12 @@ TEST(tensor_parallel)
     assert_int_equal(whole.costs.f[inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
-    assert_within((double)split.costs.p2p_f_ns[0], 1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
-    assert_within((double)split.costs.p2p_b_internode_ns[0],
+    assert_within((double)split.costs.forward[0].p2p_ns,
+                  1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
+    assert_within((double)split.costs.backward[0].p2p_internode_ns,
                   1e9 * (bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY)), 1);
     for (int r = 0; r < 8; r++) {
-        assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
+        assert_int_equal(split.costs.ranks[r].crosses_nodes, r == 3 || r == 7);
     }
     end(&whole);
     end(&split);
@@ -197,7 +198,8 @@ TEST(is_linear_in_equal_samples)
         assert_within((double)f.costs.f[k + 1].compute_ns, 2 * (double)f.costs.f[k].compute_ns, 3);
         assert_within((double)f.costs.b[k + 1].compute_ns, 2 * (double)f.costs.b[k].compute_ns, 6);
         assert_within((double)f.costs.b[k + 1].tp_ns, 2 * (double)f.costs.b[k].tp_ns, 6);
-        assert_within((double)f.costs.p2p_f_ns[k + 1], 2 * (double)f.costs.p2p_f_ns[k], 2);
+        assert_within((double)f.costs.forward[k + 1].p2p_ns, 2 * (double)f.costs.forward[k].p2p_ns,
+                      2);
     }
     end(&f);
 }
@@ -214,16 +216,17 @@ TEST(maps_classes)
     build(&f);
     assert_int_equal(f.costs.classes, 3);
     for (int s = 1; s < 7; s++) {
-        assert_int_equal(f.costs.class_of_vstage[s], f.costs.class_of_vstage[1]);
+        assert_int_equal(f.costs.stages[s].cost_class, f.costs.stages[1].cost_class);
     }
-    assert_true(f.cost.class_stage[f.costs.class_of_vstage[0]].embedding);
-    assert_true(f.cost.class_stage[f.costs.class_of_vstage[7]].head);
-    int inner = f.costs.class_of_vstage[1];
-    int last = f.costs.class_of_vstage[7];
+    assert_true(f.cost.class_stage[f.costs.stages[0].cost_class].embedding);
+    assert_true(f.cost.class_stage[f.costs.stages[7].cost_class].head);
+    int inner = f.costs.stages[1].cost_class;
+    int last = f.costs.stages[7].cost_class;
     assert_within((double)(f.costs.f[last].compute_ns - f.costs.f[inner].compute_ns),
                   1e9 * (1000 * head_flops / FLAT_GEMM_FLOPS_PER_S), 2);
     // Chunks of rank 3 are the virtual stages 3 and 7: the head's parameters are there.
-    assert_true(f.costs.states[3].of[SP_MEM_PARAMETERS] > f.costs.states[1].of[SP_MEM_PARAMETERS]);
+    assert_true(f.costs.ranks[3].states.of[SP_MEM_PARAMETERS] >
+                f.costs.ranks[1].states.of[SP_MEM_PARAMETERS]);
     end(&f);
     layout.placement = SP_PLACE_V;
     begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
@@ -231,8 +234,9 @@ TEST(maps_classes)
     add_slice(&f, 0, 0, 1000, true);
     build(&f);
     // The V brings both ends to rank 0.
-    assert_true(f.costs.states[0].of[SP_MEM_PARAMETERS] > f.costs.states[3].of[SP_MEM_PARAMETERS]);
-    assert_true(f.costs.epilogue[0].optimizer_ns >= f.costs.epilogue[3].optimizer_ns);
+    assert_true(f.costs.ranks[0].states.of[SP_MEM_PARAMETERS] >
+                f.costs.ranks[3].states.of[SP_MEM_PARAMETERS]);
+    assert_true(f.costs.ranks[0].epilogue.optimizer_ns >= f.costs.ranks[3].epilogue.optimizer_ns);
     end(&f);
 }
 
@@ -288,7 +292,7 @@ TEST(merged_ranks_are_context_parallel)
     assert_memory_equal(merged.costs.f, cp.costs.f, sizeof *cp.costs.f);
     assert_memory_equal(merged.costs.b, cp.costs.b, sizeof *cp.costs.b);
     assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
-    assert_int_equal(merged.costs.p2p_f_ns[0], cp.costs.p2p_f_ns[0]);
+    assert_int_equal(merged.costs.forward[0].p2p_ns, cp.costs.forward[0].p2p_ns);
     assert_true(merged.costs.f[0].cp_ns > 0);
     end(&merged);
     end(&cp);
@@ -306,17 +310,17 @@ TEST(epilogue_of_the_step)
     double ring_s = 15.0 / 16.0 * parameters / 200e9; // NVLink is the slower, per byte
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_within((double)f.costs.epilogue[0].grad_reduce_ns, 1e9 * (4 * ring_s), 1);
-    assert_within((double)f.costs.epilogue[0].param_gather_ns, 1e9 * (2 * ring_s), 1);
-    assert_within((double)f.costs.epilogue[0].optimizer_ns,
+    assert_within((double)f.costs.ranks[0].epilogue.grad_reduce_ns, 1e9 * (4 * ring_s), 1);
+    assert_within((double)f.costs.ranks[0].epilogue.param_gather_ns, 1e9 * (2 * ring_s), 1);
+    assert_within((double)f.costs.ranks[0].epilogue.optimizer_ns,
                   1e9 * (parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
     end(&f);
     layout.zero = 0;
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
-    assert_within((double)f.costs.epilogue[0].grad_reduce_ns, 1e9 * (8 * ring_s), 1);
-    assert_int_equal(f.costs.epilogue[0].param_gather_ns, 0);
-    assert_within((double)f.costs.epilogue[0].optimizer_ns,
+    assert_within((double)f.costs.ranks[0].epilogue.grad_reduce_ns, 1e9 * (8 * ring_s), 1);
+    assert_int_equal(f.costs.ranks[0].epilogue.param_gather_ns, 0);
+    assert_within((double)f.costs.ranks[0].epilogue.optimizer_ns,
                   1e9 * (parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
     end(&f);
 }
@@ -405,7 +409,7 @@ static void check_lines(fixture *f)
         double tokens = (double)pack->tokens / pack->dp_count;
         double squares = (double)pack->pairs2 / pack->dp_count;
         for (int s = 0; s < f->layout.pp; s++) {
-            size_t at = k * (size_t)f->costs.classes + (size_t)f->costs.class_of_vstage[s];
+            size_t at = k * (size_t)f->costs.classes + (size_t)f->costs.stages[s].cost_class;
             check_size(f, s, tokens, squares, at);
             for (int slope = 0; slope < SP_LEAST_SLOPES; slope++) {
                 const sp_least_work *l = sp_cost_model_least_work(&f->cost, s, slope);
@@ -464,7 +468,7 @@ TEST(least_work_is_a_bound)
         double paid_ns = 0.0;
         for (size_t k = 0; k < f.packing.forward.count; k++) {
             for (int s = 0; s < layout.pp; s++) {
-                size_t at = k * (size_t)f.costs.classes + (size_t)f.costs.class_of_vstage[s];
+                size_t at = k * (size_t)f.costs.classes + (size_t)f.costs.stages[s].cost_class;
                 paid_ns += f.packing.forward.packs[k].dp_count *
                            (total_ns(f.costs.f[at]) + total_ns(f.costs.b[at]));
             }
@@ -502,7 +506,7 @@ TEST(layer_efficiency)
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 0, lengths[i], lengths[i]}, true);
         must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
-        int inner = costs.class_of_vstage[1];
+        int inner = costs.stages[1].cost_class;
         double flops = n * sp_model_layer_linear_flops_per_token(&model) +
                        n * n / 2 * sp_model_attention_flops_per_pair(&model);
         double peak = flops / 8 / cluster.peak_flops_per_s;
@@ -581,7 +585,7 @@ TEST(vocabulary_exchange)
     double scatter_s = sp_time_collective(&timer, SP_REDUCE_SCATTER, ranks, bytes);
     assert_true(gather_s > 0.0 && scatter_s > 0.0);
     for (int s = 0; s < 4; s++) {
-        int class = f.costs.class_of_vstage[s];
+        int class = f.costs.stages[s].cost_class;
         assert_within((double)f.costs.f[class].tp_ns, 1e9 * gather_s, 1.0);
         assert_within((double)f.costs.i[class].tp_ns, 1e9 * scatter_s, 1.0);
         assert_within((double)f.costs.b[class].tp_ns, 1e9 * scatter_s, 1.0);

@@ -1,5 +1,5 @@
 // Which backward packs can keep the cut of their forward packs over the CP ranks.
-#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"

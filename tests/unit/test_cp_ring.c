@@ -1,6 +1,6 @@
 // The steps of a ring of context-parallel ranks: what each rank finds at each of them, against a
 // count token by token; how long it takes, by hand and where all shares are even.
-#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_TOKENS = 128, MOST_RANKS = 8 };

@@ -1,6 +1,6 @@
 // Which pieces of a pack's slices the CP ranks hold: by hand, against a count token by token, and
 // what both ways promise. Twice the causal pairs of l queries after o tokens are l * (2 * o + l).
-#include "sim/cost/attention_load.h"
+#include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_RANKS = 16, MOST_SLICES = 12, MOST_TOKENS = 4096 };
@@ -51,24 +51,6 @@ static void expect(const shares *s, const int64_t *tokens, const int64_t *pairs2
     }
 }
 
-// Chunk i ends where chunk 2*cp-1-i begins to count from the other end, so that their pairs add up
-// to the same for every i.
-TEST(one_document_is_even)
-{
-    for (int cp = 1; cp <= MOST_RANKS; cp++) {
-        const int64_t n = 2 * cp * 7;
-        const sp_slice slice = {0, 0, 0, n, n};
-        shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, cp);
-        shares document = shares_of(sp_i_cp_by_document, &slice, 1, cp);
-        for (int i = 0; i < cp; i++) {
-            assert_int_equal(sequence.tokens[i], n / cp);
-            assert_int_equal(sequence.pairs2[i], n * n / cp);
-            assert_int_equal(document.tokens[i], n / cp);
-            assert_int_equal(document.pairs2[i], n * n / cp);
-        }
-    }
-}
-
 // Documents of 4 and 12 tokens on two ranks. Per sequence, chunks of 4: the first document is chunk
 // 0, so that rank 0 holds it and the end of the second: 16 + 4*(16+4) = 96; rank 1 the rest:
 // 4*4 + 4*(8+4) = 64. Per document half of 16 + 144 each.
@@ -81,34 +63,6 @@ TEST(two_documents)
     shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
     expect(&document, (const int64_t[]){8, 8}, (const int64_t[]){80, 80});
     assert_int_equal(document.pieces, 8);
-}
-
-// Documents of 6 and 7 tokens on two ranks: single tokens at 0 and 3 (pairs 1 + 7) for rank 0, at 1
-// and 2 (3 + 5) for rank 1, of each; then token 4 of the first (9) for rank 0, token 5 (11) for
-// rank 1; of the second 4 (9) for rank 0, 5 (11) for rank 1, 6 (13) for rank 0.
-TEST(left_over_tokens_go_round)
-{
-    const sp_slice slices[] = {{0, 0, 0, 6, 6}, {1, 0, 0, 7, 7}};
-    shares document = shares_of(sp_i_cp_by_document, slices, 2, 2);
-    expect(&document, (const int64_t[]){7, 6},
-           (const int64_t[]){8 + 9 + 8 + 9 + 13, 8 + 11 + 8 + 11});
-    // Documents shorter than 2*cp: rank after rank.
-    const sp_slice shorts[] = {{0, 0, 0, 3, 3}, {1, 0, 0, 2, 2}};
-    document = shares_of(sp_i_cp_by_document, shorts, 2, 4);
-    expect(&document, (const int64_t[]){2, 1, 1, 1}, (const int64_t[]){1 + 3, 3, 5, 1});
-}
-
-// A slice after 10 tokens of its sample, 8 long, on two ranks, in chunks of 2: rank 0 has
-// 2*(20+2) + 2*(32+2), rank 1 2*(24+2) + 2*(28+2), either way.
-TEST(slice_with_context)
-{
-    const sp_slice slice = {0, 0, 10, 8, 8};
-    const int64_t tokens[] = {4, 4};
-    const int64_t pairs2[] = {112, 112};
-    shares sequence = shares_of(sp_i_cp_by_sequence, &slice, 1, 2);
-    expect(&sequence, tokens, pairs2);
-    shares document = shares_of(sp_i_cp_by_document, &slice, 1, 2);
-    expect(&document, tokens, pairs2);
 }
 
 // Padding is computed, so it counts in the row.
@@ -235,30 +189,5 @@ TEST(shares_are_level)
         assert_true(most(sequence.tokens, cp) - least(sequence.tokens, cp) <= 2);
         assert_true(most(document.tokens, cp) - least(document.tokens, cp) <= 1);
         assert_true(most(document.pairs2, cp) - least(document.pairs2, cp) <= left_over2);
-    }
-}
-
-// Every slice of a row by itself is what the row is: as per document, nothing depends on
-// neighbours but whose turn it is.
-TEST(documents_stand_alone)
-{
-    sp_prng prng = prng_seeded(13);
-    for (int round = 0; round < 500; round++) {
-        sp_slice slices[MOST_SLICES];
-        int count = random_slices(&prng, slices);
-        int cp = 1 + prng_below(&prng, 8);
-        shares sum = {.cp = cp};
-        for (int i = 0; i < count; i++) {
-            slices[i].tokens += 2 * cp - slices[i].tokens % (2 * cp);
-            slices[i].computed_tokens = slices[i].tokens;
-            shares one = shares_of(sp_i_cp_by_document, &slices[i], 1, cp);
-            for (int r = 0; r < cp; r++) {
-                sum.tokens[r] += one.tokens[r];
-                sum.pairs2[r] += one.pairs2[r];
-            }
-        }
-        shares all = shares_of(sp_i_cp_by_document, slices, count, cp);
-        expect(&all, sum.tokens, sum.pairs2);
-        assert_int_equal(most(all.pairs2, cp), least(all.pairs2, cp));
     }
 }

@@ -6,7 +6,7 @@
 #include "solver/flexsp/flexsp.h"
 #include "solver/mip.h"
 #include "solver/rows.h"
-#include "solver/step/group_starts.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 #include "tests/support/random_step.h"
 #include "tests/support/scenario_run.h"

@@ -1,7 +1,7 @@
 // DynaPipe's micro-batches against every other cut of the sorted samples, the memory they keep to,
 // and the sharing out of micro-batches to ranks against every other sharing.
+#include "solver/rows.h"
 #include "solver/slicing.h"
-#include "solver/strategies/karmarkar_karp.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

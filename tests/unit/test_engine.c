@@ -144,7 +144,7 @@ static sp_status run_with(const sp_plan *plan, sp_engine_options options, sp_err
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
-    must_succeed(sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs, ERR));
+    sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs);
     sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
     sp_timeline_fini(&timeline);
     sp_memory_timeline_fini(&memory);
@@ -229,7 +229,7 @@ TEST(regrouped_packs)
     // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
     const sp_rank_memory *memory = &s.memory.ranks[1];
     const sp_bytes *held = &costs.unit[0 * (size_t)costs.classes + 1].held;
-    int64_t states = costs.states[1].of[SP_MEM_ACTIVATIONS];
+    int64_t states = costs.ranks[1].states.of[SP_MEM_ACTIVATIONS];
     int64_t whole = held->of[SP_MEM_ACTIVATIONS];
     bool seen = false;
     for (size_t i = 0; i < memory->point_count; i++) {

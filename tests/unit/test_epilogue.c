@@ -35,7 +35,7 @@ TEST(formulas)
         double optimizer_ns = 1e9 * parameters / (zero > 0 ? 4.0 : 1.0) *
                               step.profile.optimizer_bytes_per_parameter /
                               step.profile.memory_bytes_per_s;
-        const sp_epilogue_cost *epilogue = &step.costs.epilogue[0];
+        const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
         assert_within((double)epilogue->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
         assert_within((double)epilogue->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
                       1.0);
@@ -78,9 +78,9 @@ TEST(buckets)
                                   (double)bucket->total_ns / (double)bucket->count, 1.0);
                     total_ns += bucket->total_ns;
                 }
-                assert_within((double)total_ns, (double)plain.costs.epilogue[r].grad_reduce_ns,
-                              2.0);
-                assert_int_equal(step.costs.epilogue[r].grad_reduce_ns, 0);
+                assert_within((double)total_ns,
+                              (double)plain.costs.ranks[r].epilogue.grad_reduce_ns, 2.0);
+                assert_int_equal(step.costs.ranks[r].epilogue.grad_reduce_ns, 0);
             }
             assert_true((step.costs.buckets == NULL) == (zero >= 2));
             assert_true(step.metrics.iteration_ns <= plain.metrics.iteration_ns + 4);
@@ -113,7 +113,7 @@ TEST(every_exchange_names_its_algorithm)
         double grad_bytes = parameters * BYTES_FP32;
         double count = i / 8 != 0 ? ceil(grad_bytes / 3e5) : c.model.layers;
         double parts = c.memory.stack.bucketed_epilogue ? count : 1.0;
-        const sp_epilogue_cost *epilogue = &step.costs.epilogue[0];
+        const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
         assert_int_equal(epilogue->reduces_by,
                          sp_collective_choice(&timer, kind, group, grad_bytes / parts));
         named[epilogue->reduces_by]++;
@@ -152,17 +152,17 @@ TEST(switches_of_the_reduction)
             double buckets = c.model.layers;
             double bucket = (double)sp_model_parameters(&c.model) / buckets;
             double bytes = bucket * (bf16 ? BYTES_BF16 : BYTES_FP32);
-            assert_within((double)step.costs.epilogue[0].grad_reduce_ns,
+            assert_within((double)step.costs.ranks[0].epilogue.grad_reduce_ns,
                           1e9 * buckets * priced_collective_s(&step, kind, bytes), 1.0);
             double gather_s = priced_collective_s(&step, SP_ALL_GATHER, bucket * BYTES_BF16);
-            assert_within((double)step.costs.epilogue[0].param_gather_ns,
+            assert_within((double)step.costs.ranks[0].epilogue.param_gather_ns,
                           zero == 1 ? 1e9 * buckets * gather_s : 0.0, 1.0);
             priced_step_fini(&step);
         }
         c.memory.stack.hide_gradient_all_reduce = true;
         priced_step_run(&c, &step);
         assert_true((step.costs.buckets != NULL) == (zero == 0));
-        assert_true((step.costs.epilogue[0].grad_reduce_ns == 0) == (zero == 0));
+        assert_true((step.costs.ranks[0].epilogue.grad_reduce_ns == 0) == (zero == 0));
         priced_step_fini(&step);
     }
 }
@@ -181,9 +181,9 @@ TEST(tied_tables)
     c.memory.stack.hide_gradient_reduce = true;
     priced_step_run(&c, &hidden);
     for (int r = 0; r < 2; r++) {
-        assert_within((double)hidden.costs.epilogue[r].grad_reduce_ns, table_ns, 1.0);
+        assert_within((double)hidden.costs.ranks[r].epilogue.grad_reduce_ns, table_ns, 1.0);
         assert_within((double)hidden.costs.buckets[r].total_ns + table_ns,
-                      (double)plain.costs.epilogue[r].grad_reduce_ns, 2.0);
+                      (double)plain.costs.ranks[r].epilogue.grad_reduce_ns, 2.0);
     }
     priced_step_fini(&hidden);
     priced_step_fini(&plain);
@@ -194,7 +194,7 @@ TEST(tied_tables)
     priced_step_run(&c, &hidden);
     double first = priced_parameters(&hidden, (sp_stage){.layers = 4, .embedding = true});
     double rest = (double)sp_model_parameters(&c.model) - first;
-    assert_int_equal(hidden.costs.epilogue[0].grad_reduce_ns, 0);
+    assert_int_equal(hidden.costs.ranks[0].epilogue.grad_reduce_ns, 0);
     assert_within((double)hidden.costs.buckets[0].total_ns,
                   1e9 * priced_collective_s(&hidden, SP_ALL_REDUCE, first * BYTES_FP32), 1.0);
     assert_within((double)hidden.costs.buckets[1].total_ns,
@@ -227,8 +227,9 @@ TEST(reduction_behind_the_last_backward)
             assert_within((double)(rank->reduce_end_ns - rank->reduce_start_ns),
                           fmax(all_ns - backward_ns * (n - 1.0) / n, all_ns / n), 2.0);
             // What the iteration waits for is counted, no more.
-            assert_int_equal(step.metrics.reduce_ns, rank->reduce_end_ns - rank->reduce_start_ns +
-                                                         step.costs.epilogue[0].param_gather_ns);
+            assert_int_equal(step.metrics.reduce_ns,
+                             rank->reduce_end_ns - rank->reduce_start_ns +
+                                 step.costs.ranks[0].epilogue.param_gather_ns);
             priced_step_fini(&step);
         }
     }
@@ -246,7 +247,7 @@ TEST(gather_behind_the_first_forward)
         c.nvlink_gb_per_s = rates_gb_per_s[i];
         c.memory.stack.hide_parameter_gather = true;
         priced_step_run(&c, &step);
-        double gather_ns = (double)step.costs.epilogue[0].param_gather_ns;
+        double gather_ns = (double)step.costs.ranks[0].epilogue.param_gather_ns;
         double forward_ns = (double)step.costs.f[0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
         assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
@@ -370,7 +371,7 @@ TEST(random_buckets)
             for (int v = 0; v < c.layout.chunks; v++) {
                 all_ns += c.costs.buckets[rank->pp * c.layout.chunks + v].total_ns;
             }
-            int64_t after_ns = c.costs.epilogue[rank->pp].grad_reduce_ns;
+            int64_t after_ns = c.costs.ranks[rank->pp].epilogue.grad_reduce_ns;
             int64_t exposed_ns = rank->reduce_end_ns - after_ns - rank->reduce_start_ns;
             assert_true(exposed_ns >= 0 && exposed_ns <= all_ns);
             assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
@@ -404,7 +405,7 @@ TEST(overlap_never_costs)
         c.costs.buckets = NULL;
         for (int r = 0; r < c.layout.pp; r++) {
             for (int v = 0; v < c.layout.chunks; v++) {
-                c.costs.epilogue[r].grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
+                c.costs.ranks[r].epilogue.grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
             }
         }
         simulate(&c, &apart);

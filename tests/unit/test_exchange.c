@@ -1,6 +1,6 @@
 // The attention-context exchange against the sums of causal areas: slice k of a sequence in equal
 // slices has a diagonal half block and k full blocks, 2k+1 half blocks.
-#include "sim/cost/exchange.h"
+#include "sim/cost/step_costs.h"
 
 #include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
@@ -267,8 +267,8 @@ static int64_t attention_sum(const sp_step_costs *costs, const sp_action_cost *t
     int64_t sum = 0;
     for (size_t k = 0; k < packs; k++) {
         for (int s = 0; s < vstages; s++) {
-            sum +=
-                table[k * (size_t)costs->classes + (size_t)costs->class_of_vstage[s]].attention_ns;
+            sum += table[k * (size_t)costs->classes + (size_t)costs->stages[s].cost_class]
+                       .attention_ns;
         }
     }
     return sum;

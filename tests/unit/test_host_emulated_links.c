@@ -14,17 +14,18 @@ enum { PACKS = 2 };
 
 // Forward to the next rank inside a node, backward across nodes; the two other tables must not be
 // read.
-static int64_t f_ns[PACKS] = {1 * SECOND, 5 * SECOND};
-static int64_t b_internode_ns[PACKS] = {10 * SECOND, 2 * SECOND};
-static int64_t wrong_ns[PACKS] = {700 * SECOND, 900 * SECOND};
-static uint8_t far[2] = {0, 1};
+static const sp_pack_costs forward_costs[PACKS] = {
+    {.p2p_ns = 1 * SECOND, .p2p_internode_ns = 700 * SECOND},
+    {.p2p_ns = 5 * SECOND, .p2p_internode_ns = 900 * SECOND}};
+static const sp_pack_costs backward_costs[PACKS] = {
+    {.p2p_ns = 700 * SECOND, .p2p_internode_ns = 10 * SECOND},
+    {.p2p_ns = 900 * SECOND, .p2p_internode_ns = 2 * SECOND}};
+static const sp_rank_costs far[2] = {{.crosses_nodes = false}, {.crosses_nodes = true}};
 static const sp_link_times times = {.forward_packs = PACKS,
                                     .backward_packs = PACKS,
-                                    .f_ns = f_ns,
-                                    .b_ns = wrong_ns,
-                                    .f_internode_ns = wrong_ns,
-                                    .b_internode_ns = b_internode_ns,
-                                    .crosses_nodes = far};
+                                    .forward = forward_costs,
+                                    .backward = backward_costs,
+                                    .ranks = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 

@@ -229,7 +229,7 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 0, 2048, 2048}, true);
     must_succeed(sp_cost_model_build(&cost, &packing, costs, ERR));
-    *epilogue = costs->epilogue[0];
+    *epilogue = costs->ranks[0].epilogue;
     sp_packing_fini(&packing);
     sp_cost_model_fini(&cost);
     sp_profile_fini(&profile);

@@ -28,8 +28,8 @@ TEST(each_doubling_of_nodes_slows_computation)
         assert_near((double)uneven.costs.b[0].compute_ns,
                     factor * (double)even.costs.b[0].compute_ns, 1e-9, 2.0);
         assert_int_equal(uneven.costs.f[0].tp_ns, even.costs.f[0].tp_ns);
-        assert_int_equal(uneven.costs.epilogue[0].grad_reduce_ns,
-                         even.costs.epilogue[0].grad_reduce_ns);
+        assert_int_equal(uneven.costs.ranks[0].epilogue.grad_reduce_ns,
+                         even.costs.ranks[0].epilogue.grad_reduce_ns);
         priced_step_fini(&even);
         priced_step_fini(&uneven);
     }

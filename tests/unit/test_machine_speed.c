@@ -5,7 +5,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-#include "solver/slimpack/shape_search.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"

@@ -1,5 +1,5 @@
 // Jobs on machines: bounds against exhaustive search, and that exchanges end where none helps.
-#include "solver/slimpack/makespan.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_JOBS = 120, MOST_MACHINES = 12 };

@@ -1,5 +1,5 @@
 // What merged data-parallel ranks cost, by the cost model and assumed.
-#include "solver/slimpack/rank_split.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/merged_ranks.h"
 
 static sp_i_merge_costs measure_slices(int tp, int dp, int64_t tokens, int64_t slice_tokens)

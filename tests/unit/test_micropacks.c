@@ -320,8 +320,8 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     must_succeed(sp_scenario_cost_model(scenario, &cost, ERR));
     must_succeed(sp_cost_model_build(&cost, packing, &costs, ERR));
     sp_plan_init(&plan, &scenario->layout, packing);
-    must_succeed(sp_step_costs_means(&costs, &plan, &times, ERR));
-    must_succeed(sp_step_costs_by_pack(&costs, &plan, times, ERR));
+    times = sp_step_costs_means(&costs, &plan);
+    sp_step_costs_by_pack(&costs, &plan, times);
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
     must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));

@@ -1,7 +1,7 @@
 // What packs hold and the room that leaves: tables against the costs that they come from, and plans
 // that were found to fit against the simulated memory.
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/step/pack_memory.h"
+#include "solver/step/step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -40,7 +40,7 @@ static void add_pack(sp_packing *packing, int32_t sample, int64_t tokens, int dp
 
 static void fullest_of(const sp_packing *packing, int cp, sp_fullest_pack *fullest)
 {
-    must_succeed(sp_fullest_packs(packing, cp, fullest, ERR));
+    sp_fullest_packs(packing, cp, fullest);
 }
 
 // Every pack is within the tables: so many bytes for each of its tokens, and so many while it runs.
@@ -78,7 +78,7 @@ TEST(tables_cover_every_pack)
                 double least_gap = 1.0;
                 for (size_t k = 0; k < count; k++) {
                     const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k) +
-                                                            (size_t)costs.class_of_vstage[v]];
+                                                            (size_t)costs.stages[v].cost_class];
                     double held = (double)sp_bytes_total(&unit->held);
                     double most = memory.whole[v] * (double)tokens[k];
                     assert_true(held <= most * (1.0 + 1e-12));

@@ -1,6 +1,6 @@
 // Other groups of ranks for the same samples: each is different, and holds all samples.
 #include "sim/workload/batch.h"
-#include "solver/slimpack/rank_split.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/merged_ranks.h"
 
 enum { MOST_SAMPLES = 20, TYPICAL = 4096 };

@@ -1,6 +1,6 @@
 // Groups of merged ranks: the bound against all groups and all assignments, and sizes that are
 // known.
-#include "solver/slimpack/rank_split.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 300, MOST_RANKS = 32 };

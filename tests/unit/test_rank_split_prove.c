@@ -1,5 +1,5 @@
 // Small assignments of samples to ranks after integer programming: against exhaustive search.
-#include "solver/slimpack/rank_split.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/test_main.h"
 

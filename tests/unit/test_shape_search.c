@@ -3,7 +3,7 @@
 // first shapes.
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
-#include "solver/slimpack/shape_search.h"
+#include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

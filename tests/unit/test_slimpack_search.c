@@ -3,8 +3,8 @@
 #include <time.h>
 
 #include "sim/base/progress.h"
+#include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/time_limit.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -61,7 +61,7 @@ TEST(legs_of_one_exchange_do_not_meet)
         flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
         size_t tasks[3];
         flow_step_uniform(&s, 0.0, 0.0);
-        s.costs.epilogue[0] = (sp_epilogue_cost){.grad_reduce_ns = 100000,
+        s.costs.ranks[0].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 100000,
                                                  .param_gather_ns = 100000,
                                                  .reduce_bytes = 5000.0,
                                                  .gather_bytes = 5000.0,
@@ -171,9 +171,9 @@ TEST(bytes_on_links)
     double sums[SP_LINK_KINDS][2];
     flow_step_uniform(&s, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
-        s.costs.p2p_f_ns[k] = s.costs.p2p_b_ns[k] = 100000;
-        s.costs.epilogue[k].grad_reduce_ns = 100000;
-        s.costs.epilogue[k].reduce_bytes = 5000.0;
+        s.costs.forward[k].p2p_ns = s.costs.backward[k].p2p_ns = 100000;
+        s.costs.ranks[k].epilogue.grad_reduce_ns = 100000;
+        s.costs.ranks[k].epilogue.reduce_bytes = 5000.0;
     }
     flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_CLOSED);
     flow_link_bytes(&s, sums);
@@ -204,7 +204,7 @@ TEST(bytes_on_links_by_algorithm)
         sp_topology *topology;
         double *bytes;
         flow_step_uniform(&s, 0.0, 0.0);
-        s.costs.epilogue[0] = (sp_epilogue_cost){
+        s.costs.ranks[0].epilogue = (sp_epilogue_cost){
             .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_FLOWS);
         must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
@@ -249,7 +249,7 @@ TEST(bytes_depend_on_no_rate_and_no_latency)
         s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
         s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
         for (int r = 0; r < s.layout.pp; r++) {
-            s.costs.epilogue[r].param_gather_ns = 1 + prng_below(&prng, 40000);
+            s.costs.ranks[r].epilogue.param_gather_ns = 1 + prng_below(&prng, 40000);
         }
         must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
         assert_same_bytes(bytes[0], bytes[1], topology[0]);

@@ -1,5 +1,6 @@
 // What ZeRO 2 and 3 exchange inside actions, as flows: alone it takes the time of its closed
-// formula (cost/zero.c) to the nanosecond, and where it meets others on a link all take longer.
+// formula (cost/data_parallel.c) to the nanosecond, and where it meets others on a link all take
+// longer.
 #include "sim/base/alloc.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/priced_step.h"
@@ -135,10 +136,9 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
     sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false);
     flow_step_set_bytes(&s->costs, 0.0, 0.0);
     flow_step_set_exchanges(s, 0.0);
-    s->costs.sharded = sp_calloc(2, sizeof *s->costs.sharded);
-    assert_non_null(s->costs.sharded);
+    s->costs.shards = true;
     for (int p = 0; p < 2; p++) {
-        s->costs.sharded[p].gather = (sp_exchanged){
+        s->costs.stages[p].sharded.gather = (sp_exchanged){
             .s = (double)whole_ns * 1e-9, .bytes = bytes, .bare_s = (double)bare_ns * 1e-9};
     }
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
@@ -196,10 +196,9 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
     for (int detail = 0; detail < 3; detail++) {
         flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 2}};
         flow_step_uniform(&s, 0.0, 0.0);
-        s.costs.sharded = sp_calloc(1, sizeof *s.costs.sharded);
-        assert_non_null(s.costs.sharded);
+        s.costs.shards = true;
         // Each of two rings sends three quarters of a half.
-        s.costs.sharded[0].scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
+        s.costs.stages[0].sharded.scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
         for (size_t k = 0; k < 4; k++) {
             s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};
         }

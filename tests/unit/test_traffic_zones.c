@@ -1,5 +1,5 @@
 // What the zones of a pack exchange, as flows: alone it takes the time of its closed formula
-// (cost/zone_time.h) to the nanosecond, and where it meets others on a link all take longer.
+// (cost/pack_time.c) to the nanosecond, and where it meets others on a link all take longer.
 #include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
 #include "tests/support/flow_run.h"
@@ -21,11 +21,11 @@ static void make_merged(flow_step *s, int packs)
 static void set_zones(flow_step *s, const sp_pack_zones *zones)
 {
     sp_step_costs *costs = &s->costs;
-    costs->zones_f = sp_arena_take(&costs->zone_work, costs->forward_packs, sizeof zones);
-    costs->zones_b = sp_arena_take(&costs->zone_work, costs->backward_packs, sizeof zones);
+    costs->zoned = true;
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->zones_f[k] = costs->zones_b[k] = zones;
-        costs->cp_f[k] = costs->cp_i[k] = costs->cp_r[k] = (sp_cp_exchange){0};
+        costs->forward[k].zones = costs->backward[k].zones = zones;
+        costs->forward[k].cp = costs->backward[k].cp = costs->backward[k].cp_again =
+            (sp_cp_exchange){0};
     }
 }
 
@@ -58,8 +58,8 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
                                 .token_bytes = 1.0,
                                 .moves_s = {moved_bytes > 0.0 ? MOVES_NS * 1e-9 : 0.0}};
     set_zones(s, &of->zones);
-    s->costs.layers_of_vstage[0] = s->costs.layers_of_vstage[1] = 1;
-    s->costs.zones_b[0] = s->costs.zones_b[1] = NULL;
+    s->costs.stages[0].layers = s->costs.stages[1].layers = 1;
+    s->costs.backward[0].zones = s->costs.backward[1].zones = NULL;
     for (int k = 0; k < 2; k++) {
         int64_t moves_ns = moved_bytes > 0.0 ? MOVES_NS : 0;
         s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns + moves_ns};

@@ -149,7 +149,7 @@ TEST(time_is_proportional_to_layers)
         flat_costs f;
         flat_costs_make(&model, &layout, full ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE, 4096, &f);
         for (int s = 0; s < 4; s++) {
-            int c = f.costs.class_of_vstage[s];
+            int c = f.costs.stages[s].cost_class;
             double head_ns = s == 3 ? n * 2.0 * h * 32000.0 / FLAT_GEMM_FLOPS_PER_S * 1e9 : 0.0;
             assert_within((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns,
                           2.0);
@@ -171,8 +171,8 @@ TEST(activations_are_proportional_to_layers)
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         flat_costs f;
         flat_costs_make(&model, &layout, (sp_recompute)m, 1000, &f);
-        int64_t a = f.costs.unit[f.costs.class_of_vstage[1]].held.of[SP_MEM_ACTIVATIONS];
-        int64_t b = f.costs.unit[f.costs.class_of_vstage[2]].held.of[SP_MEM_ACTIVATIONS];
+        int64_t a = f.costs.unit[f.costs.stages[1].cost_class].held.of[SP_MEM_ACTIVATIONS];
+        int64_t b = f.costs.unit[f.costs.stages[2].cost_class].held.of[SP_MEM_ACTIVATIONS];
         assert_true(a > 0);
         assert_int_equal(13 * a, 7 * b);
         flat_costs_fini(&f);
@@ -193,9 +193,9 @@ TEST(every_stage_may_differ)
     flat_costs f;
     flat_costs_make(&model, &layout, SP_RECOMPUTE_NONE, 512, &f);
     assert_int_equal(f.costs.classes, 16);
-    const double one_ns = (double)f.costs.f[f.costs.class_of_vstage[13]].compute_ns / layers[13];
+    const double one_ns = (double)f.costs.f[f.costs.stages[13].cost_class].compute_ns / layers[13];
     for (int s = 0; s < 15; s++) {
-        double ns = (double)f.costs.f[f.costs.class_of_vstage[s]].compute_ns;
+        double ns = (double)f.costs.f[f.costs.stages[s].cost_class].compute_ns;
         assert_within(ns, layers[s] * one_ns, 16.0);
     }
     flat_costs_fini(&f);
@@ -226,7 +226,7 @@ static sp_status measure(void *context, const sp_step_view *view, sp_error *err)
     double m = (double)view->plan->packing->forward.count;
     int pp = view->plan->layout.pp;
     for (int stage = 0; stage < pp; stage++) {
-        int c = costs->class_of_vstage[stage];
+        int c = costs->stages[stage].cost_class;
         double work_ns = (double)(total_ns(costs->f[c]) + total_ns(costs->b[c]));
         s->bound_ns = fmax(s->bound_ns, above_ns + m * work_ns);
         int below = (stage + 1) % pp;

@@ -32,11 +32,11 @@ TEST(volumes)
     c.layout.zero = 3;
     priced_step_run(&c, &three);
     double parameters = (double)sp_model_parameters(&c.model);
-    double baseline = (double)plain.costs.epilogue[0].grad_reduce_ns / BYTES_FP32;
+    double baseline = (double)plain.costs.ranks[0].epilogue.grad_reduce_ns / BYTES_FP32;
     // A ring all-reduce: 2(n-1)/n of the tensor through each link.
     assert_within(baseline / (parameters * 1e5), 1.5, 1e-9);
     double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
-    double gathered = (double)two.costs.epilogue[0].param_gather_ns / BYTES_BF16;
+    double gathered = (double)two.costs.ranks[0].epilogue.param_gather_ns / BYTES_BF16;
     assert_within((scattered + gathered) / baseline, 1.0, 1e-6);
     assert_int_equal(two.costs.f[0].dp_ns, 0);
     double forward = (double)three.costs.f[0].dp_ns;
@@ -89,8 +89,8 @@ TEST(volumes_on_links)
         double gathered = BYTES_BF16 * (zero == 0 ? 0 : zero < 3 ? 1 : 2 * c.microbatches);
         // Half of a tensor from each of two ranks, over a link out and a link in.
         double exchanged = 2.0 * (reduced + gathered) * (double)sp_model_parameters(&c.model);
-        double sent =
-            4.0 * c.microbatches * (step.costs.p2p_f_bytes[0] + step.costs.p2p_b_bytes[0]);
+        double sent = 4.0 * c.microbatches *
+                      (step.costs.forward[0].p2p_bytes + step.costs.backward[0].p2p_bytes);
         assert_close(nvlink_bytes(&step), exchanged + sent, 1e-9);
         priced_step_fini(&step);
     }
@@ -133,7 +133,7 @@ TEST(closed_form)
         double g =
             gathers ? 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16) : 0;
         double s = 1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
-        int inner = step.costs.class_of_vstage[1];
+        int inner = step.costs.stages[1].cost_class;
         const sp_step_costs *costs = &step.costs;
         double f = (double)costs->f[inner].compute_ns / n;
         double b = (double)costs->b[inner].compute_ns / n;
@@ -205,9 +205,9 @@ TEST(sharding_costs_time)
             c.microbatches = m;
             priced_step_run(&c, &step);
             const sp_step_costs *costs = &step.costs;
-            int64_t epilogue_ns = costs->epilogue[0].grad_reduce_ns +
-                                  costs->epilogue[0].optimizer_ns +
-                                  costs->epilogue[0].param_gather_ns;
+            int64_t epilogue_ns = costs->ranks[0].epilogue.grad_reduce_ns +
+                                  costs->ranks[0].epilogue.optimizer_ns +
+                                  costs->ranks[0].epilogue.param_gather_ns;
             int64_t pack_ns = sp_action_cost_ns(&costs->f[0]) + sp_action_cost_ns(&costs->b[0]);
             assert_int_equal(step.metrics.iteration_ns, m * pack_ns + epilogue_ns);
             assert_int_equal(step.metrics.dp_ns, 4 * m * (costs->f[0].dp_ns + costs->b[0].dp_ns));
@@ -277,8 +277,8 @@ TEST(memory_of_gathered_layers)
     assert_int_equal(three.costs.unit[0].backward.of[SP_MEM_WORKSPACE] -
                          one.costs.unit[0].backward.of[SP_MEM_WORKSPACE],
                      2 * layer_bytes);
-    int64_t parameters = one.costs.states[0].of[SP_MEM_PARAMETERS];
-    assert_int_equal(three.costs.states[0].of[SP_MEM_PARAMETERS], (parameters + 3) / 4);
+    int64_t parameters = one.costs.ranks[0].states.of[SP_MEM_PARAMETERS];
+    assert_int_equal(three.costs.ranks[0].states.of[SP_MEM_PARAMETERS], (parameters + 3) / 4);
     priced_step_fini(&one);
     priced_step_fini(&three);
 }

@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/order.h"
-#include "sim/cost/action_cost.h"
+#include "sim/cost/step_costs.h"
 #include "tests/bench/bench.h"
 
 // SimGrid sends whole bytes: it gets more of them, over as much faster links.
@@ -196,14 +196,14 @@ static void add_action(const builder *b, int rank, sp_action action, acting *a)
     sp_action_cost took = sp_action_cost_of(b->plan, costs, action, vstage, false);
     int64_t work_ns = sp_action_cost_ns(&took) - took.cp_ns;
     sp_cp_exchange each = {0};
-    if (b->layout->cp > 1 && costs->cp_f != NULL && action.kind != SP_ACTION_W) {
-        each = backward ? costs->cp_i[action.pack] : costs->cp_f[action.pack];
-        each.s += backward ? costs->cp_r[action.pack].s : 0.0;
-        each.bytes += backward ? costs->cp_r[action.pack].bytes : 0.0;
+    if (b->layout->cp > 1 && costs->has_bytes && action.kind != SP_ACTION_W) {
+        each = backward ? costs->backward[action.pack].cp : costs->forward[action.pack].cp;
+        each.s += backward ? costs->backward[action.pack].cp_again.s : 0.0;
+        each.bytes += backward ? costs->backward[action.pack].cp_again.bytes : 0.0;
     }
     *a = (acting){add_task(b->g, (double)work_ns, -1), -1, -1};
     if (each.s > 0.0) {
-        double layers = costs->layers_of_vstage[vstage];
+        double layers = costs->stages[vstage].layers;
         double shown = fmin(1.0, (double)took.cp_ns * 1e-9 / (layers * each.s));
         double bytes = layers * each.bytes;
         int path = exchange_path(b, rank);
@@ -250,7 +250,7 @@ static void add_input(const builder *b, int rank, sp_action action, const acting
         add_start(b, from, a);
         return;
     }
-    double bytes = (backward ? costs->p2p_b_bytes : costs->p2p_f_bytes)[action.pack];
+    double bytes = (backward ? costs->backward : costs->forward)[action.pack].p2p_bytes;
     int64_t ns =
         sp_step_costs_p2p_ns(costs, backward, (size_t)action.pack, pp, rank % l->pp, l->pp);
     bool back = (pp + 1) % l->pp != rank % l->pp;
@@ -274,7 +274,7 @@ static void add_rank(const builder *b, int rank, acting *actings)
 static void add_epilogue(const builder *b, int pp)
 {
     const sp_layout *l = b->layout;
-    const sp_epilogue_cost *e = &b->costs->epilogue[pp];
+    const sp_epilogue_cost *e = &b->costs->ranks[pp].epilogue;
     int path = ring_path(b, pp);
     int reduce = add_transfer(b->g, path, e->reduce_bytes, l->zero == 0 ? 2 : 1,
                               e->grad_reduce_ns - e->tied_reduce_ns);

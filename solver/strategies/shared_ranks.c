@@ -1,3 +1,228 @@
+// Samples over data-parallel ranks by a fixed rule: the baselines of Zeppelin (arXiv 2509.21841).
+// te-cp: Transformer Engine's context parallelism, every sample in a ring of all ranks.
+// llama-cp: that of Llama 3 (arXiv 2407.21783), which gathers keys and values before the attention.
+// hybrid-dp: samples that one rank holds stay whole, longer ones go in a ring over as many ranks as
+// hold them; each goes where it levels the FLOPs of the ranks.
+//
+// Longest samples fill the packs first, up to what all ranks hold together, so that the packs do
+// not depend on the order of the batch. The paper's abstract does not say how it packs.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "solver/rows.h"
+#include "solver/strategy_list.h"
+
+static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *packing,
+                      sp_error *err);
+
+sp_status sp_i_pack_te_cp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack(input, false, packing, err);
+}
+
+sp_status sp_i_pack_llama_cp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack(input, false, packing, err);
+}
+
+sp_status sp_i_pack_hybrid_dp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack(input, true, packing, err);
+}
+
+// The block whose busiest rank has the fewest FLOPs, which takes the sample's.
+static sp_i_block level_flops(const sp_strategy_input *input, int32_t sample, int64_t rank_tokens,
+                              double *load)
+{
+    int dp = input->scenario->layout.dp;
+    double tokens = (double)input->batch->tokens[sample];
+    int degree = sp_i_merged_degree(input->batch->tokens[sample], rank_tokens, dp);
+    int best = 0;
+    double least = HUGE_VAL;
+    for (int first = 0; first + degree <= dp; first += degree) {
+        double most = 0.0;
+        for (int r = first; r < first + degree; r++) {
+            most = fmax(most, load[r]);
+        }
+        best = most < least ? first : best;
+        least = fmin(most, least);
+    }
+    for (int r = best; r < best + degree; r++) {
+        load[r] +=
+            sp_model_forward_flops(&input->scenario->model, tokens, tokens * tokens) / degree;
+    }
+    return (sp_i_block){best, degree};
+}
+
+// `narrow`: samples go over no more ranks than they need.
+static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *packing,
+                      sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    int dp = input->scenario->layout.dp;
+    int64_t rank_tokens = sp_i_merged_rank_tokens(input);
+    sp_arena memory = {0};
+    sp_packing_init(packing, batch, dp);
+    sp_status status = sp_i_merged_check(input, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int32_t *order = sp_i_order_descending(batch);
+    double *load = sp_arena_take(&memory, (size_t)dp, sizeof *load);
+    sp_i_block *block = sp_arena_take(&memory, batch->count, sizeof *block);
+    for (size_t i = 0; i < batch->count; i++) {
+        block[i] = narrow ? level_flops(input, order[i], rank_tokens, load) : (sp_i_block){0, dp};
+    }
+    sp_i_add_blocks(packing, order, block, 0, rank_tokens);
+    sp_free(order);
+    sp_arena_free(&memory);
+    return SP_OK;
+}
+
+// ---- ByteScale ----
+
+// ByteScale's hybrid data parallelism (Ge et al., arXiv 2502.21231): one axis of ranks with the
+// same room; a sequence that needs several forms a ring of just as many, here rounded up to an
+// aligned block of a power of two. Its balance scheduler: longest first, each ring where its ranks
+// have the least time so far; then the short ones, without a pipeline each to the rank with the
+// least time (DP-balance), with one in runs of like lengths that bring every pipeline to the same
+// level (PP-balance). Ranks may run different numbers of micro-batches. Selective offload is not
+// part of it: memory.offload_ratio is.
+
+typedef struct hdp {
+    const sp_strategy_input *input;
+    sp_packing *packing;
+    int64_t rank_tokens;
+    int dp;
+    int32_t *order;    // samples by descending length
+    size_t rings;      // of them need several ranks
+    double *load_s;    // [dp]
+    sp_i_block *block; // [samples] of the short ones, by place in `order`
+} hdp;
+
+static double work_s(const hdp *h, size_t i)
+{
+    return sp_cost_model_sample_work_s(h->input->cost, h->input->batch->tokens[h->order[i]]);
+}
+
+static int ring_degree(const hdp *h, size_t i)
+{
+    return sp_i_merged_degree(h->input->batch->tokens[h->order[i]], h->rank_tokens, h->dp);
+}
+
+// Time until all ranks of a block are free.
+static double block_load_s(const hdp *h, int first, int degree)
+{
+    double most_s = 0.0;
+    for (int r = first; r < first + degree; r++) {
+        most_s = h->load_s[r] > most_s ? h->load_s[r] : most_s;
+    }
+    return most_s;
+}
+
+static void add_rings(hdp *h)
+{
+    while (h->rings < h->input->batch->count && ring_degree(h, h->rings) > 1) {
+        int degree = ring_degree(h, h->rings);
+        int best = 0;
+        for (int first = degree; first <= h->dp - degree; first += degree) {
+            if (block_load_s(h, first, degree) < block_load_s(h, best, degree)) {
+                best = first;
+            }
+        }
+        double end_s = block_load_s(h, best, degree) + work_s(h, h->rings) / degree;
+        for (int r = best; r < best + degree; r++) {
+            h->load_s[r] = end_s;
+        }
+        sp_pack_list_begin(&h->packing->forward, best, degree);
+        sp_i_add_sample(h->packing, h->order[h->rings++]);
+    }
+}
+
+static void assign_to_least(hdp *h)
+{
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        int best = 0;
+        for (int r = 1; r < h->dp; r++) {
+            best = h->load_s[r] < h->load_s[best] ? r : best;
+        }
+        h->block[i] = (sp_i_block){best, 1};
+        h->load_s[best] += work_s(h, i);
+    }
+}
+
+// The level to which this work fills the ranks, by bisection.
+static double level_s(const hdp *h, double work)
+{
+    double low = 0.0;
+    double high = block_load_s(h, 0, h->dp) + work;
+    for (int step = 0; step < 64; step++) {
+        double middle = (low + high) / 2.0;
+        double room = 0.0;
+        for (int r = 0; r < h->dp; r++) {
+            room += h->load_s[r] < middle ? middle - h->load_s[r] : 0.0;
+        }
+        if (room < work) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return high;
+}
+
+static void assign_in_runs(hdp *h)
+{
+    double left_s = 0.0;
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        left_s += work_s(h, i);
+    }
+    double level = level_s(h, left_s);
+    int r = 0;
+    for (size_t i = h->rings; i < h->input->batch->count; i++) {
+        double work = work_s(h, i);
+        // Half of a sample may stand above the level: what is above on one rank is below on the
+        // next.
+        while (r < h->dp - 1 && h->load_s[r] + work / 2.0 > level) {
+            r++;
+        }
+        h->block[i] = (sp_i_block){r, 1};
+        h->load_s[r] += work;
+    }
+}
+
+sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    int dp = input->scenario->layout.dp;
+    hdp h = {.input = input,
+             .packing = packing,
+             .rank_tokens = sp_i_merged_rank_tokens(input),
+             .dp = dp};
+    sp_packing_init(packing, batch, dp);
+    sp_status status = sp_i_merged_check(input, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    h.order = sp_i_order_descending(batch);
+    sp_arena memory = {0};
+    h.load_s = sp_arena_take(&memory, (size_t)dp, sizeof *h.load_s);
+    h.block = sp_arena_take(&memory, batch->count, sizeof *h.block);
+    add_rings(&h);
+    if (input->scenario->layout.pp == 1) {
+        assign_to_least(&h);
+    } else {
+        assign_in_runs(&h);
+    }
+    sp_i_add_blocks(packing, h.order, h.block, h.rings, h.rank_tokens);
+    sp_i_merged_order(input, packing);
+    sp_free(h.order);
+    sp_arena_free(&memory);
+    return SP_OK;
+}
+
+// ---- Megatron-LM's hybrid context parallelism ----
+
 // Hybrid context parallelism: the BalancedCPScheduler of Megatron-LM
 // (megatron/core/pipeline_parallel/hybrid_cp_schedule.py, at 00caa53). Every sample is a pack of
 // its own on as many ranks, a power of two, as its tokens need; its work is tokens^2 / ranks.
@@ -12,9 +237,6 @@
 // With strategy.pack_rounds the samples that a round gives to one block are one pack, as in
 // Megatron-LM since the scheduler `default_dynamic_cp` (pull requests 2000 and 3791): a round is
 // then a micro-batch.
-#include "sim/base/alloc.h"
-#include "solver/rows.h"
-#include "solver/strategy_list.h"
 
 #define SLACK 0.05        // of the most loaded rank: the round is balanced
 #define BUCKET_EXCESS 1.1 // of the mean work of a bucket: it is closed before
@@ -25,16 +247,16 @@ enum { MOST_BUCKETS = 64 }; // fewer than two per degree
 typedef struct block {
     int degree;
     double work;  // per rank
-    int64_t last; // place of its last sample in round.placed; -1: none
+    int64_t last; // place of its last sample in cp_round.placed; -1: none
 } block;
 
 typedef struct placed {
     int32_t sample;
     int block;
-    int64_t previous; // of the block, place in round.placed; -1: none
+    int64_t previous; // of the block, place in cp_round.placed; -1: none
 } placed;
 
-typedef struct round {
+typedef struct cp_round {
     const sp_strategy_input *input;
     int64_t rank_tokens;
     int dp, used;  // ranks in all, and in blocks
@@ -46,21 +268,21 @@ typedef struct round {
     size_t placed_count;
     size_t head[MOST_BUCKETS], end[MOST_BUCKETS]; // of todo
     int buckets;
-} round;
+} cp_round;
 
-static double work_of(const round *r, int32_t sample, int degree)
+static double work_of(const cp_round *r, int32_t sample, int degree)
 {
     double tokens = (double)r->input->batch->tokens[sample];
     return tokens * tokens / degree;
 }
 
-static int degree_of(const round *r, int32_t sample)
+static int degree_of(const cp_round *r, int32_t sample)
 {
     return sp_i_merged_degree(r->input->batch->tokens[sample], r->rank_tokens, r->dp);
 }
 
 // Cuts the samples into as many runs of about equal work as there are degrees.
-static void make_buckets(round *r)
+static void make_buckets(cp_round *r)
 {
     int degrees = 0;
     double total = 0.0;
@@ -91,7 +313,7 @@ static void make_buckets(round *r)
 }
 
 // The bucket whose first sample has a block of its degree or enough free ranks; -1: none.
-static int find_bucket(const round *r)
+static int find_bucket(const cp_round *r)
 {
     for (int b = 0; b < r->buckets; b++) {
         if (r->head[b] == r->end[b]) {
@@ -110,7 +332,7 @@ static int find_bucket(const round *r)
 }
 
 // A new block while ranks are free, since they have no work; else the least loaded of the degree.
-static int choose_block(round *r, int degree)
+static int choose_block(cp_round *r, int degree)
 {
     if (r->dp - r->used >= degree) {
         r->blocks[r->block_count] = (block){.degree = degree, .last = -1};
@@ -127,7 +349,7 @@ static int choose_block(round *r, int degree)
     return best;
 }
 
-static void find_extremes(const round *r, double *least, double *most, int *most_block)
+static void find_extremes(const cp_round *r, double *least, double *most, int *most_block)
 {
     *least = r->used < r->dp ? 0.0 : r->blocks[0].work;
     *most = -1.0;
@@ -140,7 +362,7 @@ static void find_extremes(const round *r, double *least, double *most, int *most
     }
 }
 
-static bool is_balanced(const round *r)
+static bool is_balanced(const cp_round *r)
 {
     double least;
     double most;
@@ -149,7 +371,7 @@ static bool is_balanced(const round *r)
     return most - least <= SLACK * most;
 }
 
-static void place(round *r)
+static void place(cp_round *r)
 {
     int first_degree = 0;
     bool dropped = false; // to a smaller degree than that of the round's first sample
@@ -170,7 +392,7 @@ static void place(round *r)
 }
 
 // Takes last samples back from the most loaded block as long as that narrows the gap.
-static void trim(round *r)
+static void trim(cp_round *r)
 {
     for (;;) {
         double least;
@@ -199,7 +421,7 @@ static void trim(round *r)
 }
 
 // Gives idle ranks to the first block of the smallest degree until none is idle.
-static void fill_idle(round *r)
+static void fill_idle(cp_round *r)
 {
     while (r->used < r->dp) {
         int k = 0;
@@ -216,7 +438,7 @@ static void fill_idle(round *r)
     }
 }
 
-static int first_rank(const round *r, int before)
+static int first_rank(const cp_round *r, int before)
 {
     int first = 0;
     for (int k = 0; k < before; k++) {
@@ -227,7 +449,7 @@ static int first_rank(const round *r, int before)
 
 // A pack for each sample in order of placing, or for each block where rounds are packed. No block
 // is empty: its first sample is never taken back.
-static void add_packs(const round *r, bool packed, sp_packing *packing)
+static void add_packs(const cp_round *r, bool packed, sp_packing *packing)
 {
     for (int k = 0; k < (packed ? r->block_count : 1); k++) {
         if (packed) {
@@ -248,7 +470,7 @@ static void add_packs(const round *r, bool packed, sp_packing *packing)
 }
 
 // What was placed leaves the list, which keeps its order.
-static void leave_rest(round *r, bool *done)
+static void leave_rest(cp_round *r, bool *done)
 {
     for (size_t i = 0; i < r->placed_count; i++) {
         if (r->placed[i].sample >= 0) {
@@ -268,7 +490,7 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
 {
     const sp_batch *batch = input->batch;
     int dp = input->scenario->layout.dp;
-    round r = {.input = input, .rank_tokens = sp_i_merged_rank_tokens(input), .dp = dp};
+    cp_round r = {.input = input, .rank_tokens = sp_i_merged_rank_tokens(input), .dp = dp};
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);

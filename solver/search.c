@@ -1,4 +1,4 @@
-#include "solver/time_limit.h"
+#include "solver/search.h"
 
 #include <math.h>
 
@@ -107,4 +107,43 @@ void sp_i_end_part(const sp_scenario *scenario, int64_t limit)
     if (scenario->strategy.meter != NULL) {
         scenario->strategy.meter->limit = limit;
     }
+}
+
+// ---- the search ----
+
+sp_status sp_i_only_fatal(sp_status status, const sp_error *own, sp_error *err)
+{
+    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own->message[0]) : SP_OK;
+}
+
+static bool is_worth(const sp_packflow_outcome *tried, double worth,
+                     const sp_packflow_outcome *best)
+{
+    sp_packflow_outcome longer = *tried;
+    if (worth > 0.0 && tried->makespan_ns < INT64_MAX) {
+        longer.makespan_ns = llround((1.0 + worth) * (double)tried->makespan_ns);
+    }
+    return sp_packflow_is_better(&longer, best);
+}
+
+sp_status sp_i_search(const sp_i_candidates *candidates, int *best, sp_packflow_outcome *outcome,
+                      sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < candidates->count; i++) {
+        sp_error own;
+        sp_packflow_outcome tried = SP_PACKFLOW_WORST;
+        if (i >= candidates->certain && candidates->is_over != NULL &&
+            candidates->is_over(candidates->context)) {
+            break;
+        }
+        sp_error_clear(&own);
+        status = candidates->judge(candidates->context, i, outcome, &tried, &own);
+        if (status == SP_OK && is_worth(&tried, candidates->worth, outcome)) {
+            *best = i;
+            *outcome = tried;
+        }
+        status = sp_i_only_fatal(status, &own, err);
+    }
+    return status;
 }

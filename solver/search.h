@@ -1,16 +1,17 @@
-// When a search ends by time or by work and takes the best that it has. Private to solver.
+// The one search of the solver, and when it ends by time or by work. Private to solver.
 //
 // A deadline is a time of sp_clock_s(); 0: there is none. A search looks at it before each step
 // after its first, so that there is a plan, as late as it is by one step at most. A stop that was
 // asked for (sp_stop_request) is a deadline that is past; what was found by then is no answer.
-#ifndef SLIMPACK_SOLVER_TIME_LIMIT_H
-#define SLIMPACK_SOLVER_TIME_LIMIT_H
+#ifndef SLIMPACK_SOLVER_SEARCH_H
+#define SLIMPACK_SOLVER_SEARCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/plan/packing.h"
 #include "sim/scenario/scenario.h"
+#include "sim/schedule/packflow.h"
 
 // Of the limit of a batch, what choices before it have left; 0: no limit (limit_ms 0).
 double sp_i_time_left_s(int64_t limit_ms, double spent_s);
@@ -57,5 +58,30 @@ bool sp_i_is_late(const sp_scenario *scenario, double deadline_s);
 // limit that is returned.
 int64_t sp_i_begin_part(const sp_scenario *scenario, double share);
 void sp_i_end_part(const sp_scenario *scenario, int64_t limit);
+
+// ---- the search ----
+
+// Candidates by number, tried in their order.
+typedef struct sp_i_candidates {
+    int count;
+    int certain; // the first so many are tried whatever the time; the others until it is over
+    // Finds what a candidate comes to. `best` is the best outcome before it: a judge may leave one
+    // that cannot be better at SP_PACKFLOW_WORST, as *outcome is at first. A candidate that has no
+    // plan is no error of the search: only fatal errors end it (sim/base/status.h).
+    sp_status (*judge)(void *context, int candidate, const sp_packflow_outcome *best,
+                       sp_packflow_outcome *outcome, sp_error *err);
+    bool (*is_over)(const void *context); // NULL: every candidate is tried
+    void *context;
+    double worth; // share of its own time by which a candidate has to be better
+} sp_i_candidates;
+
+// Tries the candidates. *outcome is what they have to be better than, SP_PACKFLOW_WORST where that
+// is nothing, and then the best; *best is the number of that candidate, the earlier of equal ones,
+// and stays as it is where none is better.
+sp_status sp_i_search(const sp_i_candidates *candidates, int *best, sp_packflow_outcome *outcome,
+                      sp_error *err);
+
+// Lets nothing but fatal errors through: what has no plan is passed over.
+sp_status sp_i_only_fatal(sp_status status, const sp_error *own, sp_error *err);
 
 #endif

@@ -1,0 +1,394 @@
+// What data-parallel ranks exchange: ZeRO 2 and 3 inside actions, and gradients and parameters
+// after the last backward.
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/cost/cost_private.h"
+#include "sim/cost/op_time.h"
+
+#define BYTES_BF16 2.0
+
+// A unit's exchanges and what an action on it takes without them, in seconds.
+typedef struct unit {
+    double gather_s, scatter_s;
+    double work_s;
+} unit;
+
+// The units of a stage in the order of the action.
+typedef struct chain {
+    unit of[SP_I_PARTS];
+    sp_stage stage;
+    int count;
+    bool forward;
+    double overlap_share; // of what is hidden: how much longer the work takes that hides it
+} chain;
+
+static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                      bool forward);
+static chain layers_of(const chain *whole);
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes);
+static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
+
+enum {
+    FORWARD = 1u << SP_PASS_F,
+    INPUTS = 1u << SP_PASS_I,
+    WEIGHTS = 1u << SP_PASS_W,
+    AGAIN = 1u << SP_PASS_RECOMPUTE
+};
+
+void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                       const sp_i_pack_time *time, sp_action_cost *f)
+{
+    if (cost->layout->zero < 3) {
+        return;
+    }
+    chain c = chain_of(cost, timer, stage, true);
+    set_work(&c, time, FORWARD);
+    f->dp_ns = exposed_ns(&c, true, false);
+}
+
+void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
+                        sp_action_cost *w, sp_action_cost *r)
+{
+    if (cost->layout->zero < 2) {
+        return;
+    }
+    bool gathers = cost->layout->zero >= 3;
+    chain c = chain_of(cost, timer, stage, false);
+    set_work(&c, time, AGAIN | INPUTS | WEIGHTS);
+    b->dp_ns = exposed_ns(&c, gathers, true);
+    set_work(&c, time, AGAIN | INPUTS);
+    i->dp_ns = exposed_ns(&c, gathers, false);
+    set_work(&c, time, WEIGHTS);
+    w->dp_ns = exposed_ns(&c, false, true);
+    if (gathers && r->compute_ns > 0) {
+        c = layers_of(&c);
+        set_work(&c, time, AGAIN);
+        r->dp_ns = exposed_ns(&c, true, false);
+    }
+}
+
+static double parameters_of(const sp_cost_model *cost, sp_stage stage)
+{
+    return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
+}
+
+static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
+                    double parameters)
+{
+    const sp_op_timer of = sp_i_replica_timer(cost, timer);
+    double gradient_bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
+    return (unit){
+        .gather_s = sp_time_collective(&of, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
+        .scatter_s = sp_time_collective(&of, SP_REDUCE_SCATTER, replicas, gradient_bytes)};
+}
+
+static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                      bool forward)
+{
+    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    const sp_stage layer = {.layers = 1};
+    const sp_stage embedding = {.embedding = true};
+    // A table that embedding and head of a stage share is the embedding's.
+    const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
+    double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
+    chain c = {.stage = *stage,
+               .count = stage->embedding + stage->layers + stage->head,
+               .forward = forward,
+               .overlap_share = timer->profile->interference.overlap_share};
+    c.of[SP_PART_LAYER] = unit_of(cost, timer, replicas, parameters_of(cost, layer));
+    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
+    c.of[SP_PART_HEAD] =
+        unit_of(cost, timer, replicas, parameters_of(cost, embedding_and_head) - before);
+    return c;
+}
+
+// A recomputation is forward, over the layers alone.
+static chain layers_of(const chain *whole)
+{
+    chain c = *whole;
+    c.stage = (sp_stage){.layers = whole->stage.layers};
+    c.count = whole->stage.layers;
+    c.forward = true;
+    return c;
+}
+
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
+{
+    for (int part = 0; part < SP_I_PARTS; part++) {
+        c->of[part].work_s = 0.0;
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            if ((passes >> pass & 1u) != 0) {
+                const sp_i_time *of = &time->of[part][pass];
+                c->of[part].work_s += of->compute_s + of->tp_s + of->cp_s;
+            }
+        }
+    }
+}
+
+static const unit *unit_at(const chain *c, int index)
+{
+    int at = c->forward ? index : c->count - 1 - index;
+    if (at == 0 && c->stage.embedding) {
+        return &c->of[SP_PART_EMBEDDING];
+    }
+    return &c->of[at == c->count - 1 && c->stage.head ? SP_PART_HEAD : SP_PART_LAYER];
+}
+
+// What the exchanges beside a unit take beyond it, and what hiding them adds.
+typedef struct added {
+    double beyond_s, hidden_s;
+} added;
+
+static added beside(const chain *c, int index, bool gathers, bool scatters)
+{
+    double work_s = unit_at(c, index)->work_s;
+    double beside_s = 0.0;
+    if (gathers) {
+        beside_s += index + 1 < c->count ? unit_at(c, index + 1)->gather_s : 0.0;
+    }
+    if (scatters) {
+        beside_s += index > 0 ? unit_at(c, index - 1)->scatter_s : 0.0;
+    }
+    bool longer = beside_s > work_s;
+    return (added){longer ? beside_s - work_s : 0.0,
+                   c->overlap_share * (longer ? work_s : beside_s)};
+}
+
+static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
+{
+    double exposed_s = gathers ? unit_at(c, 0)->gather_s : 0.0;
+    added of = {0.0, 0.0};
+    for (int u = 0; u < c->count; u++) {
+        // Units with a layer on either side are alike.
+        if (u <= 2 || u + 2 >= c->count) {
+            of = beside(c, u, gathers, scatters);
+        }
+        if (scatters && u + 1 == c->count) {
+            exposed_s += unit_at(c, u)->scatter_s;
+        }
+        exposed_s += of.beyond_s;
+        exposed_s += of.hidden_s;
+    }
+    return sp_i_cut_ns(exposed_s);
+}
+
+// ---- for links ----
+
+// What all units gather or scatter, whose parameters or gradients are of so many bytes; of
+// gradients those of the first unit come last.
+static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
+{
+    sp_exchanged sum = {.bytes = bytes};
+    if (bytes > 0.0 && c->count > 0) {
+        sum.bare_s = gathers ? unit_at(c, 0)->gather_s : unit_at(c, 0)->scatter_s;
+    }
+    for (int u = 0; bytes > 0.0 && u < c->count; u++) {
+        sum.s += gathers ? unit_at(c, u)->gather_s : unit_at(c, u)->scatter_s;
+    }
+    return sum;
+}
+
+static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                   const sp_stage *stage)
+{
+    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    const sp_stage layers = {.layers = stage->layers};
+    const sp_stage layer = {.layers = 1};
+    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
+    chain whole = chain_of(cost, timer, stage, true);
+    chain of_layers = layers_of(&whole);
+    const unit *last = unit_at(&whole, whole.count - 1);
+    double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
+    double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
+    double in_layer = parameters_of(cost, layer);
+    return (sp_sharded_stage){
+        .gather = all_units(&whole, true, parameters_of(cost, *stage) * gather_bytes),
+        .layers_gather = all_units(&of_layers, true, parameters_of(cost, layers) * gather_bytes),
+        .scatter = all_units(&whole, false, parameters_of(cost, *stage) * scatter_bytes),
+        .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
+        .overlap_share = whole.overlap_share,
+        .gathers_by =
+            sp_collective_choice(&of_replicas, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
+        .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, replicas,
+                                            in_layer * scatter_bytes)};
+}
+
+void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
+                            sp_step_costs *costs)
+{
+    int vstages = sp_layout_vstages(cost->layout);
+    if (cost->layout->zero < 2) {
+        return;
+    }
+    costs->shards = true;
+    for (int s = 0; s < vstages; s++) {
+        costs->stages[s].sharded = sharded_of(cost, timer, &cost->stages[s]);
+    }
+}
+
+// ---- the epilogue ----
+
+#define BYTES_BF16 2.0
+#define BYTES_FP32 4.0
+
+static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
+static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    sp_group replicas, double parameters, int64_t buckets);
+static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_group replicas, const sp_stage *stage, double parameters);
+static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  sp_group replicas, const sp_stage *first_chunk,
+                                  int64_t gather_ns);
+static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
+                               sp_step_costs *costs);
+
+// From ZeRO 2 on gradients are scattered inside the actions (zero.c).
+static bool hides_reduction(const sp_cost_model *cost)
+{
+    const sp_stack *stack = &cost->memory.stack;
+    int zero = cost->layout->zero;
+    return (stack->hide_gradient_reduce && zero < 2) ||
+           (stack->hide_gradient_all_reduce && zero == 0);
+}
+
+void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    int chunks = layout->chunks;
+    sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
+    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
+    sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
+    if (hides_reduction(cost)) {
+        costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        double parameters = 0.0;
+        int64_t buckets = 0;
+        for (int c = 0; c < chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+            // A tied table that two chunks of the rank share is the first one's.
+            double with_chunk = (double)sp_footprint_parameters(cost->model, layout, held, c + 1);
+            if (costs->buckets != NULL) {
+                costs->buckets[r * chunks + c] =
+                    buckets_of(cost, &of_replicas, replicas, &held[c], with_chunk - parameters);
+            }
+            buckets += cost->memory.stack.bucketed_epilogue
+                           ? bucket_count(cost, &held[c], with_chunk - parameters)
+                           : 0;
+            parameters = with_chunk;
+        }
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, replicas, parameters, buckets);
+        if (costs->buckets != NULL) {
+            costs->ranks[r].epilogue.grad_reduce_ns = 0;
+            costs->ranks[r].epilogue.reduce_bytes = 0.0;
+        }
+        if (cost->memory.stack.hide_parameter_gather) {
+            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
+                cost, &of_replicas, replicas, &held[0], costs->ranks[r].epilogue.param_gather_ns);
+        }
+    }
+    add_tied_reduction(cost, timer, costs);
+    sp_free(held);
+}
+
+// Bucket after bucket, each with its latency; 0 buckets: at once.
+static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
+                           double bytes, int64_t buckets, sp_collective_algorithm *by)
+{
+    double count = fmax(1.0, (double)buckets);
+    *by = sp_collective_choice(timer, kind, replicas, bytes / count);
+    return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
+}
+
+static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                    sp_group replicas, double parameters, int64_t buckets)
+{
+    const sp_profile *profile = timer->profile;
+    int zero = cost->layout->zero;
+    double gradient_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
+    bool sharded = zero > 0 || cost->memory.stack.sharded_step;
+    double shards = sharded ? replicas.size : 1.0;
+    double optimizer_s =
+        sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
+    sp_epilogue_cost epilogue = {.optimizer_ns =
+                                     sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
+    if (zero <= 1) {
+        sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+        epilogue.reduce_bytes = parameters * gradient_bytes;
+        epilogue.grad_reduce_ns = bucketed_ns(timer, kind, replicas, parameters * gradient_bytes,
+                                              buckets, &epilogue.reduces_by);
+    }
+    if (zero == 1 || zero == 2) {
+        epilogue.gather_bytes = parameters * BYTES_BF16;
+        epilogue.param_gather_ns = bucketed_ns(
+            timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets, &epilogue.gathers_by);
+    }
+    return epilogue;
+}
+
+static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters)
+{
+    double limit_bytes = cost->memory.stack.bucket_bytes;
+    double count = stage->layers;
+    if (limit_bytes > 0.0) {
+        // No bucket is smaller than one gradient.
+        count = fmin(ceil(parameters * BYTES_FP32 / limit_bytes), parameters);
+    }
+    return (int64_t)fmax(1.0, count);
+}
+
+static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 sp_group replicas, const sp_stage *stage, double parameters)
+{
+    sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    int64_t count = bucket_count(cost, stage, parameters);
+    double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
+    double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
+    return (sp_bucket_cost){.count = count,
+                            .bytes = bytes,
+                            .reduces_by =
+                                sp_collective_choice(timer, kind, replicas, bytes / (double)count),
+                            .bucket_ns = sp_i_cut_ns(bucket_s),
+                            .total_ns = sp_i_cut_ns((double)count * bucket_s)};
+}
+
+// The first forward waits for its first bucket and may hide the rest.
+static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
+                                  sp_group replicas, const sp_stage *first_chunk, int64_t gather_ns)
+{
+    double parameters = (double)sp_footprint_parameters(cost->model, cost->layout, first_chunk, 1);
+    double count = (double)bucket_count(cost, first_chunk, parameters);
+    int64_t first_ns = sp_i_cut_ns(
+        sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16 / count));
+    return gather_ns > first_ns ? gather_ns - first_ns : 0;
+}
+
+// A tied table whose two uses lie on the first and the last pipeline rank is held twice:
+// Megatron-LM adds up its two fp32 gradients (core/distributed/finalize_model_grads.py), TP rank by
+// TP rank, after the reduction over replicas.
+static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
+                               sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    int last_rank;
+    int chunk;
+    sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
+    // With vocabulary parallelism every rank has one share of the table for both uses.
+    if (!cost->model->tied_embeddings || layout->vocab_parallel || last_rank == 0) {
+        return;
+    }
+    // The last pipeline rank's neighbour up the ring is the first.
+    int nodes = costs->ranks[layout->pp - 1].crosses_nodes ? 2 : 1;
+    sp_group first_and_last = {
+        .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
+    double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
+    int64_t ns = sp_i_cut_ns(sp_time_collective(timer, SP_ALL_REDUCE, first_and_last,
+                                                rows * (double)cost->model->hidden * BYTES_FP32));
+    costs->ranks[0].epilogue.grad_reduce_ns += ns;
+    costs->ranks[0].epilogue.tied_reduce_ns = ns;
+    costs->ranks[last_rank].epilogue.grad_reduce_ns += ns;
+    costs->ranks[last_rank].epilogue.tied_reduce_ns = ns;
+}
