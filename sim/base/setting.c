@@ -308,6 +308,16 @@ static bool is_changed(const sp_setting *row, const void *owner)
     return isnan(usual) ? !isnan(value) : value != usual;
 }
 
+bool sp_settings_are_usual(sp_setting_table table, const void *owner)
+{
+    bool usual = true;
+    for (int i = 0; i < table.count; i++) {
+        const sp_setting *row = &table.rows[i];
+        usual = usual && (row->store == SP_STORE_NOTHING || !is_changed(row, owner));
+    }
+    return usual;
+}
+
 json_t *sp_settings_write(sp_setting_table table, const void *owner, const void *context)
 {
     json_t *object = json_object();

@@ -129,6 +129,9 @@ int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const cha
 // The integer in the field of a row.
 int64_t sp_setting_int(const sp_setting *row, const void *owner);
 
+// Has every row of the section with a field its usual value?
+bool sp_settings_are_usual(sp_setting_table table, const void *owner);
+
 // The object of a section as resolved, which the caller owns.
 json_t *sp_settings_write(sp_setting_table table, const void *owner, const void *context);
 
