@@ -39,7 +39,7 @@ typedef struct sp_setting_word {
 typedef struct sp_setting {
     const char *key; // dotted: "parallel.pp"
     sp_setting_kind kind;
-    double least, most; // of numbers; no most where that is INFINITY
+    double least, most; // of numbers; no most where that is HUGE_VAL
     // The default: the number, the index of the name, or 1 for true.
     double usual;
     double unit; // the field holds so many times the number; 0: once

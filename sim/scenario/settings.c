@@ -177,7 +177,7 @@ static const sp_setting jitter_rows[] = {
              "many times the mean the slowest GPU takes, with this seed and expected: the integral "
              "of 1 - F^n, F being the distribution function of a GPU's time and n the GPUs (David "
              "and Nagaraja, Order Statistics, 2003)."},
-    {.key = "jitter.seed", SP_INT(0, INFINITY), SP_FIELD(sp_scenario, jitter.seed), .usual = 1,
+    {.key = "jitter.seed", SP_INT(0, HUGE_VAL), SP_FIELD(sp_scenario, jitter.seed), .usual = 1,
      .text = "Seed of the GPUs' times."},
 };
 
@@ -295,7 +295,7 @@ static const sp_setting workload_rows[] = {
      SP_FIELD(sp_scenario, workload.batches), .usual = 1,
      .text = "Batches, each a step; the result is their mean.",
      .aliases = "train_iters steps iterations num_steps"},
-    {.key = "workload.seed", SP_INT(0, INFINITY), SP_FIELD(sp_scenario, workload.seed), .usual = 1,
+    {.key = "workload.seed", SP_INT(0, HUGE_VAL), SP_FIELD(sp_scenario, workload.seed), .usual = 1,
      .text = "Seed of what is drawn: lengths of a distribution, and their order.",
      .aliases = "random_seed"},
     {.key = "workload.order", SP_ONE_OF(sp_i_order_names), SP_FIELD(sp_scenario, workload.order),
@@ -483,7 +483,7 @@ static const sp_setting decode_rows[] = {
      .text = "Tokens that a call yields with EAGLE's trees; the ease follows from it.",
      .aliases = "acceptance_length tau"},
     {.key = "decode.text.training_ease", SP_REAL(-SP_DECODE_MOST_EASE, SP_DECODE_MOST_EASE),
-     SP_FIELD(sp_decode_spec, training_ease), .if_changed = true, .usual = NAN,
+     SP_FIELD(sp_decode_spec, training_ease), .if_changed = true, .usual = (double)NAN,
      .fallback = "as the text itself",
      .text = "Heterospec: the ease of the text that the bins of entropy are fitted to."},
     {.key = "decode.text.training_tokens_per_call", SP_REAL(1, SP_I_MAX_DEPTH + 1),
