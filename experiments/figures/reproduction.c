@@ -10,8 +10,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "sim/prefill/prefill.h"
 #include "sim/inference/decode.h"
+#include "sim/prefill/prefill.h"
 
 // What a scenario of a figure came to.
 typedef struct evaluated {
