@@ -349,7 +349,7 @@ static const sp_setting memory_rows[] = {
 
 static const sp_setting workload_rows[] = {
     {.key = "workload.uniform", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
-     SP_FIELD(sp_scenario, workload.uniform_tokens), .read = sp_setting_read_elsewhere,
+     SP_FIELD(sp_scenario, workload.uniform_tokens), .read_elsewhere = true,
      .derive = usual_uniform_tokens, .if_changed = true, .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
     {.key = "workload.lengths", .type = "a name, a path or an array", .write = sp_i_write_lengths,
@@ -372,15 +372,14 @@ static const sp_setting workload_rows[] = {
      .text = "What becomes of samples longer than the context; each piece of a split one is a "
              "sample."},
     {.key = "workload.samples_per_batch", SP_INT(1, SP_I_MAX_SAMPLES),
-     SP_FIELD(sp_scenario, workload.samples_per_batch), .read = sp_setting_read_elsewhere,
-     .if_changed = true,
+     SP_FIELD(sp_scenario, workload.samples_per_batch), .read_elsewhere = true, .if_changed = true,
      .fallback = "512; an array's samples or their pieces; of uniform ones what fills the "
                  "micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", SP_TOKENS(1, SP_I_MAX_BATCH_TOKENS),
-     SP_FIELD(sp_scenario, workload.tokens_per_batch), .read = sp_setting_read_elsewhere,
-     .if_changed = true, .fallback = "samples_per_batch holds",
+     SP_FIELD(sp_scenario, workload.tokens_per_batch), .read_elsewhere = true, .if_changed = true,
+     .fallback = "samples_per_batch holds",
      .text = "Tokens of a batch at most, in place of samples_per_batch; a batch has at least one "
              "sample.", .aliases = "global_batch_tokens batch_tokens"},
     {.key = "workload.batches", SP_INT(1, SP_I_MAX_BATCHES),
