@@ -214,7 +214,7 @@ void sp_settings_read(sp_object *object, sp_setting_table table, void *owner, vo
             i += below.count;
         } else if (row->read != NULL) {
             row->read(object, row, owner, context);
-        } else if (row->store != SP_STORE_NOTHING) {
+        } else if (row->store != SP_STORE_NOTHING && !row->read_elsewhere) {
             read_row(object, row, key, owner);
         }
     }
@@ -239,21 +239,6 @@ int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const cha
                             int64_t fallback)
 {
     return read_int(object, sp_setting_row(table, key), key, fallback);
-}
-
-void sp_setting_read_elsewhere(sp_object *section, const sp_setting *row, void *owner,
-                               void *context)
-{
-    (void)section;
-    (void)row;
-    (void)owner;
-    (void)context;
-}
-
-bool sp_setting_is_never_written(const void *owner)
-{
-    (void)owner;
-    return false;
 }
 
 // ---- writing ----
@@ -308,13 +293,23 @@ static bool is_changed(const sp_setting *row, const void *owner)
     return isnan(usual) ? !isnan(value) : value != usual;
 }
 
+bool sp_settings_are_usual(sp_setting_table table, const void *owner)
+{
+    bool usual = true;
+    for (int i = 0; i < table.count; i++) {
+        const sp_setting *row = &table.rows[i];
+        usual = usual && (row->store == SP_STORE_NOTHING || !is_changed(row, owner));
+    }
+    return usual;
+}
+
 json_t *sp_settings_write(sp_setting_table table, const void *owner, const void *context)
 {
     json_t *object = json_object();
     for (int i = 0; i < table.count; i++) {
         const sp_setting *row = &table.rows[i];
         const char *key = leaf_in(row, table);
-        bool is_written = row->is_written == NULL || row->is_written(owner);
+        bool is_written = !row->unwritten && (row->is_written == NULL || row->is_written(owner));
         json_t *value = NULL;
         if (key == NULL) {
             continue;

@@ -39,7 +39,7 @@ typedef struct sp_setting_word {
 typedef struct sp_setting {
     const char *key; // dotted: "parallel.pp"
     sp_setting_kind kind;
-    double least, most; // of numbers; no most where that is INFINITY
+    double least, most; // of numbers; no most where that is HUGE_VAL
     // The default: the number, the index of the name, or 1 for true.
     double usual;
     double unit; // the field holds so many times the number; 0: once
@@ -54,8 +54,10 @@ typedef struct sp_setting {
     const char *aliases;  // how others call it, separated by single spaces; NULL: no other name
     size_t offset, bytes;
     sp_setting_store store;
-    bool required;   // an error where it is absent and the field holds no number above 0 yet
-    bool if_changed; // a resolved document states it where it differs from `usual` alone
+    bool required;       // an error where it is absent and the field holds no number above 0 yet
+    bool read_elsewhere; // by sp_setting_read_key(), not with the others
+    bool if_changed;     // a resolved document states it where it differs from `usual` alone
+    bool unwritten;      // no resolved document states it
     // The default where it follows from what has been read before, in the unit of the document.
     double (*derive)(const void *owner);
     bool (*is_written)(const void *owner); // NULL: a resolved document states it
@@ -114,13 +116,8 @@ void sp_settings_init(sp_setting_table table, void *owner);
 // table).
 void sp_settings_read(sp_object *object, sp_setting_table table, void *owner, void *context);
 
-// Reads one key of the section in the way of its kind, even where its row has `read`.
+// Reads one key of the section in the way of its kind, even where its row says otherwise.
 void sp_setting_read_key(sp_object *object, sp_setting_table table, const char *key, void *owner);
-
-// `read` of a row that other code reads, and is_written of one that no resolved document states.
-void sp_setting_read_elsewhere(sp_object *section, const sp_setting *row, void *owner,
-                               void *context);
-bool sp_setting_is_never_written(const void *owner);
 
 // A number without a field, within the bounds of its row.
 int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const char *key,
@@ -128,6 +125,9 @@ int64_t sp_setting_read_int(sp_object *object, sp_setting_table table, const cha
 
 // The integer in the field of a row.
 int64_t sp_setting_int(const sp_setting *row, const void *owner);
+
+// Has every row of the section with a field its usual value?
+bool sp_settings_are_usual(sp_setting_table table, const void *owner);
 
 // The object of a section as resolved, which the caller owns.
 json_t *sp_settings_write(sp_setting_table table, const void *owner, const void *context);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/setting.h"
 #include "sim/base/writer.h"
 #include "sim/cost/cost_private.h"
 
@@ -158,33 +159,46 @@ static double read_constant(sp_object *root, const char *section, const char *ke
     return value;
 }
 
+static double nvlink_gb_per_s(const void *owner)
+{
+    return ((const sp_profile *)owner)->nvlink_bytes_per_s / SP_I_BYTES_PER_GB;
+}
+
+static double nvlink_latency_us(const void *owner)
+{
+    return ((const sp_profile *)owner)->nvlink_latency_s / SP_I_S_PER_US;
+}
+
+#define RATE SP_REAL(SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST), .unit = SP_I_BYTES_PER_GB
+#define LATENCY SP_REAL(0, SP_I_PROFILE_MOST), .unit = SP_I_S_PER_US
+
 static void read_links(sp_object *root, sp_profile *profile)
 {
+    // clang-format off
+    static const sp_setting rows[] = {
+        {.key = "links.nvlink_gb_per_s", RATE, SP_FIELD(sp_profile, nvlink_bytes_per_s),
+         .required = true},
+        {.key = "links.nvlink_nominal_gb_per_s", RATE,
+         SP_FIELD(sp_profile, nvlink_nominal_bytes_per_s)},
+        {.key = "links.nvlink_latency_us", LATENCY, SP_FIELD(sp_profile, nvlink_latency_s),
+         .required = true},
+        {.key = "links.nic_efficiency", SP_REAL(SP_I_PROFILE_LEAST, 1),
+         SP_FIELD(sp_profile, nic_efficiency), .required = true},
+        {.key = "links.nic_latency_us", LATENCY, SP_FIELD(sp_profile, nic_latency_s),
+         .required = true},
+        {.key = "links.p2p_gb_per_s", RATE, SP_FIELD(sp_profile, p2p_bytes_per_s),
+         .derive = nvlink_gb_per_s},
+        {.key = "links.p2p_latency_us", LATENCY, SP_FIELD(sp_profile, p2p_latency_s),
+         .derive = nvlink_latency_us},
+    };
+    // clang-format on
+    static const sp_setting_table table = SP_SETTING_TABLE("links", rows);
     sp_object object;
     sp_object_require(root, "links");
     if (!sp_object_member(root, "links", &object)) {
         return;
     }
-    profile->nvlink_bytes_per_s =
-        SP_I_BYTES_PER_GB *
-        sp_i_profile_number(&object, "nvlink_gb_per_s", SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
-    profile->nvlink_nominal_bytes_per_s =
-        SP_I_BYTES_PER_GB * sp_object_real(&object, "nvlink_nominal_gb_per_s", 0.0,
-                                           SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
-    profile->nvlink_latency_s =
-        SP_I_S_PER_US * sp_i_profile_number(&object, "nvlink_latency_us", 0.0, SP_I_PROFILE_MOST);
-    profile->nic_efficiency =
-        sp_i_profile_number(&object, "nic_efficiency", SP_I_PROFILE_LEAST, 1.0);
-    profile->nic_latency_s =
-        SP_I_S_PER_US * sp_i_profile_number(&object, "nic_latency_us", 0.0, SP_I_PROFILE_MOST);
-    profile->p2p_bytes_per_s =
-        SP_I_BYTES_PER_GB * sp_object_real(&object, "p2p_gb_per_s",
-                                           profile->nvlink_bytes_per_s / SP_I_BYTES_PER_GB,
-                                           SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
-    profile->p2p_latency_s =
-        SP_I_S_PER_US * sp_object_real(&object, "p2p_latency_us",
-                                       profile->nvlink_latency_s / SP_I_S_PER_US, 0.0,
-                                       SP_I_PROFILE_MOST);
+    sp_settings_read(&object, table, profile, NULL);
     profile->link_level = sp_i_profile_provenance(&object, NULL);
     sp_object_end(&object);
 }

@@ -1,25 +1,73 @@
+#include "sim/base/setting.h"
 #include "sim/cost/cost_private.h"
 
 #define MOST_US 1e12
 #define MOST_GROWTH 10.0
 
-// An optional number of a section, in the unit of its key.
-typedef struct constant {
-    const char *key;
-    double *value;
-    double unit, fallback, least, most;
-} constant;
-
-static void read_constants(sp_object *object, const constant *constants, int count)
-{
-    for (int i = 0; i < count; i++) {
-        const constant *c = &constants[i];
-        *c->value = c->unit * sp_object_real(object, c->key, c->fallback, c->least, c->most);
+// Rows of the optional sections. Absent numbers have no effect, but for those of unfused_attention.
+#define NUMBER(key_, least_, most_, member)                                 \
+    {                                                                       \
+        .key = (key_), SP_REAL(least_, most_), SP_FIELD(sp_profile, member) \
     }
-}
+#define TIME_US(key_, member)                                                                   \
+    {                                                                                           \
+        .key = (key_), SP_REAL(0, MOST_US), SP_FIELD(sp_profile, member), .unit = SP_I_S_PER_US \
+    }
 
-#define READ_CONSTANTS(object, constants) \
-    read_constants(object, constants, (int)(sizeof(constants) / sizeof(constants)[0]))
+// clang-format off
+static const sp_setting gemm_rows[] = {
+    {.key = "gemm_model.tflops", SP_REAL(SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST),
+     SP_FIELD(sp_profile, gemm_model.flops_per_s), .unit = SP_I_FLOPS_PER_TFLOP, .required = true},
+    NUMBER("gemm_model.half_rate_k", 0, 1e6, gemm_model.half_rate_k),
+    TIME_US("gemm_model.fixed_us", gemm_model.fixed_s),
+    {.key = "gemm_model.sms", SP_INT(0, 4096), SP_FIELD(sp_profile, gemm_model.sms)},
+};
+static const sp_setting host_rows[] = {
+    TIME_US("host.layer_us", host.layer_s),
+    NUMBER("host.tp_growth", 0, MOST_GROWTH, host.tp_growth),
+    TIME_US("host.unfused_softmax_us", host.softmax_s),
+    TIME_US("host.tp_rank_us", host.tp_rank_s),
+    TIME_US("host.cp_step_us", host.cp_step_s),
+    TIME_US("host.head_us", host.head_s),
+    NUMBER("host.overlap_power", 0, 100, host.overlap_power),
+    TIME_US("host.unit_us", host.unit_s),
+    TIME_US("host.iteration_us", host.iteration_s),
+};
+static const sp_setting interference_rows[] = {
+    NUMBER("interference.overlap_share", 0, 1, interference.overlap_share),
+    TIME_US("interference.tight_microbatch_us", interference.tight_microbatch_s),
+    NUMBER("interference.doubling_share", 0, 1, interference.doubling_share),
+};
+static const sp_setting decode_rows[] = {
+    TIME_US("decode.call_us", decode.call_s),
+    TIME_US("decode.graph_miss_us", decode.graph_miss_s),
+    TIME_US("decode.kernel_us", decode.kernel_s),
+};
+static const sp_setting score_rows[] = {
+    {.key = "unfused_attention.traffic_factor", SP_REAL(SP_I_PROFILE_LEAST, 1e3),
+     SP_FIELD(sp_profile, scores.factor), .usual = 1},
+    NUMBER("unfused_attention.traffic_growth", 0, MOST_GROWTH, scores.growth),
+    {.key = "unfused_attention.growth_from_keys", SP_REAL(1, 1e9),
+     SP_FIELD(sp_profile, scores.from_keys), .usual = 1024},
+    {.key = "unfused_attention.growth_to_keys", SP_REAL(1, 1e9),
+     SP_FIELD(sp_profile, scores.to_keys), .usual = 2048},
+};
+static const sp_setting loss_rows[] = {
+    {.key = "loss.bytes_per_logit", SP_REAL(SP_I_PROFILE_LEAST, 1e6),
+     SP_FIELD(sp_profile, loss_bytes_per_logit), .required = true},
+};
+// No time is computed from it: it has a level for people.
+static const sp_setting reference_rows[] = {
+    {.key = "reference.us", SP_REAL(SP_I_PROFILE_LEAST, MOST_US), SP_FIELD(sp_profile, reference_s),
+     .unit = SP_I_S_PER_US, .required = true},
+    NUMBER("reference.drift", 0, SP_I_PROFILE_MOST, reference_drift),
+};
+static const sp_setting group_rows[] = {
+    TIME_US("node_collectives.latency_us", groups.latency_s),
+    TIME_US("node_collectives.latency_per_doubling_us", groups.doubling_s),
+    TIME_US("node_collectives.between_latency_us", groups.between_s),
+};
+// clang-format on
 
 static void read_tiles(sp_object *object, sp_gemm_model *model)
 {
@@ -52,155 +100,57 @@ static void read_tiles(sp_object *object, sp_gemm_model *model)
     }
 }
 
-static void read_gemm_model(sp_object *root, sp_gemm_model *model)
+static void read_points(sp_object *object, sp_group_model *groups)
 {
-    sp_object object;
-    if (!sp_object_member(root, "gemm_model", &object)) {
-        return;
-    }
-    model->flops_per_s =
-        SP_I_FLOPS_PER_TFLOP *
-        sp_i_profile_number(&object, "tflops", SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
-    const constant constants[] = {
-        {"half_rate_k", &model->half_rate_k, 1.0, 0.0, 0.0, 1e6},
-        {"fixed_us", &model->fixed_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-    };
-    READ_CONSTANTS(&object, constants);
-    model->sms = (int)sp_object_int(&object, "sms", 0, 0, 4096);
-    read_tiles(&object, model);
-    model->level = sp_i_profile_provenance(&object, NULL);
-    sp_object_end(&object);
-}
-
-static void read_decode(sp_object *root, sp_decode_model *decode)
-{
-    sp_object object;
-    if (!sp_object_member(root, "decode", &object)) {
-        return;
-    }
-    const constant constants[] = {
-        {"call_us", &decode->call_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"graph_miss_us", &decode->graph_miss_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"kernel_us", &decode->kernel_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-    };
-    READ_CONSTANTS(&object, constants);
-    decode->level = sp_i_profile_provenance(&object, decode->source);
-    sp_object_end(&object);
-}
-
-static void read_host(sp_object *root, sp_host_model *host)
-{
-    sp_object object;
-    if (!sp_object_member(root, "host", &object)) {
-        return;
-    }
-    const constant constants[] = {
-        {"layer_us", &host->layer_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"tp_growth", &host->tp_growth, 1.0, 0.0, 0.0, MOST_GROWTH},
-        {"unfused_softmax_us", &host->softmax_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"tp_rank_us", &host->tp_rank_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"cp_step_us", &host->cp_step_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"head_us", &host->head_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"overlap_power", &host->overlap_power, 1.0, 0.0, 0.0, 100.0},
-        {"unit_us", &host->unit_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"iteration_us", &host->iteration_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-    };
-    READ_CONSTANTS(&object, constants);
-    if (host->overlap_power > 0.0 && host->overlap_power < 1.0) {
-        sp_object_error(&object, "overlap_power",
-                        "expected 0 (the larger of GPU and host) or at least 1 (their sum)");
-    }
-    host->level = sp_i_profile_provenance(&object, NULL);
-    sp_object_end(&object);
-}
-
-static void read_interference(sp_object *root, sp_interference_model *interference)
-{
-    sp_object object;
-    if (!sp_object_member(root, "interference", &object)) {
-        return;
-    }
-    const constant constants[] = {
-        {"overlap_share", &interference->overlap_share, 1.0, 0.0, 0.0, 1.0},
-        {"tight_microbatch_us", &interference->tight_microbatch_s, SP_I_S_PER_US, 0.0, 0.0,
-         MOST_US},
-        {"doubling_share", &interference->doubling_share, 1.0, 0.0, 0.0, 1.0},
-    };
-    READ_CONSTANTS(&object, constants);
-    interference->level = sp_i_profile_provenance(&object, NULL);
-    sp_object_end(&object);
-}
-
-static void read_scores(sp_object *root, sp_score_model *scores)
-{
-    sp_object object;
-    if (!sp_object_member(root, "unfused_attention", &object)) {
-        return;
-    }
-    const constant constants[] = {
-        {"traffic_factor", &scores->factor, 1.0, 1.0, SP_I_PROFILE_LEAST, 1e3},
-        {"traffic_growth", &scores->growth, 1.0, 0.0, 0.0, MOST_GROWTH},
-        {"growth_from_keys", &scores->from_keys, 1.0, 1024.0, 1.0, 1e9},
-        {"growth_to_keys", &scores->to_keys, 1.0, 2048.0, 1.0, 1e9},
-    };
-    READ_CONSTANTS(&object, constants);
-    scores->level = sp_i_profile_provenance(&object, NULL);
-    sp_object_end(&object);
-}
-
-static void read_loss(sp_object *root, sp_profile *profile)
-{
-    sp_object object;
-    if (sp_object_member(root, "loss", &object)) {
-        profile->loss_bytes_per_logit =
-            sp_i_profile_number(&object, "bytes_per_logit", SP_I_PROFILE_LEAST, 1e6);
-        profile->loss_level = sp_i_profile_provenance(&object, NULL);
-        sp_object_end(&object);
-    }
-}
-
-// No time is computed from it: it has a level for people.
-static void read_reference(sp_object *root, sp_profile *profile)
-{
-    sp_object object;
-    if (sp_object_member(root, "reference", &object)) {
-        profile->reference_s =
-            SP_I_S_PER_US * sp_i_profile_number(&object, "us", SP_I_PROFILE_LEAST, MOST_US);
-        profile->reference_drift = sp_object_real(&object, "drift", 0.0, 0.0, SP_I_PROFILE_MOST);
-        sp_i_profile_provenance(&object, NULL);
-        sp_object_end(&object);
-    }
-}
-
-static void read_groups(sp_object *root, sp_group_model *groups)
-{
-    sp_object object;
-    if (!sp_object_member(root, "node_collectives", &object)) {
-        return;
-    }
-    const constant constants[] = {
-        {"latency_us", &groups->latency_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"latency_per_doubling_us", &groups->doubling_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-        {"between_latency_us", &groups->between_s, SP_I_S_PER_US, 0.0, 0.0, MOST_US},
-    };
-    READ_CONSTANTS(&object, constants);
-    int before = object.err->count + object.err->dropped;
-    sp_i_profile_points(&object, "gb_per_s", SP_I_BYTES_PER_GB, &groups->bytes_per_s);
-    if (object.err->count + object.err->dropped == before) {
+    int before = object->err->count + object->err->dropped;
+    sp_i_profile_points(object, "gb_per_s", SP_I_BYTES_PER_GB, &groups->bytes_per_s);
+    if (object->err->count + object->err->dropped == before) {
         sp_i_profile_monotone(&groups->bytes_per_s, MOST_GROWTH, false);
     }
-    groups->bytes_per_s.level = sp_i_profile_provenance(&object, groups->bytes_per_s.source);
-    sp_object_end(&object);
+}
+
+static void check_power(sp_object *object, const sp_host_model *host)
+{
+    if (host->overlap_power > 0.0 && host->overlap_power < 1.0) {
+        sp_object_error(object, "overlap_power",
+                        "expected 0 (the larger of GPU and host) or at least 1 (their sum)");
+    }
 }
 
 void sp_i_profile_read_models(sp_object *root, sp_profile *profile)
 {
-    read_gemm_model(root, &profile->gemm_model);
-    read_host(root, &profile->host);
-    read_interference(root, &profile->interference);
-    read_decode(root, &profile->decode);
-    read_scores(root, &profile->scores);
-    read_loss(root, profile);
-    read_reference(root, profile);
-    read_groups(root, &profile->groups);
+    sp_level unused;
+    const struct {
+        sp_setting_table table;
+        sp_level *level;
+        char *source;
+    } sections[] = {
+        {SP_SETTING_TABLE("gemm_model", gemm_rows), &profile->gemm_model.level, NULL},
+        {SP_SETTING_TABLE("host", host_rows), &profile->host.level, NULL},
+        {SP_SETTING_TABLE("interference", interference_rows), &profile->interference.level, NULL},
+        {SP_SETTING_TABLE("decode", decode_rows), &profile->decode.level, profile->decode.source},
+        {SP_SETTING_TABLE("unfused_attention", score_rows), &profile->scores.level, NULL},
+        {SP_SETTING_TABLE("loss", loss_rows), &profile->loss_level, NULL},
+        {SP_SETTING_TABLE("reference", reference_rows), &unused, NULL},
+        {SP_SETTING_TABLE("node_collectives", group_rows), &profile->groups.bytes_per_s.level,
+         profile->groups.bytes_per_s.source},
+    };
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        const sp_setting *rows = sections[i].table.rows;
+        sp_object object;
+        if (!sp_object_member(root, sections[i].table.section, &object)) {
+            continue;
+        }
+        sp_settings_init(sections[i].table, profile);
+        sp_settings_read(&object, sections[i].table, profile, NULL);
+        if (rows == gemm_rows) {
+            read_tiles(&object, &profile->gemm_model);
+        } else if (rows == host_rows) {
+            check_power(&object, &profile->host);
+        } else if (rows == group_rows) {
+            read_points(&object, &profile->groups);
+        }
+        *sections[i].level = sp_i_profile_provenance(&object, sections[i].source);
+        sp_object_end(&object);
+    }
 }

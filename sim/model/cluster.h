@@ -117,9 +117,9 @@ bool sp_cluster_of_gpu(const char *described, sp_cluster *cluster);
 bool sp_gpu_is_described(const char *described, const char *gpu);
 
 // A `cluster` object of a scenario or a profile (settings.c). Absent keys take the values of the
-// built-in cluster of that name; without one the rates and the memory are required, but for the host
-// link. NVLink and NICs have the profile's latencies. The reserve is SP_GPU_RESERVE_BYTES, at most a
-// quarter of the memory. Ends the object; errors are collected in object->err.
+// built-in cluster of that name; without one the rates and the memory are required, but for the
+// host link. NVLink and NICs have the profile's latencies. The reserve is SP_GPU_RESERVE_BYTES, at
+// most a quarter of the memory. Ends the object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
 
 // A cluster as a document, which gives the same one when it is read; without its nodes.

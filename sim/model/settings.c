@@ -197,7 +197,7 @@ static const sp_setting cluster_rows[] = {
      .fallback = "that of the profile, else \"h100-8\"",
      .text = "GPUs and links: a built-in name, or an object (cluster.*), or the path of a file "
              "with one, that changes the built-in cluster of its name or describes another one."},
-    {.key = "cluster.name", SP_TEXT, SP_FIELD(sp_cluster, name), .read = sp_setting_read_elsewhere,
+    {.key = "cluster.name", SP_TEXT, SP_FIELD(sp_cluster, name), .read_elsewhere = true,
      .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", SP_TEXT, SP_FIELD(sp_cluster, gpu), .fallback = "\"GPU\"",
@@ -296,7 +296,7 @@ static const sp_setting cluster_rows[] = {
      .text = "Whether a GPU that sends to another rail does so by NVLink and the card of a GPU of "
              "its node on that rail, as NCCL's PXN does, in place of the spine."},
     {.key = "cluster.nodes", SP_INT(0, SP_I_MAX_NODES), SP_FIELD(sp_cluster, nodes),
-     .is_written = sp_setting_is_never_written, .fallback = "0: as many as the ranks need",
+     .unwritten = true, .fallback = "0: as many as the ranks need",
      .text = "Nodes, as the setting nodes of the scenario."},
 };
 // clang-format on
@@ -323,7 +323,7 @@ static const sp_setting stack_rows[] = {
      .fallback = "that of the profile, else \"ours\"",
      .text = "The training software: what it fuses, what it hides behind computation and what it "
              "keeps in memory. An object changes switches (stack.*) of the stack that it names."},
-    {.key = "stack.name", SP_TEXT, SP_FIELD(sp_stack, name), .read = sp_setting_read_elsewhere,
+    {.key = "stack.name", SP_TEXT, SP_FIELD(sp_stack, name), .read_elsewhere = true,
      .name_at = sp_stack_builtin_name, .fallback = "that of the profile, else \"ours\"",
      .text = "The stack whose switches hold where they are not stated."},
     STACK_SWITCH(fused_swiglu,

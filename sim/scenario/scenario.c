@@ -43,13 +43,13 @@ static const char *workload_source(const sp_scenario *scenario)
 
 static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
 {
+    static const sp_key_watch hints = {.meant = sp_setting_meant,
+                                       .missing = sp_setting_missing,
+                                       .near = sp_setting_near,
+                                       .held = sp_setting_held};
     sp_scenario *scenario = reader->scenario;
     sp_object_begin(&reader->root, root, scenario->source, "", reader->err);
-    reader->watch.meant = sp_setting_meant;
-    reader->watch.missing = sp_setting_missing;
-    reader->watch.near = sp_setting_near;
-    reader->watch.held = sp_setting_held;
-    reader->root.watch = &reader->watch;
+    reader->root.watch = &hints;
     if (reader->root.json == NULL) {
         return reader->err->status;
     }
@@ -166,20 +166,6 @@ static bool read_section(sp_i_scenario_reader *reader, sp_setting_table table)
     bool stated = sp_i_begin_section(reader, table, reader->scenario, &section);
     sp_object_end(&section);
     return stated;
-}
-
-const char *const sp_i_group_names[] = {"even", NULL};
-_Static_assert(SP_GROUP_EVEN == -1, "what the setting's name is read as");
-
-bool sp_i_has_slices(const void *owner)
-{
-    const sp_schedule_spec *schedule = &((const sp_scenario *)owner)->schedule;
-    return schedule->slices > 0 || schedule->slice_rule != SP_SLICE_TOKENS;
-}
-
-bool sp_i_has_model(const void *owner)
-{
-    return !((const sp_scenario *)owner)->uniform;
 }
 
 // Keys that only some kinds use stand beside any kind, so that one scenario serves a comparison.
@@ -594,8 +580,6 @@ void sp_scenario_cache_free(sp_scenario_cache *cache)
     sp_free(cache);
 }
 
-// ---- profiles ----
-
 static sp_status add_profile(sp_scenario_cache *cache, const char *name, cached_profile **added,
                              sp_error *err)
 {
@@ -632,8 +616,6 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
     }
     return status;
 }
-
-// ---- lists of lengths ----
 
 static bool same_text(const char *a, const char *b)
 {

@@ -100,8 +100,6 @@ void sp_i_scenario_resolve_uniform(sp_i_scenario_reader *reader)
 
 // ---- parallel ----
 
-const char *const sp_i_spread_names[] = {"auto", "nanotron", NULL};
-
 // Chunks of a rank where nothing is stated: what the schedule runs. Interleaving takes two, since
 // one is 1F1B, where the layers make as many stages.
 static int usual_chunks(const sp_scenario *scenario, sp_object *parallel)
@@ -265,24 +263,6 @@ json_t *sp_i_write_rank_order(const void *owner, const void *context)
     (void)context;
     sp_rank_order_write(&scenario->layout.order, order);
     return scenario->uniform ? NULL : json_string(order);
-}
-
-// dp fills the nodes where they are counted, if tp x cp x pp divides their GPUs.
-double sp_i_usual_dp(const void *owner)
-{
-    const sp_scenario *scenario = owner;
-    const sp_layout *layout = &scenario->layout;
-    const sp_cluster *cluster = &scenario->cluster;
-    int64_t gpus = (int64_t)cluster->nodes * cluster->gpus_per_node;
-    int64_t share = (int64_t)layout->tp * layout->cp * layout->pp;
-    bool fills = gpus > 0 && gpus % share == 0 && gpus / share <= SP_I_MAX_DP;
-    return fills ? (double)(gpus / share) : 1.0;
-}
-
-double sp_i_splits_by_tokens(const void *owner)
-{
-    const sp_scenario *scenario = owner;
-    return scenario->layout.tp > 1 && !scenario->uniform;
 }
 
 void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader)

@@ -244,18 +244,6 @@ static void read_stack(sp_i_scenario_reader *reader)
 
 // ---- memory ----
 
-const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
-
-// Megatron-LM's selective recomputation is that of the attention core (its option
-// --recompute-granularity; arXiv 2205.05198).
-const sp_setting_word sp_i_megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
-                                                         {NULL, 0}};
-
-double sp_i_usual_reserve_gib(const void *owner)
-{
-    return sp_gib_from_bytes(((const sp_scenario *)owner)->cluster.reserve_bytes);
-}
-
 // A stated limit goes before what the reserve leaves.
 void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
 {

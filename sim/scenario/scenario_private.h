@@ -46,8 +46,7 @@ typedef struct sp_i_scenario_reader {
     char profile_name[SP_PROFILE_NAME]; // that the stack has in place of the cluster's
     const char *lengths;                // built-in name or path; NULL: an array, or uniform samples
     const char *column;
-    sp_key_watch watch; // of the whole document
-    int errors_before;  // parallel was read
+    int errors_before; // parallel was read
 } sp_i_scenario_reader;
 
 int sp_i_errors_so_far(const sp_i_scenario_reader *reader);
@@ -90,16 +89,11 @@ extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_
 typedef void sp_i_read_setting(sp_object *section, const sp_setting *row, void *owner,
                                void *context);
 typedef json_t *sp_i_write_setting(const void *owner, const void *context);
-typedef double sp_i_derive_setting(const void *owner);
-typedef bool sp_i_is_written(const void *owner);
 
 sp_i_read_setting sp_i_read_chunks, sp_i_read_stage_layers, sp_i_read_rank_order,
     sp_i_read_strategy_kind, sp_i_read_keep, sp_i_read_draft;
 sp_i_write_setting sp_i_write_stage_layers, sp_i_write_rank_order, sp_i_write_lengths,
     sp_i_write_column, sp_i_write_keep, sp_i_write_draft;
-sp_i_derive_setting sp_i_usual_dp, sp_i_splits_by_tokens, sp_i_usual_reserve_gib,
-    sp_i_usual_uniform_tokens, sp_i_usual_alpha, sp_i_as_graphs;
-sp_i_is_written sp_i_has_slices, sp_i_has_model, sp_i_has_outlier_queues, sp_i_states_ease;
 
 json_t *sp_i_stage_layers_array(const sp_layout *layout);
 
@@ -133,17 +127,6 @@ void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
 
 // The document that says every setting as resolved.
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader);
-
-// NULL-terminated, in the order of the enums.
-extern const char *const sp_i_over_length_names[];
-extern const char *const sp_i_order_names[];
-extern const char *const sp_i_memory_model_names[];
-extern const char *const sp_i_pad_to_names[];
-extern const char *const sp_i_deal_names[];
-extern const char *const sp_i_draft_gpus_names[];
-extern const char *const sp_i_spread_names[];
-extern const char *const sp_i_group_names[];
-extern const sp_setting_word sp_i_megatron_recompute_names[];
 
 // A table of built-in names, to list in messages.
 typedef struct sp_i_names {

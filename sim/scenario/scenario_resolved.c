@@ -164,12 +164,6 @@ static bool nodes_are_full(const sp_scenario *scenario)
     return (int64_t)cluster->nodes * cluster->gpus_per_node == sp_layout_ranks(&scenario->layout);
 }
 
-static bool has_network(const sp_scenario *scenario)
-{
-    return scenario->network != SP_NETWORK_CLOSED ||
-           scenario->profile.algorithm != SP_ALGORITHM_PROFILE;
-}
-
 json_t *sp_i_stage_layers_array(const sp_layout *layout)
 {
     json_t *array = json_array();
@@ -203,10 +197,10 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         sp_json_add(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
     }
     add_section(&b, sp_i_parallel_settings, reader);
-    if (has_network(scenario)) {
+    if (!scenario->uniform && !sp_settings_are_usual(sp_i_network_settings, scenario)) {
         add_section(&b, sp_i_network_settings, reader);
     }
-    if (!scenario->uniform && (scenario->jitter.gpu_cv > 0.0 || scenario->jitter.seed != 1)) {
+    if (!scenario->uniform && !sp_settings_are_usual(sp_i_jitter_settings, scenario)) {
         add_section(&b, sp_i_jitter_settings, reader);
     }
     add_section(&b, sp_i_schedule_settings, reader);

@@ -1,5 +1,5 @@
-// The work of a scenario: the batches of a workload and the strategy that packs them, prompts that
-// are read and text that is generated.
+// The work of a scenario: the batches of a workload, the strategy that packs them, and text that is
+// generated.
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,15 +11,6 @@
 #include "sim/scenario/scenario_private.h"
 
 // ---- the workload ----
-
-const char *const sp_i_over_length_names[] = {"drop", "truncate", "error", "split", NULL};
-const char *const sp_i_order_names[] = {"shuffled", "file", NULL};
-
-// Indices into the names above are the enums' values.
-_Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&
-                   SP_OVER_SPLIT == 3,
-               "over_length");
-_Static_assert(SP_ORDER_SHUFFLED == 0 && SP_ORDER_FILE == 1, "order");
 
 static void read_source(sp_i_scenario_reader *reader, sp_object *workload);
 static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload);
@@ -87,14 +78,6 @@ static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const 
     }
     sp_i_names names = {"length distribution", sp_distribution_count(), distribution_name};
     sp_i_names_error(&names, workload, "lengths", true);
-}
-
-// Samples of equal length are as long as the context where nothing else is said, and the other way
-// round.
-double sp_i_usual_uniform_tokens(const void *owner)
-{
-    int64_t context = ((const sp_scenario *)owner)->workload.context;
-    return context > 0 ? (double)context : SP_I_DEFAULT_UNIFORM_TOKENS;
 }
 
 static void read_uniform(sp_i_scenario_reader *reader, sp_object *workload)
@@ -269,9 +252,6 @@ sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader)
 
 // ---- the strategy ----
 
-const char *const sp_i_pad_to_names[] = {"context", "longest", NULL};
-_Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
-
 // The names of strategies are lower-case words with hyphens.
 void sp_i_read_strategy_kind(sp_object *section, const sp_setting *row, void *owner, void *context)
 {
@@ -290,42 +270,9 @@ void sp_i_read_strategy_kind(sp_object *section, const sp_setting *row, void *ow
     memcpy(strategy->kind, lower, sizeof lower);
 }
 
-bool sp_i_has_outlier_queues(const void *owner)
-{
-    const sp_strategy_spec *strategy = &((const sp_scenario *)owner)->strategy;
-    return strcmp(strategy->kind, "balanced") == 0 ||
-           strategy->outlier_queues != SP_I_USUAL_OUTLIER_QUEUES;
-}
-
-// ---- prompts ----
-
-const char *const sp_prefill_names[] = {"dense",       "sample",     "minference",
-                                        "flexprefill", "xattention", NULL};
-_Static_assert(SP_PREFILL_DENSE == 0 && SP_PREFILL_XATTENTION == 4, "prefill.attention");
-
-const char *const sp_i_deal_names[] = {"cost", "heads", NULL};
-_Static_assert(SP_PREFILL_BY_COST == 0 && SP_PREFILL_BY_HEADS == 1, "prefill.deal");
-
 // ---- generated text ----
 
 enum { MOST_YIELD = 20000000 }; // tokens of all sequences
-
-const char *const sp_i_draft_gpus_names[] = {"shared", "own", NULL};
-
-double sp_i_usual_alpha(const void *owner)
-{
-    return sp_speculation_usual_alpha(((const sp_decode_spec *)owner)->how.depth);
-}
-
-double sp_i_as_graphs(const void *owner)
-{
-    return ((const sp_decode_spec *)owner)->graphs;
-}
-
-bool sp_i_states_ease(const void *owner)
-{
-    return ((const sp_decode_spec *)owner)->tokens_per_call <= 0.0;
-}
 
 void sp_i_read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
 {

@@ -16,6 +16,98 @@ static const char *distribution_name(int index)
     return index < sp_distribution_count() ? sp_distribution_at(index)->name : NULL;
 }
 
+// ---- names of values, whose indices are those of the enums ----
+
+static const char *const group_names[] = {"even", NULL};
+_Static_assert(SP_GROUP_EVEN == -1, "what the setting's name is read as");
+static const char *const spread_names[] = {"auto", "nanotron", NULL};
+static const char *const memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
+// Megatron-LM's selective recomputation is that of the attention core (its option
+// --recompute-granularity; arXiv 2205.05198).
+static const sp_setting_word megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
+                                                           {NULL, 0}};
+static const char *const over_length_names[] = {"drop", "truncate", "error", "split", NULL};
+static const char *const order_names[] = {"shuffled", "file", NULL};
+_Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&
+                   SP_OVER_SPLIT == 3,
+               "over_length");
+_Static_assert(SP_ORDER_SHUFFLED == 0 && SP_ORDER_FILE == 1, "order");
+static const char *const pad_to_names[] = {"context", "longest", NULL};
+_Static_assert(SP_PAD_CONTEXT == 0 && SP_PAD_LONGEST == 1, "pad_to");
+
+const char *const sp_prefill_names[] = {"dense",       "sample",     "minference",
+                                        "flexprefill", "xattention", NULL};
+_Static_assert(SP_PREFILL_DENSE == 0 && SP_PREFILL_XATTENTION == 4, "prefill.attention");
+static const char *const deal_names[] = {"cost", "heads", NULL};
+_Static_assert(SP_PREFILL_BY_COST == 0 && SP_PREFILL_BY_HEADS == 1, "prefill.deal");
+static const char *const draft_gpus_names[] = {"shared", "own", NULL};
+
+// ---- defaults that follow from other rows, and when a resolved document states a row ----
+
+// dp fills the nodes where they are counted, if tp x cp x pp divides their GPUs.
+static double usual_dp(const void *owner)
+{
+    const sp_scenario *scenario = owner;
+    const sp_layout *layout = &scenario->layout;
+    const sp_cluster *cluster = &scenario->cluster;
+    int64_t gpus = (int64_t)cluster->nodes * cluster->gpus_per_node;
+    int64_t share = (int64_t)layout->tp * layout->cp * layout->pp;
+    bool fills = gpus > 0 && gpus % share == 0 && gpus / share <= SP_I_MAX_DP;
+    return fills ? (double)(gpus / share) : 1.0;
+}
+
+static double splits_by_tokens(const void *owner)
+{
+    const sp_scenario *scenario = owner;
+    return scenario->layout.tp > 1 && !scenario->uniform;
+}
+
+static bool has_slices(const void *owner)
+{
+    const sp_schedule_spec *schedule = &((const sp_scenario *)owner)->schedule;
+    return schedule->slices > 0 || schedule->slice_rule != SP_SLICE_TOKENS;
+}
+
+static bool has_model(const void *owner)
+{
+    return !((const sp_scenario *)owner)->uniform;
+}
+
+static double usual_reserve_gib(const void *owner)
+{
+    return sp_gib_from_bytes(((const sp_scenario *)owner)->cluster.reserve_bytes);
+}
+
+// Samples of equal length are as long as the context where nothing else is said, and the other way
+// round.
+static double usual_uniform_tokens(const void *owner)
+{
+    int64_t context = ((const sp_scenario *)owner)->workload.context;
+    return context > 0 ? (double)context : SP_I_DEFAULT_UNIFORM_TOKENS;
+}
+
+static bool has_outlier_queues(const void *owner)
+{
+    const sp_strategy_spec *strategy = &((const sp_scenario *)owner)->strategy;
+    return strcmp(strategy->kind, "balanced") == 0 ||
+           strategy->outlier_queues != SP_I_USUAL_OUTLIER_QUEUES;
+}
+
+static double usual_alpha(const void *owner)
+{
+    return sp_speculation_usual_alpha(((const sp_decode_spec *)owner)->how.depth);
+}
+
+static double as_graphs(const void *owner)
+{
+    return ((const sp_decode_spec *)owner)->graphs;
+}
+
+static bool states_ease(const void *owner)
+{
+    return ((const sp_decode_spec *)owner)->tokens_per_call <= 0.0;
+}
+
 // clang-format off
 static const sp_setting document_rows[] = {
     {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
@@ -88,7 +180,7 @@ static const sp_setting parallel_rows[] = {
      .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "
                 "pipeline_parallel_degree num_stages"},
     {.key = "parallel.dp", SP_INT(1, SP_I_MAX_DP), SP_FIELD(sp_scenario, layout.dp),
-     .derive = sp_i_usual_dp, .fallback = "what fills the nodes where they are stated, else 1",
+     .derive = usual_dp, .fallback = "what fills the nodes where they are stated, else 1",
      .text = "Data-parallel ranks: so many replicas share the batch. The GPUs are tp x cp x pp x "
              "dp.", .aliases = "data_parallel_size dp_size data_parallel replicas"},
     {.key = "parallel.chunks_per_rank", SP_INT(1, SP_I_MAX_CHUNKS),
@@ -102,7 +194,7 @@ static const sp_setting parallel_rows[] = {
      .text = "Layers of a model chunk; may stand in place of chunks_per_rank.",
      .aliases = "num_layers_per_virtual_pipeline_stage"},
     {.key = "parallel.stage_layers", .type = "an array, \"auto\" or \"nanotron\"",
-     .names = sp_i_spread_names, .read = sp_i_read_stage_layers, .write = sp_i_write_stage_layers,
+     .names = spread_names, .read = sp_i_read_stage_layers, .write = sp_i_write_stage_layers,
      .fallback = "equal shares",
      .text = "Layers of every virtual stage in the order of the model; \"auto\" takes, of equal "
              "shares, cuts by predicted time, embedding and head counted, and SlimPack's own "
@@ -114,7 +206,7 @@ static const sp_setting parallel_rows[] = {
                 "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},
     {.key = "parallel.sequence_parallel", SP_SWITCH,
-     SP_FIELD(sp_scenario, layout.sequence_parallel), .derive = sp_i_splits_by_tokens,
+     SP_FIELD(sp_scenario, layout.sequence_parallel), .derive = splits_by_tokens,
      .fallback = "true where tp is above 1",
      .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
     {.key = "parallel.vocab_parallel", SP_SWITCH, SP_FIELD(sp_scenario, layout.vocab_parallel),
@@ -177,7 +269,7 @@ static const sp_setting jitter_rows[] = {
              "many times the mean the slowest GPU takes, with this seed and expected: the integral "
              "of 1 - F^n, F being the distribution function of a GPU's time and n the GPUs (David "
              "and Nagaraja, Order Statistics, 2003)."},
-    {.key = "jitter.seed", SP_INT(0, INFINITY), SP_FIELD(sp_scenario, jitter.seed), .usual = 1,
+    {.key = "jitter.seed", SP_INT(0, HUGE_VAL), SP_FIELD(sp_scenario, jitter.seed), .usual = 1,
      .text = "Seed of the GPUs' times."},
 };
 
@@ -187,7 +279,7 @@ static const sp_setting schedule_rows[] = {
      .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",
      .text = "The pipeline schedule; `slimpack help schedules` says a line of each.",
      .aliases = "pipeline_schedule pipeline_parallel_schedule"},
-    {.key = "schedule.group", SP_INT(1, SP_I_MAX_MICROBATCHES), .names = sp_i_group_names,
+    {.key = "schedule.group", SP_INT(1, SP_I_MAX_MICROBATCHES), .names = group_names,
      SP_FIELD(sp_scenario, schedule.group), .if_changed = true, .fallback = "pp",
      .text = "Interleaved: micro-batches of one chunk in a row. Each group needs as many as there "
              "are pipeline ranks, the last one too, as Megatron-LM asks; \"even\" spreads any "
@@ -198,7 +290,7 @@ static const sp_setting schedule_rows[] = {
      .text = "Slices that each row is cut into, with sliced schedules (terapipe, seq1f1b, "
              "slimpipe)."},
     {.key = "schedule.slice_rule", SP_ONE_OF(sp_slice_rule_names),
-     SP_FIELD(sp_scenario, schedule.slice_rule), .is_written = sp_i_has_slices,
+     SP_FIELD(sp_scenario, schedule.slice_rule), .is_written = has_slices,
      .text = "Where a row is cut: into equal tokens, equal FLOPs, or the slices with the shortest "
              "forward pass."},
     {.key = "schedule.exchange", SP_SWITCH, SP_FIELD(sp_scenario, schedule.exchange),
@@ -220,19 +312,19 @@ static const sp_setting schedule_rows[] = {
      .aliases = "num_microbatches gradient_accumulation_steps grad_accum "
                 "batch_accumulation_per_replica"},
     {.key = "schedule.microbatch_samples", SP_INT(1, SP_I_MAX_SAMPLES),
-     SP_FIELD(sp_scenario, strategy.microbatch_samples), .is_written = sp_i_has_model, .usual = 1,
+     SP_FIELD(sp_scenario, strategy.microbatch_samples), .is_written = has_model, .usual = 1,
      .text = "Rows of a micro-batch.",
      .aliases = "mbs micro_batch_size microbatch_size pipeline_parallel_microbatch_size "
                 "per_device_train_batch_size train_micro_batch_size_per_gpu"},
 };
 
 static const sp_setting memory_rows[] = {
-    {.key = "memory.model", SP_ONE_OF(sp_i_memory_model_names), SP_FIELD(sp_scenario, memory_model),
+    {.key = "memory.model", SP_ONE_OF(memory_model_names), SP_FIELD(sp_scenario, memory_model),
      .text = "How the peak is predicted: from the tensors of every action, or by the formulas of "
              "SlimPipe's planner, which know ZeRO 1, fp32 gradients and sequence parallelism "
              "alone."},
     {.key = "memory.recompute", SP_ONE_OF(sp_recompute_names),
-     SP_FIELD(sp_scenario, memory.recompute), .also = sp_i_megatron_recompute_names,
+     SP_FIELD(sp_scenario, memory.recompute), .also = megatron_recompute_names,
      .text = "What the backward computes again in place of keeping it: activation functions and "
              "norms, also the first MLP projection, the attention core (Megatron's \"selective\"), "
              "or whole layers.",
@@ -247,7 +339,7 @@ static const sp_setting memory_rows[] = {
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},
     {.key = "memory.reserve_gib", SP_REAL(0, 1e6), SP_FIELD(sp_scenario, memory_reserve_bytes),
-     .unit = SP_GIB, .derive = sp_i_usual_reserve_gib, .fallback = "that of the cluster, 3 on GPUs",
+     .unit = SP_GIB, .derive = usual_reserve_gib, .fallback = "that of the cluster, 3 on GPUs",
      .text = "GiB of a GPU that CUDA's context, NCCL, cuBLAS and fragmentation take. No use beside "
              "limit_gib."},
     {.key = "memory.attention", SP_ONE_OF(sp_attention_names),
@@ -257,8 +349,8 @@ static const sp_setting memory_rows[] = {
 
 static const sp_setting workload_rows[] = {
     {.key = "workload.uniform", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
-     SP_FIELD(sp_scenario, workload.uniform_tokens), .read = sp_setting_read_elsewhere,
-     .derive = sp_i_usual_uniform_tokens, .if_changed = true, .fallback = "the context, else 4096",
+     SP_FIELD(sp_scenario, workload.uniform_tokens), .read_elsewhere = true,
+     .derive = usual_uniform_tokens, .if_changed = true, .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
     {.key = "workload.lengths", .type = "a name, a path or an array", .write = sp_i_write_lengths,
      .name_at = distribution_name, .fallback = "uniform samples",
@@ -275,30 +367,29 @@ static const sp_setting workload_rows[] = {
      .text = "Tokens of a row at most (context window, sequence length).",
      .aliases = "seq_length seq_len sequence_len cutoff_len model_max_length sequence_length "
                 "max_seq_len max_seq_length context_length block_size max_length"},
-    {.key = "workload.over_length", SP_ONE_OF(sp_i_over_length_names),
+    {.key = "workload.over_length", SP_ONE_OF(over_length_names),
      SP_FIELD(sp_scenario, workload.over_length),
      .text = "What becomes of samples longer than the context; each piece of a split one is a "
              "sample."},
     {.key = "workload.samples_per_batch", SP_INT(1, SP_I_MAX_SAMPLES),
-     SP_FIELD(sp_scenario, workload.samples_per_batch), .read = sp_setting_read_elsewhere,
-     .if_changed = true,
+     SP_FIELD(sp_scenario, workload.samples_per_batch), .read_elsewhere = true, .if_changed = true,
      .fallback = "512; an array's samples or their pieces; of uniform ones what fills the "
                  "micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", SP_TOKENS(1, SP_I_MAX_BATCH_TOKENS),
-     SP_FIELD(sp_scenario, workload.tokens_per_batch), .read = sp_setting_read_elsewhere,
-     .if_changed = true, .fallback = "samples_per_batch holds",
+     SP_FIELD(sp_scenario, workload.tokens_per_batch), .read_elsewhere = true, .if_changed = true,
+     .fallback = "samples_per_batch holds",
      .text = "Tokens of a batch at most, in place of samples_per_batch; a batch has at least one "
              "sample.", .aliases = "global_batch_tokens batch_tokens"},
     {.key = "workload.batches", SP_INT(1, SP_I_MAX_BATCHES),
      SP_FIELD(sp_scenario, workload.batches), .usual = 1,
      .text = "Batches, each a step; the result is their mean.",
      .aliases = "train_iters steps iterations num_steps"},
-    {.key = "workload.seed", SP_INT(0, INFINITY), SP_FIELD(sp_scenario, workload.seed), .usual = 1,
+    {.key = "workload.seed", SP_INT(0, HUGE_VAL), SP_FIELD(sp_scenario, workload.seed), .usual = 1,
      .text = "Seed of what is drawn: lengths of a distribution, and their order.",
      .aliases = "random_seed"},
-    {.key = "workload.order", SP_ONE_OF(sp_i_order_names), SP_FIELD(sp_scenario, workload.order),
+    {.key = "workload.order", SP_ONE_OF(order_names), SP_FIELD(sp_scenario, workload.order),
      .text = "Samples in an order drawn by the seed, or as in the file.", .aliases = "shuffle"},
 };
 
@@ -308,7 +399,7 @@ static const sp_setting strategy_rows[] = {
      .fallback = "\"packed\"",
      .text = "How samples become packs; `slimpack help strategies` says a line of each.",
      .aliases = "packing packing_strategy"},
-    {.key = "strategy.pad_to", SP_ONE_OF(sp_i_pad_to_names), SP_FIELD(sp_scenario, strategy.pad_to),
+    {.key = "strategy.pad_to", SP_ONE_OF(pad_to_names), SP_FIELD(sp_scenario, strategy.pad_to),
      .text = "Padded: rows are as long as the context, or as their micro-batch's longest sample."},
     {.key = "strategy.cp_sharding", SP_ONE_OF(sp_cp_sharding_names),
      SP_FIELD(sp_scenario, layout.cp_sharding), .if_changed = true,
@@ -320,7 +411,7 @@ static const sp_setting strategy_rows[] = {
              "at each step of a ring behind the attention (stack.cp_overlap); off: the ring waits "
              "for the rank with most work in all."},
     {.key = "strategy.outlier_queues", SP_INT(0, SP_MAX_OUTLIER_QUEUES),
-     SP_FIELD(sp_scenario, strategy.outlier_queues), .is_written = sp_i_has_outlier_queues,
+     SP_FIELD(sp_scenario, strategy.outlier_queues), .is_written = has_outlier_queues,
      .usual = SP_I_USUAL_OUTLIER_QUEUES,
      .text = "Balanced: queues in which long samples wait for later batches; 0: none waits."},
     {.key = "strategy.outlier_tokens", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
@@ -415,7 +506,7 @@ static const sp_setting prefill_rows[] = {
      .if_changed = true, .usual = -1, .fallback = "fitted",
      .text = "SampleAttention: microseconds of each head in each layer that do not depend on the "
              "length (launches, choosing keys, gathering); 190 were fitted."},
-    {.key = "prefill.deal", SP_ONE_OF(sp_i_deal_names), SP_FIELD(sp_scenario, prefill.deal),
+    {.key = "prefill.deal", SP_ONE_OF(deal_names), SP_FIELD(sp_scenario, prefill.deal),
      .text = "SampleAttention: a rank's heads are dealt by cost in tiles, or head by head, so that "
              "the densest sets the time."},
     {.key = "prefill.chunk_tokens", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
@@ -448,7 +539,7 @@ static const sp_setting decode_rows[] = {
      .text = "Tokens of a tree that one call of the target verifies, the root among them (N).",
      .aliases = "total_token speculative_num_draft_tokens"},
     {.key = "decode.alpha", SP_INT(0, SP_I_MAX_DEPTH), SP_FIELD(sp_decode_spec, how.alpha),
-     .derive = sp_i_usual_alpha, .fallback = "half of depth, rounded up",
+     .derive = usual_alpha, .fallback = "half of depth, rounded up",
      .text = "Heterospec: layers more at the lowest entropy, one less in each of the next two "
              "bins."},
     {.key = "decode.extend", SP_SWITCH, SP_FIELD(sp_decode_spec, how.extend), .usual = true,
@@ -462,7 +553,7 @@ static const sp_setting decode_rows[] = {
     {.key = "decode.text", .kind = SP_SETTING_OBJECT, .fallback = "HumanEval under Llama-3.1-8B",
      .text = "How sure the draft is of the text, and how often the target agrees (decode.text.*)."},
     {.key = "decode.text.ease", SP_REAL(-SP_DECODE_MOST_EASE, SP_DECODE_MOST_EASE),
-     SP_FIELD(sp_decode_spec, text.ease), .is_written = sp_i_states_ease, .usual = 0.57,
+     SP_FIELD(sp_decode_spec, text.ease), .is_written = states_ease, .usual = 0.57,
      .text = "How sure the draft is of its first token: mean logit of its probability."},
     {.key = "decode.text.spread", SP_REAL(0, 10), SP_FIELD(sp_decode_spec, text.spread),
      .usual = 0.75, .text = "Deviation of that logit between calls of the target."},
@@ -483,7 +574,7 @@ static const sp_setting decode_rows[] = {
      .text = "Tokens that a call yields with EAGLE's trees; the ease follows from it.",
      .aliases = "acceptance_length tau"},
     {.key = "decode.text.training_ease", SP_REAL(-SP_DECODE_MOST_EASE, SP_DECODE_MOST_EASE),
-     SP_FIELD(sp_decode_spec, training_ease), .if_changed = true, .usual = NAN,
+     SP_FIELD(sp_decode_spec, training_ease), .if_changed = true, .usual = (double)NAN,
      .fallback = "as the text itself",
      .text = "Heterospec: the ease of the text that the bins of entropy are fitted to."},
     {.key = "decode.text.training_tokens_per_call", SP_REAL(1, SP_I_MAX_DEPTH + 1),
@@ -497,8 +588,7 @@ static const sp_setting decode_rows[] = {
     {.key = "decode.draft_tp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_decode_spec, draft_tp),
      .usual = 1, .text = "GPUs that share the draft's tensors.",
      .aliases = "draft_tensor_parallel_size speculative_draft_tensor_parallel_size"},
-    {.key = "decode.draft_gpus", SP_ONE_OF(sp_i_draft_gpus_names),
-     SP_FIELD(sp_decode_spec, draft_apart),
+    {.key = "decode.draft_gpus", SP_ONE_OF(draft_gpus_names), SP_FIELD(sp_decode_spec, draft_apart),
      .text = "The draft is on the target's GPUs, or on draft_tp GPUs of its own for each replica, "
              "where it drafts for one half of a batch while the target verifies the other."},
     {.key = "decode.sequences", SP_INT(1, 100000), SP_FIELD(sp_decode_spec, sequences),
@@ -524,7 +614,7 @@ static const sp_setting decode_rows[] = {
              "captured graphs are kept, those used last (DGO); with 0 they are launched kernel by "
              "kernel."},
     {.key = "decode.eagle_graphs", SP_INT(0, SP_I_MAX_GRAPHS),
-     SP_FIELD(sp_decode_spec, eagle_graphs), .derive = sp_i_as_graphs, .fallback = "as graphs",
+     SP_FIELD(sp_decode_spec, eagle_graphs), .derive = as_graphs, .fallback = "as graphs",
      .text = "The same of EAGLE's trees, over which a speed-up is told."},
     {.key = "decode.call_ms", SP_REAL(0, 1e6), SP_FIELD(sp_decode_spec, call_ms),
      .if_changed = true, .usual = -1, .fallback = "that of the profile, else 0",

@@ -83,38 +83,27 @@ TEST(resolved_form_predicts_the_same)
     sp_scenario_fini(&s);
 }
 
-static void refused(const char *decode, const char *message)
-{
-    char text[512];
-    sp_scenario s;
-    snprintf(text, sizeof text, "{'model': 'llama-3-8b', 'decode': %s}", decode);
-    fixture_begin();
-    must_fail(fixture_read(text, &s, ERR), SP_ERR_CONTENT, message);
-    sp_scenario_fini(&s);
-}
-
 TEST(what_it_must_be)
 {
-    refused("{'depth': 33}",
-            "scenario.json: decode.depth: expected an integer from 1 to 32, got 33");
-    refused(
-        "{'keep': [0.3, 0.6]}",
-        "scenario.json: decode.keep: expected an array of 3 numbers from 0 to 1, got [0.3,0.6]");
-    refused("{'draft': 3}", "scenario.json: decode.draft: expected \"eagle\" or the name of a "
-                            "model, got 3");
-    refused("{'draft': 'llama-7b'}",
-            "scenario.json: decode.draft: llama-7b knows 32000 tokens, the target 128256: what it "
-            "drafts means nothing to the target");
-    refused("{'draft_tp': 3, 'draft_gpus': 'own'}",
-            "scenario.json: decode.draft_tp: must divide the draft's 32 heads, and divide its 8 of "
-            "keys "
-            "and values or be a multiple of them, is 3");
-    refused("{'depth': 4, 'text': {'training_tokens_per_call': 5.5}}",
-            "scenario.json: decode.text.training_tokens_per_call: is 5.5, more than the 5 of a "
-            "tree of decode.depth 4");
-    refused("{'text': {'training_ease': 1, 'training_tokens_per_call': 5.5}}",
-            "scenario.json: decode.text.training_ease: follows from training_tokens_per_call, "
-            "state one of them");
+    static const char *const refusals[][2] = {
+        {"{'depth': 33}", "decode.depth: "},
+        {"{'keep': [0.3, 0.6]}", "decode.keep: "},
+        {"{'draft': 3}", "decode.draft: "},
+        {"{'draft': 'llama-7b'}", "decode.draft: llama-7b knows 32000 tokens, the target 128256"},
+        {"{'draft_tp': 3, 'draft_gpus': 'own'}", "decode.draft_tp: "},
+        {"{'depth': 4, 'text': {'training_tokens_per_call': 5.5}}",
+         "decode.text.training_tokens_per_call: "},
+        {"{'text': {'training_ease': 1, 'training_tokens_per_call': 5.5}}",
+         "decode.text.training_ease: "},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char text[512];
+        sp_scenario s;
+        snprintf(text, sizeof text, "{'model': 'llama-3-8b', 'decode': %s}", refusals[i][0]);
+        must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, refusals[i][1]);
+        assert_int_equal(ERR->count, 1);
+        sp_scenario_fini(&s);
+    }
 }
 
 TEST(gpus_of_one_speed)
@@ -122,8 +111,7 @@ TEST(gpus_of_one_speed)
     sp_scenario s;
     sp_decode_result result;
     read_text("{'model': 'llama-3-8b', 'decode': {}, 'jitter': {'gpu_cv': 0.1}}", &s);
-    must_fail(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT,
-              "scenario.json: jitter.gpu_cv: GPUs of one speed generate text, expected 0, got 0.1");
+    must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT, "jitter.gpu_cv: ");
     sp_scenario_fini(&s);
 }
 

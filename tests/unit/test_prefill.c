@@ -439,59 +439,34 @@ TEST(parts_are_those_of_the_longest_prompt)
     }
 }
 
-static void refused(const char *text, sp_status status, const char *message)
+static void refused(const char *text, sp_status status, const char *path)
 {
     prompts p;
     sp_prefill_result result;
     const sp_batch none = {0};
     prompts_init(&p, text);
     const sp_batch *batch = p.scenario.uniform ? &none : &p.batches.batch[0];
-    must_fail(sp_prefill(&p.scenario, batch, NULL, NULL, &result, ERR), status, message);
+    must_fail_with(sp_prefill(&p.scenario, batch, NULL, NULL, &result, ERR), status, path);
     prompts_fini(&p);
 }
 
 TEST(what_reads_no_prompts)
 {
-    refused(PROMPTS("1000", ", 'parallel': {'dp': 2}"), SP_ERR_CONTENT,
-            "scenario.json: parallel.dp: prompts are read by one replica, expected 1, got 2");
-    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'kind': "
-                            "'interleaved'}"),
-            SP_ERR_CONTENT,
-            "scenario.json: parallel.chunks_per_rank: prompts pass each rank once, expected 1, got "
-            "2");
-    refused(PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"), SP_ERR_CONTENT,
-            "scenario.json: parallel.vocab_parallel: the head runs on the last rank alone, "
-            "expected false, got true");
-    refused(PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), SP_ERR_CONTENT,
-            "scenario.json: jitter.gpu_cv: prompts are read by GPUs of one speed, expected 0, got "
-            "0.1");
-    refused(PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"), SP_ERR_CONTENT,
-            "scenario.json: prefill.chunk_tokens: prompts that run together run whole");
-    refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
-            SP_ERR_CONTENT, "scenario.json: uniform_costs: a model is needed to read prompts");
-}
-
-TEST(too_many_chunks)
-{
-    refused(PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"), SP_ERR_LIMIT,
-            "scenario.json: prompts in chunks of 1 tokens are more than 65536 chunks");
-}
-
-// What is read comes out again, and a scenario without the section has none.
-TEST(the_section_is_resolved)
-{
-    sp_scenario scenario;
-    must_succeed(
-        fixture_read(PROMPTS("1000", ", 'prefill': {'chunk_tokens': '4K', 'deal': 'heads', "
-                                     "'stripe_share': 0.1, 'fixed_us': 3}"),
-                     &scenario, ERR));
-    const json_t *section = json_object_get(scenario.resolved, "prefill");
-    assert_int_equal(json_integer_value(json_object_get(section, "chunk_tokens")), 4096);
-    assert_string_equal(json_string_value(json_object_get(section, "deal")), "heads");
-    assert_within(json_number_value(json_object_get(section, "stripe_share")), 0.1, 0.0);
-    assert_within(json_number_value(json_object_get(section, "fixed_us")), 3.0, 0.0);
-    sp_scenario_fini(&scenario);
-    must_succeed(fixture_read(PROMPTS("1000", ""), &scenario, ERR));
-    assert_null(json_object_get(scenario.resolved, "prefill"));
-    sp_scenario_fini(&scenario);
+    static const char *const refusals[][2] = {
+        {PROMPTS("1000", ", 'parallel': {'dp': 2}"), "parallel.dp: "},
+        {PROMPTS("1000", ", 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'kind': "
+                         "'interleaved'}"),
+         "parallel.chunks_per_rank: "},
+        {PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
+         "parallel.vocab_parallel: "},
+        {PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), "jitter.gpu_cv: "},
+        {PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
+         "prefill.chunk_tokens: "},
+        {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",
+         "uniform_costs: "},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        refused(refusals[i][0], SP_ERR_CONTENT, refusals[i][1]);
+    }
+    refused(PROMPTS("65537", ", 'prefill': {'chunk_tokens': 1}"), SP_ERR_LIMIT, "65536 chunks");
 }

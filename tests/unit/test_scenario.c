@@ -13,53 +13,49 @@ static void must_read(const char *text, sp_scenario *scenario)
     must_succeed_for(text, fixture_read(text, scenario, ERR));
 }
 
+// Is every value of `stated` in the other document, too?
+static bool says(const json_t *resolved, const json_t *stated)
+{
+    const char *key;
+    json_t *value;
+    bool all = true;
+    json_object_foreach ((json_t *)stated, key, value) {
+        const json_t *there = json_object_get(resolved, key);
+        bool same = json_is_number(value) ? json_number_value(value) == json_number_value(there)
+                                          : json_equal(value, there) != 0;
+        all = all && (json_is_object(value) ? says(there, value) : same);
+    }
+    return all;
+}
+
 TEST(defaults)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b'}", &s);
-    assert_string_equal(s.source, "scenario.json");
-    assert_false(s.uniform);
     // LLaMA 13B (Touvron et al., arXiv 2302.13971, table 2): dimension 5120, 40 heads, 40 layers.
-    assert_int_equal(s.model.layers, 40);
-    assert_int_equal(s.model.hidden, 5120);
-    assert_int_equal(s.model.head_dim, 128);
-    assert_string_equal(s.cluster.name, "h100-8");
-    assert_int_equal(s.cluster.nodes, 1);
-    assert_string_equal(s.profile.name, "h100");
-    assert_int_equal(s.layout.tp, 1);
-    assert_int_equal(s.layout.cp, 1);
-    assert_int_equal(s.layout.pp, 1);
-    assert_int_equal(s.layout.dp, 1);
-    assert_int_equal(s.layout.chunks, 1);
-    assert_int_equal(s.layout.placement, SP_PLACE_LINEAR);
-    assert_false(s.layout.sequence_parallel);
-    assert_false(s.layout.vocab_parallel);
-    assert_int_equal(s.layout.zero, 1);
-    assert_int_equal(s.schedule.kind, SP_SCHEDULE_1F1B);
-    assert_int_equal(s.schedule.group, 0);
-    assert_false(s.schedule_given);
-    assert_int_equal(s.microbatches, 0);
-    assert_int_equal(s.memory.recompute, SP_RECOMPUTE_NONE);
-    assert_int_equal(s.memory.attention, SP_ATTENTION_FLASH);
-    assert_true(s.memory.offload_ratio == 0.0);
     // An H100's 80 GiB without the 3 that cluster.h accounts for.
-    assert_int_equal(s.memory_reserve_bytes, INT64_C(3) << 30);
-    assert_int_equal(s.memory_limit_bytes, INT64_C(77) << 30);
+    json_t *usual = json_document(
+        "{'model': {'layers': 40, 'hidden': 5120, 'head_dim': 128}, 'cluster': {'name': 'h100-8'}, "
+        "'profile': 'h100', 'stack': {'name': 'ours'}, 'parallel': {'tp': 1, 'cp': 1, 'pp': 1, "
+        "'dp': 1, 'chunks_per_rank': 1, 'sequence_parallel': false, 'vocab_parallel': false, "
+        "'zero': 1, 'order': 'tp-cp-dp-pp'}, 'schedule': {'kind': '1f1b', 'microbatch_samples': "
+        "1}, 'memory': {'model': 'tensors', 'recompute': 'none', 'offload_ratio': 0.0, "
+        "'limit_gib': 77.0, 'reserve_gib': 3.0, 'attention': 'flash'}, 'workload': {'uniform': "
+        "4096, 'context': 4096, 'over_length': 'drop', 'samples_per_batch': 2, 'batches': 1, "
+        "'seed': 1, 'order': 'shuffled'}, 'strategy': {'kind': 'packed', 'pad_to': 'context'}}");
+    must_read("{'model': 'llama-13b'}", &s);
+    assert_true(says(s.resolved, usual));
+    json_decref(usual);
+    assert_string_equal(s.source, "scenario.json");
+    assert_string_equal(s.workload.source, "scenario.json");
+    assert_false(s.uniform || s.schedule_given || s.strategy.given || s.prefill.given);
+    assert_int_equal(s.cluster.nodes, 1);
+    assert_int_equal(s.layout.placement, SP_PLACE_LINEAR);
+    assert_int_equal(s.microbatches, 0);
     assert_null(s.workload.lengths);
     assert_null(s.workload.distribution);
-    assert_int_equal(s.workload.uniform_tokens, 4096);
-    assert_int_equal(s.workload.context, 4096);
-    assert_int_equal(s.workload.samples_per_batch, 2);
     assert_int_equal(s.workload.tokens_per_batch, 0);
-    assert_int_equal(s.workload.batches, 1);
-    assert_int_equal(s.workload.seed, 1);
-    assert_int_equal(s.workload.order, SP_ORDER_SHUFFLED);
-    assert_int_equal(s.workload.over_length, SP_OVER_DROP);
-    assert_string_equal(s.workload.source, "scenario.json");
-    assert_string_equal(s.strategy.kind, "packed");
-    assert_false(s.strategy.given);
-    assert_int_equal(s.strategy.pad_to, SP_PAD_CONTEXT);
-    assert_int_equal(s.strategy.microbatch_samples, 1);
+    assert_null(json_object_get(s.resolved, "network"));
+    assert_null(json_object_get(s.resolved, "jitter"));
     sp_scenario_fini(&s);
 }
 
@@ -113,21 +109,6 @@ TEST(overrides_inside_a_name)
     same_when_written_out("{'model': 'llama-13b'}", "model.layers=20",
                           "{'model': {'name': 'llama-13b', 'layers': 20, 'hidden': 5120,"
                           " 'ffn': 13824, 'heads': 40, 'vocab': 32000}}");
-}
-
-// Is every value of `stated` in the other document, too?
-static bool says(const json_t *resolved, const json_t *stated)
-{
-    const char *key;
-    json_t *value;
-    bool all = true;
-    json_object_foreach ((json_t *)stated, key, value) {
-        const json_t *there = json_object_get(resolved, key);
-        bool same = json_is_number(value) ? json_number_value(value) == json_number_value(there)
-                                          : json_equal(value, there) != 0;
-        all = all && (json_is_object(value) ? says(there, value) : same);
-    }
-    return all;
 }
 
 // layers_per_chunk is resolved as chunks_per_rank, and names as the objects that they stand for.
