@@ -570,8 +570,14 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
-static void warn_of_dtype(const sp_model *model, sp_warnings *warnings)
+static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *warnings)
 {
+    if (model->ignored_dropout[0] != '\0' && run == SP_RUN_STEP) {
+        sp_warnings_add(warnings,
+                        "the model's %s is not modelled: its layers train without dropout here "
+                        "(model.dropout=true has the masks of all)",
+                        model->ignored_dropout);
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
@@ -609,7 +615,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     q.asked = q.asked != NULL ? q.asked : q.strategy;
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
-    warn_of_dtype(&scenario->model, warnings);
+    warn_of_model(&scenario->model, run, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

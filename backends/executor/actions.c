@@ -221,7 +221,7 @@ static sp_status run_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_ac
 
 // A vocabulary spread over the pipeline ranks: all of them embed the tokens of a pack for the first
 // virtual stage, and compute logits and loss for the last one. Each does its share at the place
-// among its actions that sim/plan/vocab_shares.h names; there all ranks meet, because sums go
+// among its actions that sim/plan/walk.h names; there all ranks meet, because sums go
 // over all of them. On the virtual clock a share takes what its rank computes, as if sums were
 // under way while others go on; on the wall clock ranks wait for each other.
 

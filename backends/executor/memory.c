@@ -547,10 +547,10 @@ static sp_i_exec_rank *fullest(const sp_i_exec_run *run, int dp, int pp)
     return full;
 }
 
-sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *measured, sp_error *err)
+void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *measured)
 {
-    sp_status status = sp_memory_timeline_init(&measured->memory, &measured->timeline, err);
-    for (size_t r = 0; status == SP_OK && r < measured->timeline.rank_count; r++) {
+    sp_memory_timeline_init(&measured->memory, &measured->timeline);
+    for (size_t r = 0; r < measured->timeline.rank_count; r++) {
         const sp_rank_timeline *line = &measured->timeline.ranks[r];
         course c = {.rank = fullest(run, line->dp, line->pp),
                     .stage = sp_plan_stage(run->request->plan, line->dp, line->pp),
@@ -561,5 +561,4 @@ sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *meas
         note(&c, 0);
         walk(&c, line);
     }
-    return status;
 }

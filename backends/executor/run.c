@@ -1,7 +1,7 @@
 #include "backends/executor/run.h"
 
 #include "sim/base/alloc.h"
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/walk.h"
 
 static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error *err);
 static void make_tables(sp_i_exec_run *run);
@@ -50,7 +50,7 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
             sp_layout_stages(&plan->layout, request->model->layers,
                              request->source != NULL ? request->source : "plan", made->parts, err);
     }
-    status = status == SP_OK ? sp_depends_init(&made->depends, plan, NULL, err) : status;
+    sp_depends_init(&made->depends, plan, NULL);
     status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
     if (status == SP_OK) {
         make_jobs(made);

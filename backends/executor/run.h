@@ -334,7 +334,7 @@ void sp_i_exec_offload_end(sp_i_exec_rank *rank); // at the end of a step
 // The bytes that a rank holds, on the device and in host memory.
 sp_bytes sp_i_exec_rank_held(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // The memory of a step whose timeline is complete.
-sp_status sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step, sp_error *err);
+void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step);
 
 // ---- Actions (actions.c) ----
 

@@ -339,7 +339,7 @@ typedef struct generator {
     sp_arena arena;
 } generator;
 
-static sp_status generator_init(generator *g, int draft_layers, int prompt_count, sp_error *err);
+static void generator_init(generator *g, int draft_layers, int prompt_count);
 static void generator_fini(generator *g);
 static void read_prompt(generator *g, const int64_t *prompt, int count);
 static sp_status run_call(generator *g, sp_error *err);
@@ -351,10 +351,9 @@ sp_status sp_small_generate(const sp_small_model *model, int draft_layers,
     generator g = {.model = model, .how = how, .text = text, .wanted = count};
     *text = (sp_small_text){.tokens = sp_calloc((size_t)count, sizeof *text->tokens),
                             .calls = sp_calloc((size_t)count, sizeof *text->calls)};
-    sp_status status = generator_init(&g, draft_layers, prompt_count, err);
-    if (status == SP_OK) {
-        read_prompt(&g, prompt, prompt_count);
-    }
+    sp_status status = SP_OK;
+    generator_init(&g, draft_layers, prompt_count);
+    read_prompt(&g, prompt, prompt_count);
     while (status == SP_OK && text->count < count) {
         status = run_call(&g, err);
     }
@@ -381,20 +380,19 @@ static void take_rows(generator *g, int rows, int nodes)
     g->kept = sp_arena_take(&g->arena, (size_t)nodes, sizeof *g->kept);
 }
 
-static sp_status generator_init(generator *g, int draft_layers, int prompt_count, sp_error *err)
+static void generator_init(generator *g, int draft_layers, int prompt_count)
 {
     const sp_small_shape *shape = sp_small_model_shape(g->model);
     int depth = sp_speculation_most_depth(g->how);
     int widest = g->how->nodes + g->how->alpha;
     int tokens = prompt_count + g->wanted + depth + 1;
     g->vocab = shape->vocab;
-    sp_status status = sp_draft_tree_init(&g->tree, g->how->top_k, depth, err);
+    sp_draft_tree_init(&g->tree, g->how->top_k, depth);
     sp_small_cache_init(&g->target, g->model, shape->layers, tokens + widest);
     sp_small_cache_init(&g->draft, g->model, draft_layers, tokens + depth * g->how->top_k);
     int rows = prompt_count > widest ? prompt_count : widest;
     rows = rows > SP_DRAFT_TOP_K ? rows : SP_DRAFT_TOP_K;
     take_rows(g, rows + depth, g->tree.capacity);
-    return status;
 }
 
 static void generator_fini(generator *g)
@@ -706,7 +704,7 @@ sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tok
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);
     status = each_sequence(&m, sequences, fit_on, err);
     if (status == SP_OK) {
-        status = sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins, err);
+        sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins);
     }
     if (status == SP_OK) {
         status = each_sequence(&m, 0, compare_on, err);

@@ -7,7 +7,7 @@
 #include "backends/api/device.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/walk.h"
 
 // ---- Names and times ----
 
@@ -597,13 +597,9 @@ static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_p
     sp_timeline *timeline = &batch->step.timeline;
     sp_memory_timeline *memory = &batch->step.memory;
     sp_shares shares = {0};
-    sp_status status = sp_timeline_init(timeline, plan, reader->err);
-    if (status == SP_OK) {
-        status = sp_memory_timeline_init(memory, timeline, reader->err);
-    }
-    if (status == SP_OK) {
-        status = sp_shares_make(plan, &shares, reader->err);
-    }
+    sp_timeline_init(timeline, plan);
+    sp_memory_timeline_init(memory, timeline);
+    sp_status status = sp_shares_make(plan, &shares, reader->err);
     if (status != SP_OK) {
         return status;
     }

@@ -5,7 +5,7 @@
 #include "experiments/cli/run_report.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/scenario/decode_scenario.h"
+#include "sim/inference/decode.h"
 
 // ---- text that a model generates ----
 

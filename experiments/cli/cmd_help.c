@@ -124,9 +124,10 @@ const cli_command cli_cmd_help = {
     .description =
         "Prints what a command does and the options it takes, or what a setting of a scenario is "
         "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
-        "micro_batch_size), or a whole section (memory); or what a key of a result says (mfu). The "
-        "lists settings, models, clusters, strategies, schedules, stacks, profiles, distributions "
-        "and results have a line for each of what there is. With --json the same comes as data, "
+        "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
+        "of a table (margin) says. The lists settings, models, clusters, strategies, schedules, "
+        "stacks, profiles, distributions, results and words have a line for each of what there is. "
+        "With --json the same comes as data, "
         "for tools that offer it.",
     .examples = examples,
     .options = options,

@@ -7,7 +7,6 @@
 #include "sim/base/json.h"
 #include "sim/base/prng.h"
 #include "sim/workload/distribution.h"
-#include "sim/workload/length_stats.h"
 #include "sim/workload/lengths.h"
 
 enum {
@@ -61,16 +60,14 @@ static bool options_apply(const lengths_args *args, const cli_operands *names, i
     return true;
 }
 
-static sp_status draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
-                      sp_lengths *lengths, sp_error *err)
+static void draw(const sp_distribution *distribution, int64_t samples, int64_t seed,
+                 sp_lengths *lengths)
 {
     sp_prng prng;
     sp_prng_seed(&prng, (uint64_t)seed);
-    sp_status status = SP_OK;
-    for (int64_t i = 0; i < samples && status == SP_OK; i++) {
-        status = sp_lengths_append(lengths, sp_distribution_sample(distribution, &prng), err);
+    for (int64_t i = 0; i < samples; i++) {
+        sp_lengths_append(lengths, sp_distribution_sample(distribution, &prng));
     }
-    return status;
 }
 
 static sp_status no_such_source(const char *name, sp_error *err)
@@ -88,12 +85,12 @@ static sp_status no_such_source(const char *name, sp_error *err)
 static sp_status read_source(const char *name, const lengths_args *args, source *out, sp_error *err)
 {
     sp_lengths lengths = {0};
-    sp_status status;
+    sp_status status = SP_OK;
     *out = (source){.name = name, .distribution = distribution_of(name)};
     if (out->distribution != NULL) {
         int64_t samples = args->samples > 0 ? args->samples : DEFAULT_SAMPLES;
         out->seed = args->seed >= 0 ? args->seed : DEFAULT_SEED;
-        status = draw(out->distribution, samples, out->seed, &lengths, err);
+        draw(out->distribution, samples, out->seed, &lengths);
     } else if (!sp_lengths_are_there(name) && access(name, F_OK) != 0 && errno == ENOENT) {
         status = no_such_source(name, err);
     } else {

@@ -1,6 +1,6 @@
 #include "experiments/cli/report.h"
 #include "experiments/cli/sweep_report.h"
-#include "experiments/sweep/merge.h"
+#include "experiments/sweep/run.h"
 
 typedef struct merge_args {
     cli_common common;

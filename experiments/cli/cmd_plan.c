@@ -27,7 +27,7 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                             sp_error *err)
 {
     sp_batches batches = {0};
-    sp_status status = sp_evaluate_batches(scenario, &batches, err);
+    sp_status status = cli_form_batches(args->common.quiet, scenario, &batches, err);
     if (status != SP_OK) {
         return status;
     }

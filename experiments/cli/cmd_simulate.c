@@ -72,7 +72,8 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
         return sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
     }
     status = sp_strategy_resolve(&in->scenario, false, err);
-    return status == SP_OK ? sp_evaluate_batches(&in->scenario, &in->batches, err) : status;
+    return status == SP_OK ? cli_form_batches(args->common.quiet, &in->scenario, &in->batches, err)
+                           : status;
 }
 
 static void input_fini(input *in)

@@ -5,7 +5,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/sweep_report.h"
-#include "experiments/sweep/line.h"
+#include "experiments/sweep/point.h"
 #include "experiments/sweep/run.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"

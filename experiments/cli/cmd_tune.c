@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "experiments/cli/run_report.h"
 #include "experiments/cli/tune_args.h"
 #include "experiments/cli/tune_parts.h"
 #include "experiments/cli/tune_report.h"
@@ -178,10 +179,11 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
         char *name = t->names[t->count];
         memcpy(name, list, length);
         name[length] = '\0';
-        sp_status status = sp_strategy_check(name, option, err);
-        if (status != SP_OK) {
-            return status;
+        const char *known = sp_listed_name(name, sp_strategy_names);
+        if (known == NULL) {
+            return sp_strategy_check(name, option, err);
         }
+        snprintf(name, sizeof t->names[0], "%s", known);
         t->strategies[t->count++] = name;
         list = list[length] == ',' ? list + length + 1 : NULL;
     }
@@ -230,7 +232,8 @@ static sp_status begin(const cli_tune_args *args, tuning *t, sp_error *err)
         const char *option = cli_tune_is_set(args, "strategy.kind") ? "--set" : "--strategies";
         status = add_strategies(t, strategies_of(args, t), option, err);
     }
-    return status == SP_OK ? sp_evaluate_batches(&t->scenario, &t->batches, err) : status;
+    return status == SP_OK ? cli_form_batches(args->common.quiet, &t->scenario, &t->batches, err)
+                           : status;
 }
 
 // ---- the answer ----

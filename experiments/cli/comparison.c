@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "experiments/cli/run_report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
@@ -10,17 +11,12 @@
 
 enum { MOST_OVERRIDES = 64 };
 
-static sp_status check_name(const cli_comparison *cmp, const char *name, sp_error *err)
+static sp_status refuse_name(const cli_comparison *cmp, const char *name, sp_error *err)
 {
+    char hint[SP_NAME_HINT];
     if (!cmp->of_schedules) {
         return sp_strategy_check(name, "--strategies", err);
     }
-    for (int i = 0; sp_schedule_names[i] != NULL; i++) {
-        if (strcmp(sp_schedule_names[i], name) == 0) {
-            return SP_OK;
-        }
-    }
-    char hint[SP_NAME_HINT];
     return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
                         sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
 }
@@ -34,13 +30,19 @@ static sp_status add_row(cli_comparison *cmp, const char *name, size_t length, s
     cli_compared *r = &cmp->rows[cmp->count];
     memcpy(r->name, name, length);
     r->name[length] = '\0';
+    const char *known =
+        sp_listed_name(r->name, cmp->of_schedules ? sp_schedule_names : sp_strategy_names);
+    if (known == NULL) {
+        return refuse_name(cmp, r->name, err);
+    }
+    snprintf(r->name, sizeof r->name, "%s", known);
     for (int i = 0; i < cmp->count; i++) {
         if (strcmp(cmp->rows[i].name, r->name) == 0) {
             return sp_error_set(err, SP_ERR_USAGE, "%s names '%s' twice", option, r->name);
         }
     }
     cmp->count++;
-    return check_name(cmp, r->name, err);
+    return SP_OK;
 }
 
 sp_status cli_comparison_choose(const cli_compare_args *args, cli_comparison *cmp, sp_error *err)
@@ -234,7 +236,7 @@ sp_status cli_comparison_read(const cli_compare_args *args, const char *path, cl
                              "strategies need a model and a workload to be compared on");
     }
     if (status == SP_OK) {
-        status = sp_evaluate_batches(&cmp->scenario, &cmp->batches, err);
+        status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
     }
     return status;
 }

@@ -165,7 +165,8 @@ static void put_settings(FILE *out)
         fputc('(', out);
         put_escaped(out, type, strlen(type));
         fputs("; default: ", out);
-        put_escaped(out, setting->fallback, strlen(setting->fallback));
+        sp_setting_default(setting, type);
+        put_escaped(out, type, strlen(type));
         fputs(").\n", out);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "experiments/cli/report.h"
 #include "sim/base/units.h"
+#include "solver/evaluate/evaluate.h"
 
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
 {
@@ -476,6 +477,30 @@ void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
     for (int i = 0; i < count; i++) {
         cli_warn(quiet, "%s", lines[i]);
     }
+}
+
+sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
+                           sp_error *err)
+{
+    const sp_workload_spec *workload = &scenario->workload;
+    const struct {
+        const char *key;
+        int64_t stated, usual; // more takes a minute or gigabytes
+    } sizes[] = {
+        {"samples_per_batch", workload->samples_per_batch, 250000},
+        {"tokens_per_batch", workload->tokens_per_batch, 1000000000},
+        {"batches", workload->batches, 10000},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !scenario->uniform; i++) {
+        char number[CLI_GROUPED];
+        if (sizes[i].stated > sizes[i].usual) {
+            cli_warn(quiet,
+                     "workload.%s %s: this may take minutes and gigabytes, of which nothing is "
+                     "heard until all is done",
+                     sizes[i].key, cli_grouped(sizes[i].stated, number));
+        }
+    }
+    return sp_evaluate_batches(scenario, batches, err);
 }
 
 void cli_print_warnings(bool quiet, const sp_warnings *warnings)

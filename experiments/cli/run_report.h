@@ -28,6 +28,9 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
 extern const char *const cli_time_part_names[];
 
 // On standard error, into a result, and into `warnings` of its JSON (NULL stays).
+// Forms the batches, and warns beforehand of a workload that takes long.
+sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
+                           sp_error *err);
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);

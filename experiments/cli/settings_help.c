@@ -138,6 +138,84 @@ static sp_status list_results(json_t *list, sp_error *err)
     return SP_OK;
 }
 
+// Words of the tables and lines that commands print, where they are no keys of a result.
+static const sp_result_key screen_words[] = {
+    {"iteration", "Milliseconds of a step, the mean over the batches: iteration_ms."},
+    {"speed-up", "Time of the first row's step over this one's."},
+    {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
+    {"gain", "Time with the layout of the scenario over time with the best layout."},
+    {"bubble", "Share of the step in which a pipeline rank is idle: bubble_ratio."},
+    {"waiting", "The bubble where there is no pipeline: data-parallel ranks wait for those with "
+                "more work."},
+    {"longest stage", "The bubble of the stage with the longest span, over that span: "
+                      "bubble_ratio_longest_stage."},
+    {"published form",
+     "Closed form of the bubble in the schedule's paper: bubble_ratio_published."},
+    {"pure work", "Every sample at the cheapest rates, spread evenly over data-parallel ranks, on "
+                  "the pipeline rank with the most work."},
+    {"packs' costs", "What packs take beyond pure work: fixed costs, sizes that are not the "
+                     "cheapest, recomputation."},
+    {"uneven ranks", "How much more the busiest data-parallel rank has than the mean."},
+    {"idle stages", "How long the busiest stage of the busiest data-parallel rank is idle."},
+    {"bound", "Time that no plan of this strategy and schedule is faster than: lower_bound_ms."},
+    {"throughput", "Trained tokens a second, of all GPUs and of one: tokens_per_s, "
+                   "tokens_per_gpu_s."},
+    {"tokens/s/GPU", "Trained tokens a second and GPU: tokens_per_gpu_s."},
+    {"TFLOP/s/GPU", "Work of a GPU, of all pairs of tokens: tflops_per_gpu."},
+    {"MFU full", "MFU with all pairs counted, as Megatron and SlimPipe do: mfu_full_attention."},
+    {"MFU causal", "MFU with causal pairs counted once: mfu."},
+    {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
+              "document: left_out_share, cut_share, over_length_share."},
+    {"time", "A rank's step by kind of time, the mean over ranks: time_breakdown_ms."},
+    {"compute", "Kernels of the layers, and the host where it delays them."},
+    {"launches", "Part of compute: the GPU waits until the host has launched kernels."},
+    {"pp wait", "A pipeline rank waits for a transfer that nothing hides."},
+    {"optimizer", "The optimizer's step, and sums of gradients' norms."},
+    {"busy", "Milliseconds that the pipeline rank works."},
+    {"span", "Milliseconds from the pipeline rank's first action to the end of its last."},
+    {"units", "Most activations held: a unit is a model chunk's of one micro-batch or slice."},
+    {"last rank", "Most activations that the last pipeline rank holds, in units."},
+    {"peak", "GiB of tensors on the fullest rank: peak_memory_gib."},
+    {"margin", "GiB left below the limit by what PyTorch reserves: memory_margin_gib."},
+    {"tight", "The step fits if PyTorch's allocator frees cached blocks, which takes time."},
+    {"allocated", "Blocks of PyTorch's allocator, as max_memory_allocated: "
+                  "peak_memory_allocator_gib."},
+    {"reserved", "What PyTorch's allocator takes from the GPU, as max_memory_reserved: "
+                 "peak_memory_reserved_gib."},
+    {"packs", "Forward packs of a step: microbatches."},
+    {"solver", "Milliseconds that the strategy took for a batch on this machine: solver_ms."},
+    {"status", "ok, or why the row has no figures."},
+    {"not validated", "Nothing was measured that is like this step: its error is not known."},
+    {"measured", "Rates of a profile that were timed on the GPU itself."},
+    {"published", "Rates of a profile that a paper or a data sheet states."},
+    {"fitted", "Rates of a profile that make logged steps come out as they were."},
+    {"assumed", "Rates of a profile that are taken over from another GPU or guessed."},
+    {"first token", "Milliseconds until all prompts are read (prefill)."},
+    {"dense", "Milliseconds with attention to all tokens (prefill)."},
+    {"crossover", "Prompts from this length on are read faster than by dense attention (prefill)."},
+    {"calls", "Forwards of the target over drafted tokens (decode)."},
+    {"entropy", "How sure the draft is of its tokens; trees of drafts are chosen by it (decode)."},
+    {"graphs", "Captured launches of forwards; steps without one take the host longer (decode)."},
+    {"token-weighted mean", "Length of the document that a token lies in, the mean over tokens."},
+};
+
+static sp_status list_words(json_t *list, sp_error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < sizeof screen_words / sizeof screen_words[0]; i++) {
+        add_line(list, screen_words[i].key, screen_words[i].text);
+    }
+    return SP_OK;
+}
+
+// The word that a column's heading begins with ("busy ms", "peak GiB").
+static bool begins_heading(const char *word, const char *heading)
+{
+    size_t length = strlen(word);
+    return strncmp(word, heading, length) == 0 &&
+           (strcmp(heading + length, " ms") == 0 || strcmp(heading + length, " GiB") == 0);
+}
+
 static sp_status list_profiles(json_t *list, sp_error *err)
 {
     return sp_profile_each_name(add_profile, list, err);
@@ -153,7 +231,7 @@ static const struct {
     {"clusters", list_clusters},   {"strategies", list_strategies},
     {"schedules", list_schedules}, {"stacks", list_stacks},
     {"profiles", list_profiles},   {"distributions", list_distributions},
-    {"results", list_results},
+    {"results", list_results},     {"words", list_words},
 };
 
 enum { LISTS = sizeof lists / sizeof lists[0] };
@@ -220,6 +298,7 @@ static int split_aliases(const sp_setting *setting, char text[LINE], const char 
 static json_t *setting_json(const sp_setting *setting)
 {
     char type[SP_SETTING_TYPE];
+    char usual[SP_SETTING_TYPE];
     json_t *values = json_array();
     const char *value = NULL;
     for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
@@ -230,8 +309,9 @@ static json_t *setting_json(const sp_setting *setting)
     words[split_aliases(setting, text, words)] = NULL;
     return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
                      sp_setting_type(setting, type), "values", values, "tokens",
-                     (int)setting->tokens, "default", setting->fallback, "help", setting->text,
-                     "aliases", sp_json_texts(words));
+                     setting->kind == SP_SETTING_TOKENS, "default",
+                     sp_setting_default(setting, usual), "help", setting->text, "aliases",
+                     sp_json_texts(words));
 }
 
 // Words with commas between, wrapped; `head` begins the first line.
@@ -259,8 +339,8 @@ static void print_values(const sp_setting *setting)
     while (count < MOST_WORDS && (value = cli_setting_value(setting, count)) != NULL) {
         words[count++] = value;
     }
-    // Where there is no type, the values stand in its place; what a switch may be is in its type.
-    if (count > 0 && setting->type != NULL && strcmp(setting->type, "true or false") != 0) {
+    // Of other kinds the type says the values.
+    if (count > 0 && setting->kind == SP_SETTING_OTHER) {
         print_words("built in: ", words, count);
     }
 }
@@ -274,14 +354,14 @@ static void print_aliases(const sp_setting *setting)
 
 static void print_setting(const sp_setting *setting)
 {
-    char type[SP_SETTING_TYPE];
+    char text[SP_SETTING_TYPE];
     int used = printf("%s: ", setting->key);
-    cli_print_wrapped(stdout, sp_setting_type(setting, type), used, 0);
-    if (setting->tokens) {
+    cli_print_wrapped(stdout, sp_setting_type(setting, text), used, 0);
+    if (setting->kind == SP_SETTING_TOKENS) {
         puts("         128K stands for 131072 tokens, 1M for 1048576");
     }
     used = printf("default: ");
-    cli_print_wrapped(stdout, setting->fallback, used, used);
+    cli_print_wrapped(stdout, sp_setting_default(setting, text), used, used);
     putchar('\n');
     cli_print_wrapped(stdout, setting->text, 0, 0);
     putchar('\n');
@@ -353,7 +433,8 @@ static int print_items(const char *topic, bool json)
             const char *dot = strrchr(name, '.');
             bool ends_so =
                 lists[i].fill != list_models && dot != NULL && strcmp(dot + 1, topic) == 0;
-            if (strcmp(name, topic) == 0 || ends_so) {
+            bool heads_so = lists[i].fill == list_words && begins_heading(name, topic);
+            if (sp_same_name(name, topic) || ends_so || heads_so) {
                 sp_json_put(item, "list", json_string(lists[i].name));
                 json_array_append(found, item);
             }
@@ -434,9 +515,10 @@ const char *cli_nearest_topic(const char *topic)
 static void put_values(FILE *out, const sp_setting *setting)
 {
     const char *value = NULL;
-    if (setting->type != NULL) {
-        fputs(setting->type, out);
-        fputs(setting->tokens ? "; `128K` is 131072" : "", out);
+    if (setting->kind != SP_SETTING_NAME) {
+        char type[SP_SETTING_TYPE];
+        fputs(sp_setting_type(setting, type), out);
+        fputs(setting->kind == SP_SETTING_TOKENS ? "; `128K` is 131072" : "", out);
         return;
     }
     for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
@@ -448,7 +530,8 @@ static void put_row(FILE *out, const sp_setting *setting)
 {
     fprintf(out, "| `%s` | ", setting->key);
     put_values(out, setting);
-    fprintf(out, " | %s | %s", setting->fallback, setting->text);
+    char usual[SP_SETTING_TYPE];
+    fprintf(out, " | %s | %s", sp_setting_default(setting, usual), setting->text);
     char text[LINE];
     const char *words[MOST_WORDS];
     int count = split_aliases(setting, text, words);

@@ -182,11 +182,8 @@ static void warn_of_events(const shown *s)
 static sp_status show_trace(shown *s, sp_error *err)
 {
     warn_of_events(s);
-    sp_status status =
-        sp_predecessors_new(s->view->timeline, s->view->costs, &s->predecessors, err);
-    if (status == SP_OK) {
-        status = cli_write_file(s->exports->trace, write_trace, s, err);
-    }
+    s->predecessors = sp_predecessors_new(s->view->timeline, s->view->costs);
+    sp_status status = cli_write_file(s->exports->trace, write_trace, s, err);
     sp_predecessors_free(s->predecessors);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
-#include "experiments/sweep/line.h"
+#include "experiments/sweep/point.h"
 #include "sim/base/json.h"
 
 enum {

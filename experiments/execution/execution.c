@@ -480,12 +480,11 @@ static json_t *spans_json(const sp_predecessors *predecessors, const sp_timeline
     return array;
 }
 
-sp_status sp_execution_put_timeline(json_t *ranks, const sp_step_view *step, sp_error *err)
+void sp_execution_put_timeline(json_t *ranks, const sp_step_view *step)
 {
     const sp_timeline *timeline = step->timeline;
-    sp_predecessors *predecessors;
-    sp_status status = sp_predecessors_new(timeline, step->costs, &predecessors, err);
-    for (size_t r = 0; status == SP_OK && r < timeline->rank_count; r++) {
+    sp_predecessors *predecessors = sp_predecessors_new(timeline, step->costs);
+    for (size_t r = 0; r < timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &timeline->ranks[r];
         json_array_append_new(
             ranks,
@@ -495,5 +494,4 @@ sp_status sp_execution_put_timeline(json_t *ranks, const sp_step_view *step, sp_
                       "end_ms", sp_ms_from_ns(rank->gather_end_ns)));
     }
     sp_predecessors_free(predecessors);
-    return status;
 }

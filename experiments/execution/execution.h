@@ -108,6 +108,6 @@ json_t *sp_execution_validation_json(const sp_execution *execution);
 // Adds to the array an object for each rank of a measured step: dp, pp, and its actions as [name,
 // start in ms, end in ms] in order, copies likewise. Where an action waited for another rank, or
 // for a copy, a fourth element names what it waited for last: "F3 of dp0 pp1".
-sp_status sp_execution_put_timeline(json_t *ranks, const sp_step_view *step, sp_error *err);
+void sp_execution_put_timeline(json_t *ranks, const sp_step_view *step);
 
 #endif

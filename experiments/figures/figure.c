@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/sweep/points.h"
+#include "experiments/sweep/spec.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"

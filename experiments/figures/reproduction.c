@@ -11,7 +11,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/prefill/prefill.h"
-#include "sim/scenario/decode_scenario.h"
+#include "sim/inference/decode.h"
 
 // What a scenario of a figure came to.
 typedef struct evaluated {
@@ -201,11 +201,9 @@ static sp_status run_scenarios(job *all, int threads, bool quiet, sp_error *err)
 {
     int count = (int)all->spec->scenario_count;
     all->evaluated = sp_calloc((size_t)count, sizeof *all->evaluated);
-    sp_status status = sweep_evaluator_init(&all->evaluator, NULL, threads, err);
+    sweep_evaluator_init(&all->evaluator, NULL, threads);
     sp_progress_begin(&all->progress, all->spec->name, count, quiet);
-    if (status == SP_OK) {
-        status = sp_parallel_for(threads, count, evaluate, all, err);
-    }
+    sp_status status = sp_parallel_for(threads, count, evaluate, all, err);
     sp_progress_end(&all->progress);
     sweep_evaluator_fini(&all->evaluator);
     return status;

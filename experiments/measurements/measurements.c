@@ -490,9 +490,7 @@ static sp_status read_table(table_reader *reader, json_t *map, const char *map_s
                               path);
     }
     if (status == SP_OK) {
-        status = sp_scenario_cache_new(&reader->files, reader->err);
-    }
-    if (status == SP_OK) {
+        reader->files = sp_scenario_cache_new();
         sp_map_describe(&reader->map, measurements);
         status = read_cases(reader);
     }

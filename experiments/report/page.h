@@ -24,4 +24,10 @@ void report_page_fini(report_page *page);
 // Writes the page. SP_ERR_IO where the stream fails.
 sp_status report_page_write(FILE *file, const report_page *page, sp_error *err);
 
+enum { REPORT_ANSWER = 512 };
+
+// The first line of a page, with the error of what it says: the answer of the first document that
+// has one, else of the first timeline; returns text.
+const char *report_answer(const report_page *page, char text[REPORT_ANSWER]);
+
 #endif

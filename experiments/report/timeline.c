@@ -2,9 +2,80 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 #include "sim/base/units.h"
+
+enum { QUOTED = 48 };
+
+// ---- ranks, tracks and memory ----
+
+// Names that occur many times, by number.
+typedef struct report_names {
+    json_t *list;   // of strings
+    json_t *number; // name -> position in the list
+} report_names;
+
+enum { NO_CAUSE = -1 };
+
+typedef struct report_action {
+    int64_t start_ns, duration_ns;
+    int64_t name, kind; // in the timeline's names and kinds
+    int64_t cause;      // what it waited for, in the timeline's causes; NO_CAUSE: not told
+} report_action;
+
+typedef struct report_track {
+    json_int_t thread;
+    json_t *name; // a string; owned
+    report_action *actions;
+    size_t count, capacity;
+} report_track;
+
+typedef struct report_memory_point {
+    int64_t time_ns;
+    size_t first; // of its values
+} report_memory_point;
+
+// A counter in GiB with a value for each key at each point.
+typedef struct report_memory {
+    json_t *name, *keys; // a string, an array of strings; owned
+    report_memory_point *points;
+    size_t count, capacity;
+    int64_t *kib;
+    size_t kib_count, kib_capacity;
+} report_memory;
+
+typedef struct report_rank {
+    json_int_t process;
+    json_t *name; // a string, owned; NULL: none given
+    report_track *tracks;
+    size_t track_count, track_capacity;
+    report_memory *memory;
+    size_t memory_count, memory_capacity;
+} report_rank;
+
+struct report_timeline {
+    report_names names, kinds, causes;
+    report_rank *ranks;
+    size_t rank_count, rank_capacity;
+    size_t last; // rank that was asked for last
+    int64_t action_count;
+    double end_ms;
+};
+
+// Of numbers in traces: the nanoseconds of the largest time fit an int64_t.
+#define MOST_US 1e15
+#define MOST_GIB 1e9
+#define NO_CATEGORY "other"
+
+// As documents write it.
+typedef struct report_entry {
+    const char *name, *kind;
+    const char *cause; // NULL: not told
+    int64_t start_ns, duration_ns;
+} report_entry;
 
 report_timeline *report_timeline_new(void)
 {
@@ -53,7 +124,7 @@ void report_timeline_free(report_timeline *timeline)
     sp_free(timeline);
 }
 
-report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
+static report_rank *find_rank(report_timeline *timeline, json_int_t process)
 {
     // Events of a process mostly follow each other.
     if (timeline->last < timeline->rank_count &&
@@ -73,7 +144,7 @@ report_rank *report_timeline_rank(report_timeline *timeline, json_int_t process)
     return &timeline->ranks[timeline->last];
 }
 
-report_track *report_rank_track(report_rank *rank, json_int_t thread)
+static report_track *find_track(report_rank *rank, json_int_t thread)
 {
     for (size_t i = 0; i < rank->track_count; i++) {
         if (rank->tracks[i].thread == thread) {
@@ -99,33 +170,33 @@ static int64_t number_of(report_names *names, const char *name)
     return number;
 }
 
-void report_track_add(report_timeline *timeline, report_track *track, const report_entry *entry)
+static void add_to_track(report_timeline *timeline, report_track *track, const report_entry *entry)
 {
     sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
                sizeof *track->actions);
     bool told = entry->cause != NULL;
-    track->actions[track->count++] = (report_action){
-        .start_ns = entry->start_ns,
-        .duration_ns = entry->duration_ns,
-        .name = number_of(&timeline->names, entry->name),
-        .kind = number_of(&timeline->kinds, entry->kind),
-        .cause = told ? number_of(&timeline->causes, entry->cause) : REPORT_NO_CAUSE};
+    track->actions[track->count++] =
+        (report_action){.start_ns = entry->start_ns,
+                        .duration_ns = entry->duration_ns,
+                        .name = number_of(&timeline->names, entry->name),
+                        .kind = number_of(&timeline->kinds, entry->kind),
+                        .cause = told ? number_of(&timeline->causes, entry->cause) : NO_CAUSE};
     timeline->action_count++;
     double end_ms = sp_ms_from_ns(entry->start_ns + entry->duration_ns);
     timeline->end_ms = end_ms > timeline->end_ms ? end_ms : timeline->end_ms;
 }
 
-int64_t report_ns(double us)
+static int64_t ns_from_us(double us)
 {
     return (int64_t)llround(us * 1e3);
 }
 
-int64_t report_kib(double gib)
+static int64_t kib_from_gib(double gib)
 {
     return (int64_t)llround(gib * 1048576.0);
 }
 
-int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
+static int64_t *add_memory_point(report_memory *memory, int64_t time_ns)
 {
     size_t first = memory->kib_count;
     size_t keys = json_array_size(memory->keys);
@@ -135,6 +206,497 @@ int64_t *report_memory_add(report_memory *memory, int64_t time_ns)
     memory->points[memory->count++] = (report_memory_point){time_ns, first};
     memory->kib_count += keys;
     return memory->kib + first;
+}
+
+report_extent report_timeline_extent(const report_timeline *timeline)
+{
+    return (report_extent){.actions = timeline->action_count,
+                           .ranks = timeline->rank_count,
+                           .end_ms = timeline->end_ms};
+}
+
+// ---- events of a trace as documents ----
+
+typedef struct reader {
+    const char *path; // of the document
+    report_timeline *timeline;
+    size_t event; // being read
+    sp_error *err;
+} reader;
+
+static sp_status event_error(const reader *r, const char *key, const char *expected,
+                             const json_t *got)
+{
+    char path[SP_JSON_PATH];
+    char quoted[QUOTED] = "nothing";
+    snprintf(path, sizeof path, "traceEvents[%zu].%s", r->event, key);
+    if (got != NULL) {
+        sp_json_quote(got, quoted, sizeof quoted);
+    }
+    return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path, "expected %s, got %s", expected,
+                       quoted);
+}
+
+static sp_status read_ns(const reader *r, const json_t *event, const char *key, int64_t *ns)
+{
+    const json_t *value = json_object_get(event, key);
+    double us = json_number_value(value);
+    if (!json_is_number(value) || !(us >= 0.0) || us > MOST_US) {
+        return event_error(r, key, "microseconds from 0", value);
+    }
+    *ns = ns_from_us(us);
+    return SP_OK;
+}
+
+// Processes and threads without a number are number 0.
+static report_rank *rank_of(const reader *r, const json_t *event)
+{
+    return find_rank(r->timeline, json_integer_value(json_object_get(event, "pid")));
+}
+
+static sp_status read_action(const reader *r, const json_t *event)
+{
+    report_entry entry = {
+        .name = json_string_value(json_object_get(event, "name")),
+        .kind = json_string_value(json_object_get(event, "cat")),
+        .cause = json_string_value(json_object_get(json_object_get(event, "args"), "waited_for"))};
+    sp_status status = read_ns(r, event, "ts", &entry.start_ns);
+    if (status == SP_OK) {
+        status = read_ns(r, event, "dur", &entry.duration_ns);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    if (entry.name == NULL) {
+        return event_error(r, "name", "a string", json_object_get(event, "name"));
+    }
+    entry.kind = entry.kind != NULL ? entry.kind : NO_CATEGORY;
+    report_rank *rank = rank_of(r, event);
+    report_track *track = find_track(rank, json_integer_value(json_object_get(event, "tid")));
+    add_to_track(r->timeline, track, &entry);
+    return SP_OK;
+}
+
+static sp_status read_name(const reader *r, const json_t *event)
+{
+    const char *what = json_string_value(json_object_get(event, "name"));
+    json_t *name = json_object_get(json_object_get(event, "args"), "name");
+    bool of_process = what != NULL && strcmp(what, "process_name") == 0;
+    bool of_thread = what != NULL && strcmp(what, "thread_name") == 0;
+    if (!json_is_string(name) || (!of_process && !of_thread)) {
+        return SP_OK;
+    }
+    report_rank *rank = rank_of(r, event);
+    json_t **at = &rank->name;
+    if (of_thread) {
+        at = &find_track(rank, json_integer_value(json_object_get(event, "tid")))->name;
+    }
+    json_decref(*at);
+    *at = json_incref(name);
+    return SP_OK;
+}
+
+// The counter of that name, made with the keys of its first event.
+static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
+{
+    for (size_t i = 0; i < rank->memory_count; i++) {
+        if (json_equal(rank->memory[i].name, name)) {
+            return &rank->memory[i];
+        }
+    }
+    json_t *keys = json_array();
+    const char *key;
+    json_t *value;
+    json_object_foreach (values, key, value) {
+        json_array_append_new(keys, json_string(key));
+    }
+    sp_reserve((void **)&rank->memory, &rank->memory_capacity, rank->memory_count + 1,
+               sizeof *rank->memory);
+    report_memory *memory = &rank->memory[rank->memory_count++];
+    *memory = (report_memory){.name = json_incref(name), .keys = keys};
+    return memory;
+}
+
+static sp_status add_point(const reader *r, report_memory *memory, int64_t time_ns,
+                           const json_t *values)
+{
+    int64_t *kib = add_memory_point(memory, time_ns);
+    for (size_t k = 0; k < json_array_size(memory->keys); k++) {
+        const json_t *value =
+            json_object_get(values, json_string_value(json_array_get(memory->keys, k)));
+        double gib = json_number_value(value);
+        if (!(fabs(gib) <= MOST_GIB)) {
+            return event_error(r, "args", "GiB", value);
+        }
+        kib[k] = kib_from_gib(gib);
+    }
+    return SP_OK;
+}
+
+static sp_status read_counter(const reader *r, const json_t *event)
+{
+    json_t *name = json_object_get(event, "name");
+    json_t *values = json_object_get(event, "args");
+    size_t bytes = json_string_length(name);
+    int64_t time_ns = 0;
+    if (bytes < 3 || strcmp(json_string_value(name) + bytes - 3, "GiB") != 0) {
+        return SP_OK;
+    }
+    if (!json_is_object(values)) {
+        return event_error(r, "args", "an object", values);
+    }
+    sp_status status = read_ns(r, event, "ts", &time_ns);
+    if (status != SP_OK) {
+        return status;
+    }
+    report_rank *rank = rank_of(r, event);
+    return add_point(r, memory_of(rank, name, values), time_ns, values);
+}
+
+sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
+                                    const json_t *event, size_t number, sp_error *err)
+{
+    const reader r = {.path = path, .timeline = timeline, .event = number, .err = err};
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    if (phase == NULL) {
+        return event_error(&r, "ph", "a string", json_object_get(event, "ph"));
+    }
+    return strcmp(phase, "X") == 0   ? read_action(&r, event)
+           : strcmp(phase, "M") == 0 ? read_name(&r, event)
+           : strcmp(phase, "C") == 0 ? read_counter(&r, event)
+                                     : SP_OK;
+}
+
+// ---- events as the program writes them ----
+
+// A document of each would take ten times as long, and a large trace has a million of them. An
+// event that is spelled in another way is left to the parser of JSON, which also tells what is
+// wrong.
+enum { MOST_ARGS = 32, MOST_DIGITS = 15 };
+
+typedef struct slice {
+    char *text; // not terminated; NULL: absent
+    size_t bytes;
+} slice;
+
+typedef struct fields {
+    slice phase, name, category, waited_for;
+    double start_us, duration_us; // negative: absent
+    double process, thread;
+    unsigned seen; // keys, as bits
+    bool has_args;
+    int arg_count; // numbers among the args
+    struct {
+        slice key;
+        double value;
+    } args[MOST_ARGS];
+} fields;
+
+static void skip_blanks(char **at)
+{
+    while (**at == ' ' || **at == '\t' || **at == '\n' || **at == '\r') {
+        (*at)++;
+    }
+}
+
+static bool take(char **at, char byte)
+{
+    skip_blanks(at);
+    if (**at != byte) {
+        return false;
+    }
+    (*at)++;
+    return true;
+}
+
+// Printable ASCII without escapes.
+static bool take_string(char **at, slice *string)
+{
+    if (!take(at, '"')) {
+        return false;
+    }
+    string->text = *at;
+    while (**at >= ' ' && **at < 0x7f && **at != '"' && **at != '\\') {
+        (*at)++;
+    }
+    string->bytes = (size_t)(*at - string->text);
+    return take(at, '"') && string->text[string->bytes] == '"';
+}
+
+static size_t take_digits(char **at)
+{
+    size_t count = 0;
+    for (; **at >= '0' && **at <= '9'; (*at)++) {
+        count++;
+    }
+    return count;
+}
+
+// So many digits are exact; without an exponent.
+static bool take_number(char **at, bool whole, double *number)
+{
+    skip_blanks(at);
+    char *from = *at;
+    *at += **at == '-';
+    char first = **at;
+    size_t digits = take_digits(at);
+    size_t decimals = 0;
+    bool point = !whole && **at == '.';
+    if (point) {
+        (*at)++;
+        decimals = take_digits(at);
+    }
+    bool good = digits > 0 && digits + decimals <= MOST_DIGITS && (first != '0' || digits == 1) &&
+                (!point || decimals > 0) && **at != 'e' && **at != 'E' && **at != '.';
+    *number = good ? strtod(from, NULL) : 0.0;
+    return good;
+}
+
+static bool is(slice string, const char *word)
+{
+    return strlen(word) == string.bytes && memcmp(word, string.text, string.bytes) == 0;
+}
+
+// The string as C has it, in place of its closing quote.
+static const char *terminated(slice string)
+{
+    if (string.text != NULL) {
+        string.text[string.bytes] = '\0';
+    }
+    return string.text;
+}
+
+static bool is_new_arg(const fields *f, slice key)
+{
+    for (int i = 0; i < f->arg_count; i++) {
+        if (f->args[i].key.bytes == key.bytes &&
+            memcmp(f->args[i].key.text, key.text, key.bytes) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool take_arg(char **at, fields *f)
+{
+    slice key;
+    if (!take_string(at, &key) || !take(at, ':')) {
+        return false;
+    }
+    if (is(key, "waited_for")) {
+        return f->waited_for.text == NULL && take_string(at, &f->waited_for);
+    }
+    if (f->arg_count == MOST_ARGS || !is_new_arg(f, key) ||
+        !take_number(at, false, &f->args[f->arg_count].value)) {
+        return false;
+    }
+    f->args[f->arg_count++].key = key;
+    return true;
+}
+
+static bool take_args(char **at, fields *f)
+{
+    f->has_args = true;
+    if (!take(at, '{')) {
+        return false;
+    }
+    do {
+        if (!take_arg(at, f)) {
+            return false;
+        }
+    } while (take(at, ','));
+    return take(at, '}');
+}
+
+static bool take_value(char **at, slice key, fields *f)
+{
+    static const char *const keys[] = {"ph",  "name", "cat", "bp", "ts",
+                                       "dur", "pid",  "tid", "id", "args"};
+    enum { KEYS = sizeof keys / sizeof keys[0] };
+    slice ignored;
+    double number;
+    slice *const strings[] = {&f->phase, &f->name, &f->category, &ignored};
+    double *const numbers[] = {&f->start_us, &f->duration_us, &f->process, &f->thread, &number};
+    unsigned k = 0;
+    while (k < KEYS && !is(key, keys[k])) {
+        k++;
+    }
+    if (k == KEYS || (f->seen & 1u << k) != 0) {
+        return false;
+    }
+    f->seen |= 1u << k;
+    return k < 4   ? take_string(at, strings[k])
+           : k < 9 ? take_number(at, k >= 6, numbers[k - 4])
+                   : take_args(at, f);
+}
+
+static bool take_event(char *text, size_t bytes, fields *f)
+{
+    char *at = text;
+    *f = (fields){.start_us = -1.0, .duration_us = -1.0, .arg_count = 0};
+    if (!take(&at, '{')) {
+        return false;
+    }
+    do {
+        slice key;
+        if (!take_string(&at, &key) || !take(&at, ':') || !take_value(&at, key, f)) {
+            return false;
+        }
+    } while (take(&at, ','));
+    return take(&at, '}') && at == text + bytes;
+}
+
+static void add_action(report_timeline *timeline, const fields *f)
+{
+    const report_entry entry = {.name = terminated(f->name),
+                                .kind = f->category.text != NULL ? terminated(f->category)
+                                                                 : NO_CATEGORY,
+                                .cause = terminated(f->waited_for),
+                                .start_ns = ns_from_us(f->start_us),
+                                .duration_ns = ns_from_us(f->duration_us)};
+    report_rank *rank = find_rank(timeline, (json_int_t)f->process);
+    add_to_track(timeline, find_track(rank, (json_int_t)f->thread), &entry);
+}
+
+// The counter, if it has just these keys and has had a point before.
+static report_memory *find_counter(const report_timeline *timeline, const fields *f)
+{
+    const report_rank *rank =
+        timeline->last < timeline->rank_count ? &timeline->ranks[timeline->last] : NULL;
+    if (rank == NULL || rank->process != (json_int_t)f->process || f->waited_for.text != NULL) {
+        return NULL;
+    }
+    for (size_t m = 0; m < rank->memory_count; m++) {
+        report_memory *memory = &rank->memory[m];
+        bool found = is(f->name, json_string_value(memory->name)) &&
+                     json_array_size(memory->keys) == (size_t)f->arg_count;
+        for (int k = 0; found && k < f->arg_count; k++) {
+            const json_t *key = json_array_get(memory->keys, (size_t)k);
+            found =
+                is(f->args[k].key, json_string_value(key)) && fabs(f->args[k].value) <= MOST_GIB;
+        }
+        if (found) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+static void add_values(report_memory *memory, const fields *f)
+{
+    int64_t *kib = add_memory_point(memory, ns_from_us(f->start_us));
+    for (int k = 0; k < f->arg_count; k++) {
+        kib[k] = kib_from_gib(f->args[k].value);
+    }
+}
+
+static bool is_time(double us)
+{
+    return us >= 0.0 && us <= MOST_US;
+}
+
+bool report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes)
+{
+    fields f;
+    if (!take_event(text, bytes, &f) || f.phase.text == NULL || f.name.text == NULL) {
+        return false;
+    }
+    if (is(f.phase, "X") && is_time(f.start_us) && is_time(f.duration_us)) {
+        add_action(timeline, &f);
+    } else if (is(f.phase, "C") && is_time(f.start_us) && f.has_args) {
+        report_memory *memory = find_counter(timeline, &f);
+        if (memory == NULL) {
+            return false;
+        }
+        add_values(memory, &f);
+    } else if (!is(f.phase, "s") && !is(f.phase, "t") && !is(f.phase, "f")) {
+        return false;
+    }
+    return true;
+}
+
+// ---- executed batches ----
+
+static const json_t *executed_batches(const json_t *result)
+{
+    return json_object_get(json_object_get(result, "execution"), "batches");
+}
+
+size_t report_executed_batches(const json_t *result)
+{
+    const json_t *batches = executed_batches(result);
+    size_t count = 0;
+    while (json_is_array(json_object_get(json_array_get(batches, count), "ranks"))) {
+        count++;
+    }
+    return count;
+}
+
+static const char *kind_of(const char *action)
+{
+    static const struct {
+        char letter;
+        const char *kind;
+    } kinds[] = {
+        {'F', "forward"},   {'B', "backward"}, {'I', "input gradient"}, {'W', "weight gradient"},
+        {'R', "recompute"}, {'O', "offload"},  {'L', "load"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].letter == action[0]) {
+            return kinds[i].kind;
+        }
+    }
+    return NO_CATEGORY;
+}
+
+// An action is [name, start in ms, end in ms], and may have what it waited for as a fourth.
+static sp_status read_executed(const reader *r, report_track *track, const json_t *actions,
+                               const char *path)
+{
+    for (size_t i = 0; i < json_array_size(actions); i++) {
+        const json_t *action = json_array_get(actions, i);
+        const char *name = json_string_value(json_array_get(action, 0));
+        double start_ms = json_number_value(json_array_get(action, 1));
+        double end_ms = json_number_value(json_array_get(action, 2));
+        if (name == NULL || !(start_ms >= 0.0) || !(end_ms >= start_ms) || end_ms > MOST_US / 1e3) {
+            char quoted[QUOTED];
+            sp_json_quote(action, quoted, sizeof quoted);
+            return sp_error_in(r->err, SP_ERR_CONTENT, r->path, path,
+                               "expected [action, start in ms, end in ms], got %s", quoted);
+        }
+        const report_entry entry = {.name = name,
+                                    .kind = kind_of(name),
+                                    .cause = json_string_value(json_array_get(action, 3)),
+                                    .start_ns = sp_ns_from_ms(start_ms),
+                                    .duration_ns = sp_ns_from_ms(end_ms) - sp_ns_from_ms(start_ms)};
+        add_to_track(r->timeline, track, &entry);
+    }
+    return SP_OK;
+}
+
+sp_status report_timeline_from_executed(const report_input *input, size_t batch,
+                                        report_timeline *timeline, sp_error *err)
+{
+    static const char *const tracks[] = {"actions", "copies"};
+    const reader r = {.path = input->path, .timeline = timeline, .err = err};
+    const json_t *ranks =
+        json_object_get(json_array_get(executed_batches(input->json), batch), "ranks");
+    sp_status status = SP_OK;
+    for (size_t i = 0; i < json_array_size(ranks); i++) {
+        const json_t *from = json_array_get(ranks, i);
+        report_rank *rank = find_rank(timeline, (json_int_t)i);
+        rank->name = json_sprintf("dp%d pp%d", (int)json_integer_value(json_object_get(from, "dp")),
+                                  (int)json_integer_value(json_object_get(from, "pp")));
+        for (int l = 0; l < 2 && status == SP_OK; l++) {
+            char path[SP_JSON_PATH];
+            snprintf(path, sizeof path, "execution.batches[%zu].ranks[%zu].%s", batch, i,
+                     tracks[l]);
+            report_track *track = find_track(rank, l);
+            track->name = json_string(l == 0 ? "compute" : "copy");
+            status = read_executed(&r, track, json_object_get(from, tracks[l]), path);
+        }
+    }
+    return status;
 }
 
 // ---- as JSON ----
@@ -189,7 +751,7 @@ static void write_causes(sp_writer *out, const report_track *track)
     bool first = true;
     sp_write(out, "],\"causes\":[");
     for (size_t i = 0; i < track->count; i++) {
-        if (track->actions[i].cause != REPORT_NO_CAUSE) {
+        if (track->actions[i].cause != NO_CAUSE) {
             write_difference(out, first, (int64_t)i, before);
             write_difference(out, false, track->actions[i].cause, 0);
             before = (int64_t)i;

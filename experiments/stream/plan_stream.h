@@ -5,7 +5,11 @@
 
 #include "solver/evaluate/plan_batch.h"
 
-enum { STREAM_MOST_THREADS = 1024, STREAM_MOST_AHEAD = 4096 };
+enum {
+    STREAM_MOST_THREADS = 1024,
+    STREAM_MOST_AHEAD = 4096,
+    STREAM_LINE_BYTES = 64 << 20, // longest line, terminator excluded
+};
 
 typedef struct stream_options {
     int threads;      // that plan, 1 to STREAM_MOST_THREADS
@@ -43,5 +47,41 @@ typedef sp_status (*stream_sink)(void *context, const stream_answer *answer, sp_
 // is left unread.
 sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,
                        stream_sink sink, void *context, sp_error *err);
+
+// ---- lines, handed out as soon as they are whole, however the stream cuts them ----
+
+// Where bytes come from: waits for at least one, stores at most `room` of them and returns their
+// number, 0 at the end, -1 after an error (errno).
+typedef struct stream_source {
+    long (*read)(void *context, char *bytes, size_t room);
+    void *context;
+    const char *name; // in messages
+} stream_source;
+
+typedef struct stream_lines {
+    stream_source source;
+    size_t limit; // bytes of a line
+    int64_t line; // number of the line handed out last, from 1
+    char *buffer;
+    size_t capacity, begin, end;
+    size_t searched; // no newline in [begin, searched)
+    bool ended;
+} stream_lines;
+
+// limit 0: STREAM_LINE_BYTES.
+void stream_lines_init(stream_lines *lines, stream_source source, size_t limit);
+void stream_lines_fini(stream_lines *lines);
+
+// The next line without its newline, as a copy that the caller frees (sp_free); *text is NULL at
+// the end. A last line without a newline counts. SP_ERR_LIMIT for a line that is too long, and
+// SP_ERR_IO, name the line; nothing can be read after them.
+sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_error *err);
+
+// Reads "[5321, 812]" into an empty list: lengths from 1 to SP_MAX_LENGTH_TOKENS, blanks around
+// them. An empty array is a content error: there is no step without samples. Errors name source,
+// line and column; the list is empty then. The array is read in one pass, without a document of
+// it in memory.
+sp_status stream_read_lengths(const char *text, size_t bytes, const char *source, int64_t line,
+                              sp_lengths *lengths, sp_error *err);
 
 #endif

@@ -90,10 +90,10 @@ sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char 
 // tightly? Points come in the order of their ranks; *least_gib begins as infinity.
 bool sweep_layouts_extends(const sweep_layout *point, double *least_gib);
 
-// The scenario at a point; the caller owns it. NULL when memory ran out.
+// The scenario at a point; the caller owns it.
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);
 
-// {"parallel.tp": 1, ...}; the caller owns it. NULL when memory ran out.
+// {"parallel.tp": 1, ...}; the caller owns it.
 json_t *sweep_layouts_settings(const sweep_layouts *layouts, const sweep_layout *point);
 
 #endif

@@ -1,5 +1,7 @@
 #include "experiments/sweep/point.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,6 +12,8 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "solver/strategy.h"
+
+#define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(SWEEP_DIGITS))
 
 // What the cache of batches keeps that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
@@ -30,82 +34,37 @@ const int sweep_figure_better[] = {
 #undef X
 };
 
-sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
-                               sp_error *err)
-{
-    *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
-    evaluator->options = (sp_evaluate_options){
-        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_tight = true};
-    if (spec != NULL) {
-        evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
-    }
-    sp_status status = spec == NULL || evaluator->documents != NULL
-                           ? sp_scenario_cache_new(&evaluator->files, err)
-                           : sp_error_no_memory(err, "a sweep");
-    return status == SP_OK ? sweep_batch_cache_new(&evaluator->batches, err) : status;
-}
-
-void sweep_evaluator_fini(sweep_evaluator *evaluator)
-{
-    for (int t = 0; evaluator->documents != NULL && t < evaluator->threads; t++) {
-        json_decref(evaluator->documents[t]);
-    }
-    sp_free((void *)evaluator->documents);
-    sweep_batch_cache_free(evaluator->batches);
-    sp_scenario_cache_free(evaluator->files);
-    *evaluator = (sweep_evaluator){0};
-}
-
-json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
-                                 const int64_t digit[SWEEP_AXES])
-{
-    json_t **own = &evaluator->documents[thread];
-    if (*own == NULL) {
-        *own = json_deep_copy(evaluator->spec->document);
-    }
-    return *own != NULL ? sweep_spec_scenario(evaluator->spec, *own, digit) : NULL;
-}
-
 // ---- batches ----
 
-struct sweep_batch_entry {
+// Batches by workload, which the threads of a sweep share.
+typedef struct batch_entry {
     json_t *workload; // as resolved; owned
     sp_batches batches;
     int64_t samples;
     int users;
     uint64_t used; // count of uses at the last one
-    sweep_batch_entry *next;
-};
+    struct batch_entry *next;
+} batch_entry;
 
-struct sweep_batch_cache {
+typedef struct sweep_batch_cache {
     pthread_mutex_t mutex;
-    sweep_batch_entry *first;
+    batch_entry *first;
     uint64_t uses;
     int count;
     int64_t samples;
-};
+} batch_cache;
 
-sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err)
-{
-    *cache = sp_calloc(1, sizeof **cache);
-    if (*cache != NULL && pthread_mutex_init(&(*cache)->mutex, NULL) != 0) {
-        sp_free(*cache);
-        *cache = NULL;
-    }
-    return *cache != NULL ? SP_OK : sp_error_no_memory(err, "a sweep");
-}
-
-static void entry_free(sweep_batch_entry *entry)
+static void entry_free(batch_entry *entry)
 {
     json_decref(entry->workload);
     sp_batches_fini(&entry->batches);
     sp_free(entry);
 }
 
-void sweep_batch_cache_free(sweep_batch_cache *cache)
+static void free_batches(batch_cache *cache)
 {
     while (cache != NULL && cache->first != NULL) {
-        sweep_batch_entry *entry = cache->first;
+        batch_entry *entry = cache->first;
         cache->first = entry->next;
         entry_free(entry);
     }
@@ -115,14 +74,9 @@ void sweep_batch_cache_free(sweep_batch_cache *cache)
     }
 }
 
-const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry)
+static batch_entry *find_batches(batch_cache *cache, const json_t *workload)
 {
-    return &entry->batches;
-}
-
-static sweep_batch_entry *find(sweep_batch_cache *cache, const json_t *workload)
-{
-    for (sweep_batch_entry *entry = cache->first; entry != NULL; entry = entry->next) {
+    for (batch_entry *entry = cache->first; entry != NULL; entry = entry->next) {
         if (json_equal(entry->workload, workload)) {
             return entry;
         }
@@ -131,15 +85,12 @@ static sweep_batch_entry *find(sweep_batch_cache *cache, const json_t *workload)
 }
 
 static sp_status form_batches(const sp_scenario *scenario, const json_t *workload,
-                              sweep_batch_entry **entry, sp_error *err)
+                              batch_entry **entry, sp_error *err)
 {
-    sweep_batch_entry *made = sp_calloc(1, sizeof *made);
+    batch_entry *made = sp_calloc(1, sizeof *made);
     sp_status status = sp_evaluate_batches(scenario, &made->batches, err);
     // Uniform costs have no workload; null stands for it.
     made->workload = workload != NULL ? json_deep_copy(workload) : json_null();
-    if (status == SP_OK && made->workload == NULL) {
-        status = sp_error_no_memory(err, "batches");
-    }
     for (int b = 0; status == SP_OK && b < made->batches.count; b++) {
         made->samples += (int64_t)made->batches.batch[b].count;
     }
@@ -152,19 +103,19 @@ static sp_status form_batches(const sp_scenario *scenario, const json_t *workloa
 }
 
 // Drops what was not used for longest until the bounds are kept.
-static void trim(sweep_batch_cache *cache)
+static void trim_batches(batch_cache *cache)
 {
     while (cache->count > MOST_ENTRIES || cache->samples > MOST_SAMPLES) {
-        sweep_batch_entry **oldest = NULL;
-        for (sweep_batch_entry **at = &cache->first; *at != NULL; at = &(*at)->next) {
-            if ((*at)->users == 0 && (oldest == NULL || (*at)->used < (*oldest)->used)) {
-                oldest = at;
+        batch_entry **oldest = NULL;
+        for (batch_entry **link = &cache->first; *link != NULL; link = &(*link)->next) {
+            if ((*link)->users == 0 && (oldest == NULL || (*link)->used < (*oldest)->used)) {
+                oldest = link;
             }
         }
         if (oldest == NULL) {
             return;
         }
-        sweep_batch_entry *entry = *oldest;
+        batch_entry *entry = *oldest;
         *oldest = entry->next;
         cache->count--;
         cache->samples -= entry->samples;
@@ -172,13 +123,13 @@ static void trim(sweep_batch_cache *cache)
     }
 }
 
-sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
-                                    sweep_batch_entry **entry, sp_error *err)
+static sp_status acquire_batches(batch_cache *cache, const sp_scenario *scenario,
+                                 batch_entry **entry, sp_error *err)
 {
     const json_t *workload = json_object_get(scenario->resolved, "workload");
-    sweep_batch_entry *made = NULL;
+    batch_entry *made = NULL;
     pthread_mutex_lock(&cache->mutex);
-    sweep_batch_entry *found = find(cache, workload != NULL ? workload : json_null());
+    batch_entry *found = find_batches(cache, workload != NULL ? workload : json_null());
     if (found == NULL) {
         pthread_mutex_unlock(&cache->mutex);
         sp_status status = form_batches(scenario, workload, &made, err);
@@ -199,20 +150,52 @@ sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario 
     return SP_OK;
 }
 
-void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry)
+static void release_batches(batch_cache *cache, batch_entry *entry)
 {
     pthread_mutex_lock(&cache->mutex);
     entry->users--;
-    trim(cache);
+    trim_batches(cache);
     pthread_mutex_unlock(&cache->mutex);
 }
 
 // ---- evaluation ----
 
+void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads)
+{
+    *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
+    evaluator->options = (sp_evaluate_options){
+        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_tight = true};
+    if (spec != NULL) {
+        evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
+    }
+    evaluator->batches = sp_calloc(1, sizeof *evaluator->batches);
+    evaluator->batches->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    evaluator->files = sp_scenario_cache_new();
+}
+
+void sweep_evaluator_fini(sweep_evaluator *evaluator)
+{
+    for (int t = 0; evaluator->documents != NULL && t < evaluator->threads; t++) {
+        json_decref(evaluator->documents[t]);
+    }
+    sp_free((void *)evaluator->documents);
+    free_batches(evaluator->batches);
+    sp_scenario_cache_free(evaluator->files);
+    *evaluator = (sweep_evaluator){0};
+}
+
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES])
+{
+    json_t **own = &evaluator->documents[thread];
+    *own = *own != NULL ? *own : json_deep_copy(evaluator->spec->document);
+    return sweep_spec_scenario(evaluator->spec, *own, digit);
+}
+
 static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_scenario *scenario,
                                    sp_result *result, sweep_status *status, sp_error *err)
 {
-    sweep_batch_entry *entry = NULL;
+    batch_entry *entry = NULL;
     *status = SWEEP_INVALID;
     sp_status found =
         scenario->uniform ? SP_OK : sp_strategy_check(scenario->strategy.kind, "point", err);
@@ -220,13 +203,13 @@ static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_sc
         found = sp_strategy_check_shares(scenario, err);
     }
     if (found == SP_OK) {
-        found = sweep_batch_cache_acquire(evaluator->batches, scenario, &entry, err);
+        found = acquire_batches(evaluator->batches, scenario, &entry, err);
     }
     if (found != SP_OK) {
         return found;
     }
     found = sp_evaluate(scenario, &entry->batches, &evaluator->options, result, err);
-    sweep_batch_cache_release(evaluator->batches, entry);
+    release_batches(evaluator->batches, entry);
     *status = SWEEP_INFEASIBLE;
     if (found == SP_OK) {
         *status = sp_result_is_oom(result) ? SWEEP_OOM : SWEEP_OK;
@@ -313,9 +296,6 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
-    if (document == NULL) {
-        return sp_error_no_memory(err, "a point");
-    }
     sp_status found = sweep_evaluate_document(evaluator, document, &digest->status, &result, err);
     json_decref(document);
     if (found == SP_OK) {
@@ -364,4 +344,241 @@ bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
     double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
     return isfinite(tokens) ? tokens > 0.0
                             : a->figure[SWEEP_ITERATION_MS] < b->figure[SWEEP_ITERATION_MS];
+}
+
+// ---- lines: writing ----
+
+static void put_text(json_t *row, const char *key, const char *text)
+{
+    if (text[0] != '\0') {
+        sp_json_put(row, key, json_string(text));
+    }
+}
+
+static void put_digest(json_t *row, const sweep_digest *digest)
+{
+    for (int d = 0; d < SWEEP_DEGREES && digest->degree[d] > 0; d++) {
+        sp_json_put(row, sweep_degree_names[d], json_integer(digest->degree[d]));
+    }
+    put_text(row, "strategy", digest->strategy);
+    put_text(row, "schedule", digest->schedule);
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        sp_json_put(row, sweep_figure_names[f], json_real(digest->figure[f]));
+    }
+    if (digest->fits != SP_FITS_NONE) {
+        sp_json_put(row, "fits", json_string(sp_fits_names[digest->fits]));
+    }
+    if (digest->lossy) {
+        sp_json_put(row, "lossless", json_false());
+    }
+    if (isfinite(digest->median_error)) {
+        sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
+    }
+    put_text(row, "not_validated", digest->not_validated);
+}
+
+// Behind the members of a line stands a check of them, by which a line that was changed is told.
+enum { CHECK = 32 }; // `,"check":"0123456789abcdef"}`
+
+static void check_of(const char *members, size_t bytes, char check[CHECK])
+{
+    char tag[SWEEP_TAG];
+    sweep_tag(members, bytes, tag);
+    snprintf(check, CHECK, ",\"check\":\"%s\"}", tag);
+}
+
+// Lines of a version without checks are taken as they are.
+static bool is_as_written(const json_t *row, const char *line, size_t bytes)
+{
+    char check[CHECK];
+    check_of("", 0, check);
+    size_t length = strlen(check);
+    if (json_object_get(row, "check") == NULL) {
+        return true;
+    }
+    if (bytes < length) {
+        return false;
+    }
+    check_of(line, bytes - length, check);
+    return memcmp(line + bytes - length, check, length) == 0;
+}
+
+// The line of a point with its newline, without what it has no value for.
+static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, combination, digit);
+    json_t *row = json_object();
+    sp_json_put(row, "point", sweep_spec_point(spec, digit));
+    sp_json_put(row, "status", json_string(sweep_status_names[digest->status]));
+    put_text(row, "reason", digest->reason);
+    sp_json_put(row, "base", json_string(spec->base_tag));
+    put_digest(row, digest);
+    size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
+    char *line = sp_malloc(bytes + CHECK + 2);
+    json_dumpb(row, line, bytes, LINE_FLAGS);
+    check_of(line, bytes - 1, line + bytes - 1);
+    strcat(line, "\n");
+    json_decref(row);
+    return line;
+}
+
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err)
+{
+    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->digest, err);
+    if (status == SP_OK) {
+        row->line = write_line(evaluator->spec, row->combination, &row->digest);
+    }
+    return status;
+}
+
+// ---- lines: reading ----
+
+static double figure(const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static int degree(const json_t *row, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(row, key));
+    return value > 0 && value <= INT_MAX ? (int)value : 0;
+}
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text != NULL ? text : "";
+}
+
+bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected)
+{
+    sweep_digest_begin(digest, SWEEP_STATUSES);
+    const char *status = json_string_value(json_object_get(row, "status"));
+    for (int s = 0; status != NULL && sweep_status_names[s] != NULL; s++) {
+        if (strcmp(status, sweep_status_names[s]) == 0) {
+            digest->status = (sweep_status)s;
+        }
+    }
+    *expected = "an object with a point";
+    if (!json_is_object(json_object_get(row, "point"))) {
+        return false;
+    }
+    *expected = "a status: ok, oom, infeasible or invalid";
+    if (digest->status == SWEEP_STATUSES) {
+        return false;
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        digest->figure[f] = figure(row, sweep_figure_names[f]);
+    }
+    digest->median_error = figure(json_object_get(row, "error"), "median");
+    digest->lossy = json_is_false(json_object_get(row, "lossless"));
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        digest->degree[d] = degree(row, sweep_degree_names[d]);
+    }
+    snprintf(digest->strategy, sizeof digest->strategy, "%s", text_of(row, "strategy"));
+    snprintf(digest->schedule, sizeof digest->schedule, "%s", text_of(row, "schedule"));
+    const char *fits = text_of(row, "fits");
+    for (int f = 0; sp_fits_names[f] != NULL; f++) {
+        digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
+    }
+    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+             text_of(row, "not_validated"));
+    snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
+    return true;
+}
+
+char *sweep_point_text(const json_t *point)
+{
+    return json_dumps(point, LINE_FLAGS);
+}
+
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, const char *text,
+                              sp_error *err)
+{
+    return sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                       "%s: these are not the results of %s", text, spec->source);
+}
+
+static bool has_value(const sweep_axis *axis, const json_t *value)
+{
+    size_t i = 0;
+    while (i < (size_t)axis->count && !json_equal(json_array_get(axis->values, i), value)) {
+        i++;
+    }
+    return i < (size_t)axis->count;
+}
+
+static bool is_of_grid(const sweep_spec *spec, const json_t *point)
+{
+    bool is = json_object_size(point) == (size_t)spec->axis_count;
+    for (int a = 0; is && a < spec->axis_count; a++) {
+        const json_t *value = json_object_get(point, spec->axes[a].path);
+        is = value != NULL && has_value(&spec->axes[a], value);
+    }
+    return is;
+}
+
+static sp_status other_point(const sweep_spec *spec, const json_t *row, const char *expected,
+                             const char *found, const sweep_line_at *at, sp_error *err)
+{
+    char text[SP_ERROR_TEXT / 2];
+    snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
+    return is_of_grid(spec, json_object_get(row, "point"))
+               ? sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                             "%s: the file was written with other --sample, --search, --seed, "
+                             "--shard or --pareto, or for another 'where'",
+                             text)
+               : sweep_line_of_other(spec, at, text, err);
+}
+
+static sp_status same_point(const sweep_spec *spec, int64_t combination, const json_t *row,
+                            const sweep_line_at *at, sp_error *err)
+{
+    int64_t digit[SWEEP_AXES];
+    const char *tag = json_string_value(json_object_get(row, "base"));
+    if (tag != NULL && strcmp(tag, spec->base_tag) != 0) {
+        return sweep_line_of_other(spec, at,
+                                   "has another base, or a file that it names has changed", err);
+    }
+    sweep_spec_digits(spec, combination, digit);
+    json_t *point = sweep_spec_point(spec, digit);
+    char *expected = sweep_point_text(point);
+    char *found = sweep_point_text(json_object_get(row, "point"));
+    sp_status status = SP_OK;
+    if (strcmp(expected, found) != 0) {
+        status = other_point(spec, row, expected, found, at, err);
+    }
+    json_decref(point);
+    free(expected);
+    free(found);
+    return status;
+}
+
+sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
+                          size_t bytes, const sweep_line_at *at, sweep_digest *digest,
+                          sp_error *err)
+{
+    const char *expected = "";
+    json_error_t wrong;
+    errno = 0;
+    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (row == NULL) {
+        return sp_json_load_error(err, at->path, at->number, &wrong);
+    }
+    sp_status status = SP_OK;
+    if (!is_as_written(row, line, bytes)) {
+        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+                             "the line was changed after it was written (its check differs): "
+                             "without it and the lines behind it --resume evaluates them again");
+    } else if (!sweep_digest_read(row, digest, &expected)) {
+        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0, "expected %s", expected);
+    }
+    if (status == SP_OK) {
+        status = same_point(spec, combination, row, at, err);
+    }
+    json_decref(row);
+    return status;
 }

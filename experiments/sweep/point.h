@@ -1,8 +1,8 @@
-// One point of a sweep: from its scenario to what a line of the results file holds.
+// One point of a sweep: from its scenario to its line in a results file, a JSON object, and back.
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_POINT_H
 
-#include "experiments/sweep/points.h"
+#include "experiments/sweep/spec.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
@@ -67,39 +67,23 @@ typedef struct sweep_digest {
 // A digest of that status with no figures.
 void sweep_digest_begin(sweep_digest *digest, sweep_status status);
 
-// Batches by workload, shared by the threads of a sweep: most points differ in layout alone and
-// train on the same samples.
-typedef struct sweep_batch_cache sweep_batch_cache;
-
-sp_status sweep_batch_cache_new(sweep_batch_cache **cache, sp_error *err);
-void sweep_batch_cache_free(sweep_batch_cache *cache);
-
-// The batches of the scenario's workload, formed where no scenario before had an equal one. They
-// stay until they are released. Thread-safe; two threads may form the same ones at once.
-typedef struct sweep_batch_entry sweep_batch_entry;
-sp_status sweep_batch_cache_acquire(sweep_batch_cache *cache, const sp_scenario *scenario,
-                                    sweep_batch_entry **entry, sp_error *err);
-const sp_batches *sweep_batch_entry_batches(const sweep_batch_entry *entry);
-void sweep_batch_cache_release(sweep_batch_cache *cache, sweep_batch_entry *entry);
-
 // What the threads of a sweep evaluate with.
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
-    sweep_batch_cache *batches;
+    struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
     // What a line does not tell is left out, and so are the settings with which a point out of
     // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
     sp_evaluate_options options;
 } sweep_evaluator;
 
 // sweep_evaluator_fini is called whatever happened.
-sp_status sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads,
-                               sp_error *err);
+void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads);
 void sweep_evaluator_fini(sweep_evaluator *evaluator);
 
-// The scenario of a point, for that thread alone; the caller owns it. NULL when memory ran out.
+// The scenario of a point, for that thread alone; the caller owns it.
 json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
                                  const int64_t digit[SWEEP_AXES]);
 
@@ -109,7 +93,7 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
                                   sweep_status *status, sp_result *result, sp_error *err);
 
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
-// result; only lack of memory and defects of ours are errors.
+// result; only a stop, what the system refuses, and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_digest *digest, sp_error *err);
 
@@ -124,5 +108,40 @@ bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b);
 
 // Does a come before b, both of points that fit, in the order of their speed?
 bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
+
+// ---- lines ----
+
+// A point with its line.
+typedef struct sweep_row {
+    int64_t combination;
+    sweep_digest digest;
+    char *line; // with its newline; owned, freed with sp_free()
+} sweep_row;
+
+// Evaluates the combination on one of the threads and writes the line.
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err);
+
+// The text of a point as it stands in the line; freed with free().
+char *sweep_point_text(const json_t *point);
+
+// Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
+bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
+
+// Where a line stands, for messages: line `number`, from 1, of a file.
+typedef struct sweep_line_at {
+    const char *path;
+    long number;
+} sweep_line_at;
+
+// Reads the line of a combination, without its newline; a content error where it is that of another
+// point or sweep, or was changed.
+sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
+                          size_t bytes, const sweep_line_at *at, sweep_digest *digest,
+                          sp_error *err);
+
+// The error of a line that is not of this sweep; `text` says why.
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, const char *text,
+                              sp_error *err);
 
 #endif

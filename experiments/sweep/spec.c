@@ -9,6 +9,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/order.h"
 #include "sim/scenario/scenario.h"
 
 enum {
@@ -219,9 +220,6 @@ static sp_status hash_files(const json_t *names, uint64_t *hash, sp_error *err)
 static sp_status tag_base(sweep_spec *spec, sp_error *err)
 {
     char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
-    if (text == NULL) {
-        return sp_error_no_memory(err, "a sweep");
-    }
     uint64_t hash = hash_bytes(hash_start, text, strlen(text));
     free(text);
     sp_status status = SP_OK;
@@ -242,8 +240,6 @@ static sp_status tag_base(sweep_spec *spec, sp_error *err)
 
 typedef struct lister {
     sweep_spec *spec;
-    sp_error *err;
-    sp_status status;
     char path[SP_JSON_PATH];
 } lister;
 
@@ -270,7 +266,7 @@ static sweep_symbol *symbol_at(lister *list, int axis, int64_t count)
             return &symbols->items[i];
         }
     }
-    if (list->status != SP_OK || symbols->count == SYMBOLS) {
+    if (symbols->count == SYMBOLS) {
         return NULL;
     }
     sweep_symbol symbol = {.axis = axis};
@@ -334,15 +330,14 @@ static void list_axis(lister *list, int axis)
 
 // Lists every scalar of the base that no axis replaces, every axis, and the scalars inside the
 // objects that an axis takes as values (null where one of them has no such key).
-static sp_status list_symbols(sweep_spec *spec, sp_error *err)
+static void list_symbols(sweep_spec *spec)
 {
-    lister list = {.spec = spec, .err = err};
+    lister list = {.spec = spec};
     spec->symbols.unknown = "set neither by the grid nor by the base";
     for (int a = 0; a < spec->axis_count; a++) {
         list_axis(&list, a);
     }
     list_value(&list, -1, 0, spec->base, 0, 0);
-    return list.status;
 }
 
 sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
@@ -355,7 +350,7 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     read_document(spec, err);
     sp_status status = err->status;
     if (status == SP_OK) {
-        status = list_symbols(spec, err);
+        list_symbols(spec);
     }
     const json_t *where = json_object_get(document, "where");
     if (status == SP_OK && json_is_string(where)) {
@@ -378,9 +373,6 @@ static sp_status check_keys_of(const sweep_spec *spec, const int64_t digit[SWEEP
     sp_scenario scenario;
     sp_error own = {0};
     json_t *document = sweep_spec_scenario(spec, spec->document, digit);
-    if (document == NULL) {
-        return sp_error_no_memory(err, "a sweep");
-    }
     sp_status found = sp_scenario_from_json(document, spec->source, NULL, 0, &scenario, &own);
     json_decref(document);
     if (found == SP_OK) {
@@ -448,35 +440,30 @@ sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
     return status;
 }
 
-// ---- points ----
+// ---- the documents of a point ----
 
 json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
 {
     json_t *point = json_object();
-    for (int a = 0; point != NULL && a < spec->axis_count; a++) {
+    for (int a = 0; a < spec->axis_count; a++) {
         const json_t *value = json_array_get(spec->axes[a].values, (size_t)digit[a]);
-        if (!sp_json_put(point, spec->axes[a].path, json_deep_copy(value))) {
-            json_decref(point);
-            return NULL;
-        }
+        sp_json_put(point, spec->axes[a].path, json_deep_copy(value));
     }
     return point;
 }
 
 // Puts `value` at `path` below `object`. The objects on the way are replaced by copies, so that
-// what they came from stays as it was. False when memory ran out.
-static bool put_at(json_t *object, const char *path, json_t *value)
+// what they came from stays as it was.
+static void put_at(json_t *object, const char *path, json_t *value)
 {
     char part[SP_JSON_PATH];
     while (sp_json_path_next(&path, part)) {
         json_t *child = json_object_get(object, part);
         child = json_is_object(child) ? json_copy(child) : json_object();
-        if (!sp_json_put(object, part, child)) {
-            return false;
-        }
+        sp_json_put(object, part, child);
         object = child;
     }
-    return json_object_set(object, part, value) == 0;
+    json_object_set(object, part, value);
 }
 
 json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
@@ -484,13 +471,226 @@ json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
 {
     const json_t *grid = json_object_get(document, "grid");
     json_t *scenario = json_copy(json_object_get(document, "base"));
-    for (int a = 0; scenario != NULL && a < spec->axis_count; a++) {
+    for (int a = 0; a < spec->axis_count; a++) {
         const json_t *values = json_object_get(grid, spec->axes[a].path);
-        json_t *value = json_array_get(values, (size_t)digit[a]);
-        if (!put_at(scenario, spec->axes[a].path, value)) {
-            json_decref(scenario);
-            return NULL;
-        }
+        put_at(scenario, spec->axes[a].path, json_array_get(values, (size_t)digit[a]));
     }
     return scenario;
+}
+
+// ---- combinations ----
+
+void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES])
+{
+    for (int a = spec->axis_count - 1; a >= 0; a--) {
+        digit[a] = combination % spec->axes[a].count;
+        combination /= spec->axes[a].count;
+    }
+}
+
+int64_t sweep_spec_combination(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
+{
+    int64_t combination = 0;
+    for (int a = 0; a < spec->axis_count; a++) {
+        combination = combination * spec->axes[a].count + digit[a];
+    }
+    return combination;
+}
+
+// ---- the walk ----
+
+void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec)
+{
+    *cursor = (sweep_cursor){.spec = spec, .combination = -1};
+    if (spec->where != NULL) {
+        cursor->part_count = sweep_where_parts(spec->where, cursor->parts, SWEEP_PARTS);
+    }
+}
+
+// Does a part rule out the digits up to this axis? Parts are asked at the last axis that they read.
+static bool excluded(const sweep_cursor *cursor, int axis)
+{
+    for (int p = 0; p < cursor->part_count; p++) {
+        const sweep_where_part *part = &cursor->parts[p];
+        bool decided = part->axes >> axis == 1 || (axis == 0 && part->axes == 0);
+        if (decided && sweep_where_excludes(cursor->spec->where, part, cursor->digit)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// To the next combination that no part of the condition rules out; false, also from then on, where
+// there is none.
+static bool advance(sweep_cursor *cursor, int64_t *looked_at)
+{
+    const sweep_spec *spec = cursor->spec;
+    int axes = spec->axis_count;
+    if (axes == 0) {
+        bool first = !cursor->begun;
+        cursor->begun = true;
+        return first;
+    }
+    int axis = !cursor->begun ? 0 : cursor->ended ? -1 : axes - 1;
+    if (axis >= 0) {
+        cursor->digit[axis] = cursor->begun ? cursor->digit[axis] + 1 : 0;
+    }
+    cursor->begun = true;
+    while (axis >= 0) {
+        if (cursor->digit[axis] == spec->axes[axis].count) {
+            if (--axis >= 0) {
+                cursor->digit[axis]++;
+            }
+        } else if (++*looked_at, excluded(cursor, axis)) {
+            cursor->digit[axis]++;
+        } else if (axis + 1 == axes) {
+            return true;
+        } else {
+            cursor->digit[++axis] = 0;
+        }
+    }
+    cursor->ended = true;
+    return false;
+}
+
+static sp_status next_of(sweep_cursor *cursor, int64_t *looked_at, bool *found, sp_error *err)
+{
+    const sweep_spec *spec = cursor->spec;
+    sp_status status = SP_OK;
+    *found = false;
+    while (status == SP_OK && !*found && *looked_at <= SWEEP_LOOKED_AT &&
+           advance(cursor, looked_at)) {
+        *found = spec->where == NULL;
+        if (spec->where != NULL) {
+            status = sweep_where_holds(spec->where, cursor->digit, found, err);
+        }
+    }
+    return status == SP_OK && *looked_at > SWEEP_LOOKED_AT
+               ? sp_error_in(err, SP_ERR_LIMIT, spec->source, "where",
+                             "more than %d combinations of the axes that it reads would have to be "
+                             "looked at: give these fewer values, or join conditions on few axes "
+                             "each with &&",
+                             (int)SWEEP_LOOKED_AT)
+               : status;
+}
+
+sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err)
+{
+    int64_t looked_at = 0;
+    sp_status status = next_of(cursor, &looked_at, found, err);
+    cursor->combination =
+        *found ? sweep_spec_combination(cursor->spec, cursor->digit) : cursor->combination;
+    return status;
+}
+
+// ---- the axes that the condition reads, apart from the others ----
+
+typedef struct apart {
+    sweep_spec read; // the spec with one value on every axis that the condition does not read
+    sweep_cursor cursor;
+    int64_t others; // combinations of those axes
+    int64_t looked_at;
+} apart;
+
+static void apart_begin(apart *walk, const sweep_spec *spec)
+{
+    uint32_t read = 0;
+    walk->read = *spec;
+    walk->others = 1;
+    walk->looked_at = 0;
+    sweep_cursor_begin(&walk->cursor, &walk->read);
+    for (int p = 0; p < walk->cursor.part_count; p++) {
+        read |= walk->cursor.parts[p].axes;
+    }
+    for (int a = 0; a < spec->axis_count; a++) {
+        if ((read >> a & 1u) == 0) {
+            walk->others *= spec->axes[a].count;
+            walk->read.axes[a].count = 1;
+        }
+    }
+}
+
+static sp_status apart_next(apart *walk, bool *found, sp_error *err)
+{
+    return next_of(&walk->cursor, &walk->looked_at, found, err);
+}
+
+sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *err)
+{
+    apart walk;
+    apart_begin(&walk, spec);
+    bool found = true;
+    sp_status status = SP_OK;
+    *points = 0;
+    while (status == SP_OK && found) {
+        status = apart_next(&walk, &found, err);
+        *points += status == SP_OK && found ? walk.others : 0;
+    }
+    return status;
+}
+
+// ---- drawing ----
+
+// `count` different numbers below `bound`, ascending.
+static void draw_numbers(sp_prng *prng, int64_t bound, int64_t count, int64_t *numbers)
+{
+    int64_t have = 0;
+    if (count > bound / 2) {
+        // Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
+        for (int64_t number = 0; have < count; number++) {
+            uint64_t left = (uint64_t)(bound - number);
+            if (sp_prng_below(prng, left) < (uint64_t)(count - have)) {
+                numbers[have++] = number;
+            }
+        }
+        return;
+    }
+    while (have < count) {
+        for (int64_t i = have; i < count; i++) {
+            numbers[i] = (int64_t)sp_prng_below(prng, (uint64_t)bound);
+        }
+        qsort(numbers, (size_t)count, sizeof *numbers, sp_ascending_int64s);
+        have = 0;
+        for (int64_t i = 0; i < count; i++) {
+            if (i == 0 || numbers[i] != numbers[i - 1]) {
+                numbers[have++] = numbers[i];
+            }
+        }
+    }
+}
+
+// The combination with the digits of the walk and number `other` of those that it leaves out.
+static int64_t with_other(const sweep_spec *spec, const apart *walk, int64_t other)
+{
+    int64_t digit[SWEEP_AXES];
+    for (int a = spec->axis_count - 1; a >= 0; a--) {
+        int64_t count = walk->read.axes[a].count == 1 ? spec->axes[a].count : 1;
+        digit[a] = walk->cursor.digit[a] + other % count;
+        other /= count;
+    }
+    return sweep_spec_combination(spec, digit);
+}
+
+sp_status sweep_spec_draw(const sweep_spec *spec, int64_t points, int64_t count, sp_prng *prng,
+                          int64_t *combinations, sp_error *err)
+{
+    apart walk;
+    int64_t walked = -1;
+    bool found = true;
+    sp_status status = SP_OK;
+    count = count < points ? count : points;
+    draw_numbers(prng, points, count, combinations);
+    apart_begin(&walk, spec);
+    for (int64_t i = 0; status == SP_OK && i < count; i++) {
+        int64_t wanted = combinations[i] / walk.others;
+        while (status == SP_OK && found && walked < wanted) {
+            status = apart_next(&walk, &found, err);
+            walked++;
+        }
+        if (status == SP_OK) {
+            combinations[i] = with_other(spec, &walk, combinations[i] % walk.others);
+        }
+    }
+    qsort(combinations, (size_t)count, sizeof *combinations, sp_ascending_int64s);
+    return status;
 }

@@ -1,6 +1,6 @@
 // Reading JSON with errors a person can act on: syntax errors carry line and column, content errors
 // the JSON path, the value found and what was expected; unknown keys get the nearest known name
-// (nearest_name.c). Below that dotted paths, and building JSON (json_build.c).
+// (nearest_name.c). Below that dotted paths, and building JSON.
 #ifndef SLIMPACK_SIM_BASE_JSON_H
 #define SLIMPACK_SIM_BASE_JSON_H
 
@@ -27,9 +27,6 @@ typedef struct sp_key_watch {
     // That of the key in an object of this path that somebody means who writes a text in place of
     // the object, or NULL.
     const char *(*held)(const char *path, const char *text);
-    // Is told the path of every key that is asked for; NULL: nobody is.
-    void (*known)(void *context, const char *path);
-    void *context;
 } sp_key_watch;
 
 // Reads a whole JSON file (duplicate keys refused), which may be a pipe. Files above limit_bytes
@@ -134,6 +131,9 @@ void sp_json_quote(const json_t *value, char *text, size_t bytes);
 // distance at most a third of its length, 2 where that is less, and 1 in words of up to three
 // letters); else NULL.
 const char *sp_nearest_name(const char *word, const char *const *names, int n);
+
+// The name of names[] (NULL-terminated) that sp_same_name() says `word` to be; NULL: none.
+const char *sp_listed_name(const char *word, const char *const *names);
 
 // Is it the same name, but for case, hyphens, underscores and spaces?
 bool sp_same_name(const char *a, const char *b);

@@ -76,6 +76,14 @@ bool sp_same_name(const char *a, const char *b)
     return begins(a, b, &whole) && whole;
 }
 
+const char *sp_listed_name(const char *word, const char *const *names)
+{
+    while (*names != NULL && !sp_same_name(*names, word)) {
+        names++;
+    }
+    return *names;
+}
+
 // The next number of a text, past its end.
 static const char *next_number(const char *text, size_t *digits)
 {

@@ -1,7 +1,7 @@
 #include "sim/cost/attention_load.h"
 
 #include "sim/base/alloc.h"
-#include "sim/plan/regroup.h"
+#include "sim/plan/packing.h"
 
 // Chunk k of 2*cp goes to rank k, or back from the last.
 static int rank_of(int64_t chunk, int cp)
@@ -190,7 +190,8 @@ sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, co
     if (layout->cp_sharding == SP_SHARD_EVEN || layout->cp_sharding == SP_SHARD_DOCUMENT) {
         return SP_OK;
     }
-    sp_status status = sp_regroup(packing, forward_pack, err);
+    sp_status status = SP_OK;
+    sp_regroup(packing, forward_pack);
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
         const sp_pack *pack = &backward->packs[k];
         if (is_cut(layout, pack) && !is_forward_pack(&packing->forward, pack, *forward_pack)) {

@@ -28,13 +28,13 @@ static bool can_be_slowed(const sp_cost_model *cost)
            sp_layout_ranks(layout) <= gpus; // more are counted to say what would fit
 }
 
-static void note(sp_passage *passage, bool *is_slowed, sp_i_line *worst)
+static void note(sp_collective_route *route, bool *is_slowed, sp_i_line *worst)
 {
     sp_i_line line = {0.0, 0.0};
-    for (int i = 0; i < passage->count; i++) {
-        sp_leg *leg = &passage->legs[i];
+    for (int i = 0; i < route->count; i++) {
+        sp_collective_phase *leg = &route->phases[i];
         *is_slowed = *is_slowed || sp_route_is_slowed(&leg->route);
-        sp_route_settle(&leg->route);
+        sp_route_include_spine(&leg->route);
         line.latency_s += leg->rounds * leg->route.latency_s;
         line.s_per_byte +=
             leg->rounds * leg->share / (leg->route.parts * leg->route.open_bytes_per_s);
@@ -54,29 +54,25 @@ static bool may_choose(const sp_cost_model *cost, sp_collective_algorithm by, sp
            (by != SP_ALGORITHM_NVLS || cost->cluster->nvls);
 }
 
-static sp_status find_of(const sp_cost_model *cost, const sp_topology *topology,
-                         const int64_t *gpus, sp_i_lone_lines *lone, sp_error *err)
+static void find_of(const sp_cost_model *cost, const sp_topology *topology, const int64_t *gpus,
+                    sp_i_lone_lines *lone)
 {
     static const sp_collective kinds[] = {SP_ALL_REDUCE, SP_ALL_GATHER, SP_REDUCE_SCATTER};
     const sp_layout *layout = cost->layout;
     sp_group group = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < 3 * SP_ALGORITHM_AUTO; i++) {
+    for (int i = 0; i < 3 * SP_ALGORITHM_AUTO; i++) {
         sp_collective kind = kinds[i / SP_ALGORITHM_AUTO];
         sp_collective_algorithm by = (sp_collective_algorithm)(i % SP_ALGORITHM_AUTO);
         bool is_filled = by == SP_ALGORITHM_RING && kind != SP_REDUCE_SCATTER; // fill_rings
         if (is_filled || !may_choose(cost, by, kind, group)) {
             continue;
         }
-        sp_passage passage;
-        status = sp_passage_make(topology, by, kind, gpus, layout->tp, layout->dp * layout->cp,
-                                 &passage, err);
-        if (status == SP_OK) {
-            note(&passage, &lone->is_slowed[kind][by], &lone->of[kind][by]);
-            sp_passage_fini(&passage);
-        }
+        sp_collective_route route;
+        sp_collective_route_make(topology, by, kind, gpus, layout->tp, layout->dp * layout->cp,
+                                 &route);
+        note(&route, &lone->is_slowed[kind][by], &lone->of[kind][by]);
+        sp_collective_route_fini(&route);
     }
-    return status;
 }
 
 // One ring serves both halves of an all-reduce.
@@ -91,16 +87,13 @@ static void fill_rings(sp_i_lone_lines *lone)
     lone->is_slowed[SP_ALL_REDUCE][SP_ALGORITHM_RING] = is_slowed;
 }
 
-static sp_status find_all(const sp_cost_model *cost, const sp_topology *topology, int64_t *gpus,
-                          sp_error *err)
+static void find_all(const sp_cost_model *cost, const sp_topology *topology, int64_t *gpus)
 {
-    sp_status status = SP_OK;
-    for (int p = 0; status == SP_OK && p < cost->layout->pp; p++) {
+    for (int p = 0; p < cost->layout->pp; p++) {
         sp_layout_list_joint(cost->layout, 0, cost->layout->dp, p, gpus);
-        status = find_of(cost, topology, gpus, cost->lone, err);
+        find_of(cost, topology, gpus, cost->lone);
     }
     fill_rings(cost->lone);
-    return status;
 }
 
 sp_status sp_i_lone_lines_find(sp_cost_model *cost, sp_error *err)
@@ -116,7 +109,7 @@ sp_status sp_i_lone_lines_find(sp_cost_model *cost, sp_error *err)
     cost->lone = sp_calloc(1, sizeof *cost->lone);
     sp_status status = sp_topology_new(cost->cluster, &rates, &topology, err);
     if (status == SP_OK) {
-        status = find_all(cost, topology, gpus, err);
+        find_all(cost, topology, gpus);
     }
     sp_topology_free(topology);
     sp_free(gpus);

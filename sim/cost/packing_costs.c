@@ -15,9 +15,11 @@
 
 sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
 {
-    return sp_error_set(err, SP_ERR_LIMIT,
-                        "a pack of %lld tokens takes longer, or holds more, than is simulated",
-                        (long long)pack->computed);
+    return sp_error_set(
+        err, SP_ERR_LIMIT,
+        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
+        "workload.context, or raise parallel.cp, tp or pp)",
+        (long long)pack->computed);
 }
 
 static bool is_countable(const sp_pack *pack)

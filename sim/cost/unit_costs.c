@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/time_private.h"
-#include "sim/plan/regroup.h"
+#include "sim/plan/packing.h"
 
 // Bytes of a category that the packs of a rank hold, so that sums over categories and of what an
 // action needs besides stay below 2^63.
@@ -36,11 +36,12 @@ sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *pack
                 .costs = costs};
     size_t rows = 0;
     const bool regrouped = costs->backward_unit_row != NULL;
-    sp_status status = sp_slice_sums_make(packing, cost->layout->cp, &f.sums, err);
-    if (status == SP_OK && regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
-        status = sp_same_packs(packing, &f.same, err);
+    sp_status status = SP_OK;
+    sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
+    if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        sp_same_packs(packing, &f.same);
     }
-    if (status == SP_OK && packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
+    if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
         f.end = sp_calloc(packing->batch->count, sizeof *f.end);
     }
     if (status == SP_OK) {

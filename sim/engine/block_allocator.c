@@ -1,11 +1,208 @@
 #include "sim/engine/block_allocator.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/engine/block_pool.h"
+
+// A block of a segment, free or not. Handles index an array of them.
+typedef struct block_record {
+    int64_t address;
+    int64_t bytes;
+    int32_t previous, next; // neighbours in the segment
+    // Of a free block, in the heap of its size: its first child, its parent's next child, and the
+    // child before it or, of a first child, its parent.
+    int32_t child, sibling, before;
+    bool free, small;
+} block_record;
+
+typedef struct size_class {
+    int64_t bytes;
+    int32_t first; // the block of the lowest address, or SP_NO_BLOCK
+} size_class;
+
+enum { POOL_GUESSES = 256 };
+
+typedef struct free_blocks {
+    size_class *sizes; // [count], rising; owned
+    int32_t count, capacity;
+    int32_t limit;                 // of count: then sizes without blocks are dropped
+    int32_t guesses[POOL_GUESSES]; // where a size was last, by its hash
+} free_blocks;
+
+enum { FEW_SIZES = 64 };
+
+// Room for as many sizes as there can be free blocks.
+static void reserve_sizes(free_blocks *pool, int32_t capacity)
+{
+    pool->sizes = sp_realloc(pool->sizes, (size_t)capacity * sizeof *pool->sizes);
+    pool->capacity = capacity;
+}
+
+static void copy_sizes(const free_blocks *from, free_blocks *to)
+{
+    *to = *from;
+    to->sizes = sp_malloc((size_t)from->capacity * sizeof *to->sizes);
+    if (from->count > 0) {
+        memcpy(to->sizes, from->sizes, (size_t)from->count * sizeof *to->sizes);
+    }
+}
+
+static void free_sizes(free_blocks *pool)
+{
+    sp_free(pool->sizes);
+}
+
+// ---- sizes ----
+
+// Position of the first size of at least `bytes`.
+static int32_t lower_bound(const free_blocks *pool, int64_t bytes)
+{
+    const size_class *base = pool->sizes;
+    int32_t length = pool->count;
+    while (length > 0) {
+        int32_t half = length / 2;
+        bool below = base[half].bytes < bytes;
+        base = below ? base + half + 1 : base;
+        length = below ? length - half - 1 : half;
+    }
+    return (int32_t)(base - pool->sizes);
+}
+
+// As lower_bound: mostly the size is where it was the last time.
+static int32_t position_of(free_blocks *pool, int64_t bytes)
+{
+    // Fibonacci hashing: Knuth, The Art of Computer Programming, vol. 3, 6.4.
+    uint64_t hash = (uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15);
+    int32_t *guess = &pool->guesses[hash >> 56];
+    if (*guess >= pool->count || pool->sizes[*guess].bytes != bytes) {
+        *guess = lower_bound(pool, bytes);
+    }
+    return *guess;
+}
+
+static void drop_empty_sizes(free_blocks *pool)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < pool->count; i++) {
+        pool->sizes[kept] = pool->sizes[i];
+        kept += pool->sizes[i].first != SP_NO_BLOCK;
+    }
+    pool->count = kept;
+    int64_t most = 2 * (int64_t)kept + FEW_SIZES;
+    pool->limit = most < pool->capacity ? (int32_t)most : pool->capacity;
+}
+
+static int32_t add_size(free_blocks *pool, int64_t bytes)
+{
+    if (pool->count >= pool->limit) {
+        drop_empty_sizes(pool);
+    }
+    int32_t at = lower_bound(pool, bytes);
+    size_class *size = &pool->sizes[at];
+    memmove(size + 1, size, (size_t)(pool->count - at) * sizeof *size);
+    *size = (size_class){.bytes = bytes, .first = SP_NO_BLOCK};
+    pool->count++;
+    return at;
+}
+
+// Where in `sizes` the smallest free block of at least `bytes` is; `count`: there is none.
+static int32_t find_size(free_blocks *pool, int64_t bytes)
+{
+    int32_t at = position_of(pool, bytes);
+    while (at < pool->count && pool->sizes[at].first == SP_NO_BLOCK) {
+        at++;
+    }
+    return at;
+}
+
+// ---- the blocks of one size: a pairing heap by address (Fredman et al., Algorithmica 1, 1986)
+// ----
+
+// One heap of two; its root.
+static int32_t meld(block_record *blocks, int32_t a, int32_t b)
+{
+    bool lower = blocks[a].address < blocks[b].address;
+    int32_t root = lower ? a : b;
+    int32_t child = lower ? b : a;
+    int32_t sibling = blocks[root].child;
+    blocks[child].sibling = sibling;
+    blocks[child].before = root;
+    if (sibling != SP_NO_BLOCK) {
+        blocks[sibling].before = child;
+    }
+    blocks[root].child = child;
+    return root;
+}
+
+// One heap of a chain of siblings: of every two first, then of these from the last to the first.
+static int32_t meld_siblings(block_record *blocks, int32_t id)
+{
+    int32_t pairs = SP_NO_BLOCK;
+    while (id != SP_NO_BLOCK) {
+        int32_t other = blocks[id].sibling;
+        int32_t rest = other != SP_NO_BLOCK ? blocks[other].sibling : SP_NO_BLOCK;
+        int32_t pair = other != SP_NO_BLOCK ? meld(blocks, id, other) : id;
+        blocks[pair].sibling = pairs;
+        pairs = pair;
+        id = rest;
+    }
+    int32_t root = pairs;
+    int32_t rest = root != SP_NO_BLOCK ? blocks[root].sibling : SP_NO_BLOCK;
+    while (rest != SP_NO_BLOCK) {
+        int32_t next = blocks[rest].sibling;
+        root = meld(blocks, root, rest);
+        rest = next;
+    }
+    return root;
+}
+
+// Takes that block out. O(log f) amortized with f blocks of its size.
+static int32_t take_first(free_blocks *pool, block_record *blocks, int32_t at)
+{
+    int32_t id = pool->sizes[at].first;
+    blocks[id].free = false;
+    pool->sizes[at].first = meld_siblings(blocks, blocks[id].child);
+    return id;
+}
+
+// O(1), and O(sizes) where the size is new.
+static void insert_block(free_blocks *pool, block_record *blocks, int32_t id)
+{
+    block_record *block = &blocks[id];
+    int32_t at = position_of(pool, block->bytes);
+    if (at == pool->count || pool->sizes[at].bytes != block->bytes) {
+        at = add_size(pool, block->bytes);
+    }
+    block->free = true;
+    block->child = SP_NO_BLOCK;
+    int32_t *first = &pool->sizes[at].first;
+    *first = *first == SP_NO_BLOCK ? id : meld(blocks, *first, id);
+}
+
+// O(log f) amortized.
+static void remove_block(free_blocks *pool, block_record *blocks, int32_t id)
+{
+    block_record *block = &blocks[id];
+    int32_t at = position_of(pool, block->bytes);
+    int32_t *first = &pool->sizes[at].first;
+    if (*first == id) {
+        take_first(pool, blocks, at);
+        return;
+    }
+    block->free = false;
+    block_record *before = &blocks[block->before];
+    *(before->child == id ? &before->child : &before->sibling) = block->sibling;
+    if (block->sibling != SP_NO_BLOCK) {
+        blocks[block->sibling].before = block->before;
+    }
+    int32_t below = meld_siblings(blocks, block->child);
+    if (below != SP_NO_BLOCK) {
+        *first = meld(blocks, *first, below);
+    }
+}
 
 // PyTorch, CUDACachingAllocator.cpp: kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer,
 // kMinLargeAlloc, kRoundLarge.
@@ -15,15 +212,14 @@
 #define LARGE_SEGMENT_BYTES INT64_C(20971520)
 #define OWN_SEGMENT_BYTES INT64_C(10485760)
 #define SEGMENT_STEP_BYTES INT64_C(2097152)
-
 #define RESERVED_LIMIT_BYTES (INT64_C(1) << 62)
 
 struct sp_block_allocator {
-    sp_i_block *blocks;
+    block_record *blocks;
     int32_t capacity; // of `blocks` and of sizes in each pool
     int32_t count;    // records ever used
     int32_t unused;   // first of the records given back by merges, a chain by `next`
-    sp_i_block_pool large, small;
+    free_blocks large, small;
     int64_t split_limit;
     int64_t next_address; // all segments lie below; equals the bytes reserved
     int64_t idle;         // in segments without a block in use
@@ -50,9 +246,9 @@ static bool reserve_blocks(sp_block_allocator *allocator)
         return false;
     }
     int32_t capacity = allocator->capacity == 0 ? 64 : 2 * allocator->capacity;
-    allocator->blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(sp_i_block));
-    sp_i_block_pool_reserve(&allocator->large, capacity);
-    sp_i_block_pool_reserve(&allocator->small, capacity);
+    allocator->blocks = sp_realloc(allocator->blocks, (size_t)capacity * sizeof(block_record));
+    reserve_sizes(&allocator->large, capacity);
+    reserve_sizes(&allocator->small, capacity);
     allocator->capacity = capacity;
     return true;
 }
@@ -62,8 +258,8 @@ sp_block_allocator *sp_block_allocator_copy(const sp_block_allocator *from)
     sp_block_allocator *copy = sp_malloc(sizeof *copy);
     *copy = *from;
     copy->blocks = sp_malloc((size_t)from->capacity * sizeof *copy->blocks);
-    sp_i_block_pool_copy(&from->large, &copy->large);
-    sp_i_block_pool_copy(&from->small, &copy->small);
+    copy_sizes(&from->large, &copy->large);
+    copy_sizes(&from->small, &copy->small);
     if (from->count > 0) {
         memcpy(copy->blocks, from->blocks, (size_t)from->count * sizeof *copy->blocks);
     }
@@ -73,29 +269,29 @@ sp_block_allocator *sp_block_allocator_copy(const sp_block_allocator *from)
 void sp_block_allocator_free(sp_block_allocator *allocator)
 {
     if (allocator != NULL) {
-        sp_i_block_pool_fini(&allocator->small);
-        sp_i_block_pool_fini(&allocator->large);
+        free_sizes(&allocator->small);
+        free_sizes(&allocator->large);
         sp_free(allocator->blocks);
         sp_free(allocator);
     }
 }
 
-static sp_i_block_pool *pool_of(sp_block_allocator *allocator, bool small)
+static free_blocks *pool_of(sp_block_allocator *allocator, bool small)
 {
     return small ? &allocator->small : &allocator->large;
 }
 
 // The bytes of a block that is alone in its segment, which can then be given back; else 0.
-static int64_t whole_segment(const sp_i_block *block)
+static int64_t whole_segment(const block_record *block)
 {
     return block->previous == SP_NO_BLOCK && block->next == SP_NO_BLOCK ? block->bytes : 0;
 }
 
 static void insert_free(sp_block_allocator *allocator, int32_t id)
 {
-    sp_i_block *blocks = allocator->blocks;
+    block_record *blocks = allocator->blocks;
     allocator->idle += whole_segment(&blocks[id]);
-    sp_i_block_pool_insert(pool_of(allocator, blocks[id].small), blocks, id);
+    insert_block(pool_of(allocator, blocks[id].small), blocks, id);
 }
 
 static int32_t new_record(sp_block_allocator *allocator)
@@ -111,8 +307,8 @@ static int32_t new_record(sp_block_allocator *allocator)
 // The free block that serves a request, taken from its pool; SP_NO_BLOCK: a new segment is needed.
 static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool small)
 {
-    sp_i_block_pool *pool = pool_of(allocator, small);
-    int32_t at = sp_i_block_pool_find(pool, bytes);
+    free_blocks *pool = pool_of(allocator, small);
+    int32_t at = find_size(pool, bytes);
     if (at == pool->count) {
         return SP_NO_BLOCK;
     }
@@ -121,7 +317,7 @@ static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool smal
     if (oversize ? found - bytes >= LARGE_SEGMENT_BYTES : found >= allocator->split_limit) {
         return SP_NO_BLOCK;
     }
-    int32_t id = sp_i_block_pool_take(pool, allocator->blocks, at);
+    int32_t id = take_first(pool, allocator->blocks, at);
     allocator->idle -= whole_segment(&allocator->blocks[id]);
     return id;
 }
@@ -129,7 +325,7 @@ static int32_t take_free(sp_block_allocator *allocator, int64_t bytes, bool smal
 static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool small)
 {
     int32_t id = new_record(allocator);
-    allocator->blocks[id] = (sp_i_block){
+    allocator->blocks[id] = (block_record){
         .address = allocator->next_address,
         .bytes = bytes,
         .previous = SP_NO_BLOCK,
@@ -144,8 +340,8 @@ static int32_t new_segment(sp_block_allocator *allocator, int64_t bytes, bool sm
 static void split(sp_block_allocator *allocator, int32_t id, int64_t bytes)
 {
     int32_t rest = new_record(allocator);
-    sp_i_block *block = &allocator->blocks[id];
-    allocator->blocks[rest] = (sp_i_block){
+    block_record *block = &allocator->blocks[id];
+    allocator->blocks[rest] = (block_record){
         .address = block->address + bytes,
         .bytes = block->bytes - bytes,
         .previous = id,
@@ -207,8 +403,8 @@ sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_
 // Appends the free neighbour `next` to the block before it; the record of `next` becomes unused.
 static void absorb(sp_block_allocator *allocator, int32_t id, int32_t next)
 {
-    sp_i_block *block = &allocator->blocks[id];
-    sp_i_block *gone = &allocator->blocks[next];
+    block_record *block = &allocator->blocks[id];
+    block_record *gone = &allocator->blocks[next];
     block->bytes += gone->bytes;
     block->next = gone->next;
     if (block->next != SP_NO_BLOCK) {
@@ -224,7 +420,7 @@ static bool take_if_free(sp_block_allocator *allocator, int32_t id)
         return false;
     }
     allocator->idle -= whole_segment(&allocator->blocks[id]);
-    sp_i_block_pool_remove(pool_of(allocator, allocator->blocks[id].small), allocator->blocks, id);
+    remove_block(pool_of(allocator, allocator->blocks[id].small), allocator->blocks, id);
     return true;
 }
 

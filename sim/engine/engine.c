@@ -7,7 +7,6 @@
 #include "sim/engine/jitter.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/traffic.h"
-#include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 #include "sim/verify/dependency_graph.h"
 
@@ -294,7 +293,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
         status = run_named(plan, costs, options, traffic, timeline, counts, err);
     }
     if (status == SP_OK && traffic == NULL) {
-        sp_epilogue_fill(costs, timeline, NULL);
+        sp_epilogue_fill(costs, timeline);
     }
     if (status == SP_OK) {
         sp_timeline_finish(timeline);

@@ -52,7 +52,7 @@ void sp_i_alike_fini(sp_alike_ranks *alike);
 
 // The optimizer epilogue of all ranks: when the gradients of each pipeline rank are reduced, which
 // needs those of all data-parallel ranks, and when its optimizer then runs. sp_timeline_finish is
-// left to the caller. O(spans + ranks * chunks^2). Always SP_OK.
-sp_status sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline, sp_error *err);
+// left to the caller. O(spans + ranks * chunks^2).
+void sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline);
 
 #endif

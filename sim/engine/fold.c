@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
-#include "sim/plan/regroup.h"
 
 // A table of the costs with rows of `bytes`, one for each pack or for equal ones; NULL: the costs
 // have none.
@@ -187,7 +186,7 @@ static void view_init(view *v, const sp_plan *plan, const sp_step_costs *costs)
 {
     *v =
         (view){.plan = plan, .list = {&plan->packing->forward, sp_packing_backward(plan->packing)}};
-    sp_regroup(plan->packing, &v->forward_pack, NULL);
+    sp_regroup(plan->packing, &v->forward_pack);
     for (int side = 0; side < 2; side++) {
         size_t packs = v->list[side]->count;
         int32_t *next = sp_arena_take(&v->work, (size_t)plan->layout.dp, sizeof *next);

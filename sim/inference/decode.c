@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/inference/decode_private.h"
 
@@ -57,7 +58,7 @@ static sp_status find_ease(const sp_decode_spec *spec, double tokens_per_call, s
     sp_speculation how = sp_speculation_of_eagle(&spec->how);
     sp_draft_tree tree;
     sp_status status = SP_OK;
-    sp_draft_tree_init(&tree, how.top_k, how.depth, NULL);
+    sp_draft_tree_init(&tree, how.top_k, how.depth);
     double low = -SP_DECODE_MOST_EASE;
     double high = SP_DECODE_MOST_EASE;
     double below = 1.0 - tokens_per_call; // of the yield at `low` and `high`
@@ -140,7 +141,7 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
     bool drafts = spec->how.method != SP_DECODE_PLAIN;
     result->host_unknown = drafts && spec->call_ms < 0.0 && pricer.host_s <= 0.0;
     result->host_of_profile = drafts && spec->call_ms < 0.0 && pricer.host_s > 0.0;
-    // What a draft's text is like is never measured.
+    // Nobody measures what a draft's text is like.
     result->level = drafts ? SP_LEVEL_ASSUMED : sp_profile_level(machine->profile);
     if (status == SP_OK && drafts) {
         status = resolve_text(spec, result, err);
@@ -148,5 +149,401 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
     if (status == SP_OK) {
         run_methods(&pricer, result);
     }
+    return status;
+}
+
+// ---- the calls of a batch of sequences, one step after the other ----
+
+// A place of the batch. A sequence that is done leaves it to the next one.
+typedef struct slot {
+    sp_drafted_sequence sequence;
+    int64_t produced;
+    bool active;
+    sp_i_step_sequence step;
+} slot;
+
+// The shapes whose graphs are kept, those used last in front.
+typedef struct shape {
+    int depth;
+    int64_t nodes;
+} shape;
+
+typedef struct steps {
+    sp_i_call_pricer *pricer;
+    const sp_decode_spec *spec;
+    const sp_speculation *how;
+    const sp_acceptance *text;
+    sp_decode_counts *counts;
+    slot *slots;                   // [batch], owned
+    sp_i_step_sequence *sequences; // [batch], owned: those of one forward
+    int graphs;
+    shape *kept; // [graphs], owned
+    int kept_count;
+    int64_t begun; // sequences
+    sp_draft_tree tree;
+    double seconds;
+} steps;
+
+static void fill_slots(steps *s);
+static int speculate(steps *s);
+static void run_step(steps *s, int active);
+static void advance(steps *s);
+static void steps_fini(steps *s);
+
+static void steps_init(steps *s)
+{
+    size_t batch = (size_t)s->spec->batch;
+    s->slots = sp_calloc(batch, sizeof *s->slots);
+    s->sequences = sp_calloc(batch, sizeof *s->sequences);
+    s->kept = sp_calloc((size_t)s->graphs, sizeof *s->kept);
+    sp_draft_tree_init(&s->tree, s->how->top_k, sp_speculation_most_depth(s->how));
+}
+
+void sp_i_decode_steps(sp_i_call_pricer *pricer, const sp_speculation *how, int graphs,
+                       const sp_acceptance *text, sp_decode_counts *counts, double *seconds)
+{
+    steps s = {.pricer = pricer,
+               .spec = pricer->spec,
+               .how = how,
+               .text = text,
+               .counts = counts,
+               .graphs = graphs};
+    *counts = (sp_decode_counts){0};
+    steps_init(&s);
+    fill_slots(&s);
+    for (int active = speculate(&s); active > 0; active = speculate(&s)) {
+        run_step(&s, active);
+        advance(&s);
+        fill_slots(&s);
+    }
+    *seconds = s.seconds;
+    steps_fini(&s);
+}
+
+static void steps_fini(steps *s)
+{
+    sp_free(s->slots);
+    sp_free(s->sequences);
+    sp_free(s->kept);
+    sp_draft_tree_fini(&s->tree);
+}
+
+static void fill_slots(steps *s)
+{
+    for (int i = 0; i < s->spec->batch; i++) {
+        slot *place = &s->slots[i];
+        if (!place->active && s->begun < s->spec->sequences) {
+            *place = (slot){.active = true};
+            // The draft has read the prompt together with the target; what is left is its end.
+            place->step.fresh = 1;
+            sp_drafted_sequence_begin(&place->sequence, s->spec->seed, (uint64_t)s->begun++);
+        }
+    }
+}
+
+static int speculate(steps *s)
+{
+    int active = 0;
+    for (int i = 0; i < s->spec->batch; i++) {
+        slot *place = &s->slots[i];
+        sp_i_step_sequence *step = &place->step;
+        if (!place->active) {
+            continue;
+        }
+        step->context = (double)(s->spec->prompt_tokens + place->produced);
+        step->call = (sp_speculated){.nodes = 1};
+        if (s->how->method != SP_DECODE_PLAIN) {
+            sp_speculate(s->how, s->text, &place->sequence, &s->tree, &step->call);
+        }
+        active++;
+    }
+    return active;
+}
+
+// ---- the time of a step ----
+
+static bool has_graph(steps *s, shape wanted)
+{
+    int place = 0;
+    while (place < s->kept_count &&
+           (s->kept[place].depth != wanted.depth || s->kept[place].nodes != wanted.nodes)) {
+        place++;
+    }
+    bool found = place < s->kept_count;
+    if (s->graphs == 0) {
+        return false;
+    }
+    s->kept_count += !found && s->kept_count < s->graphs;
+    place = found ? place : s->kept_count - 1;
+    for (; place > 0; place--) {
+        s->kept[place] = s->kept[place - 1];
+    }
+    s->kept[0] = wanted;
+    return found;
+}
+
+// A draft on GPUs of its own works for one half of the batch while the target verifies the other.
+static double hidden_s(steps *s, int count, bool padded, const sp_i_call_time *whole)
+{
+    if (!s->spec->draft_apart || count < 2 || s->how->method == SP_DECODE_PLAIN) {
+        return 0.0;
+    }
+    sp_i_call_time half[2];
+    sp_i_call_price(s->pricer, s->sequences, count / 2, padded, &half[0]);
+    sp_i_call_price(s->pricer, s->sequences + count / 2, count - count / 2, padded, &half[1]);
+    double together = 0.0;
+    for (int i = 0; i < 2; i++) {
+        const sp_i_call_time *other = &half[1 - i];
+        together += fmax(half[i].draft_s + half[i].transfer_s, other->verify_s + other->host_s);
+    }
+    double apart = whole->draft_s + whole->transfer_s + whole->verify_s + whole->host_s;
+    return fmax(0.0, apart - together);
+}
+
+// One forward of the target, for the sequences in turns[0 .. count).
+static void run_forward(steps *s, int count)
+{
+    sp_decode_counts *counts = s->counts;
+    sp_i_call_time time;
+    bool padded = s->spec->policy == SP_BATCH_PAD;
+    bool drafts = s->how->method != SP_DECODE_PLAIN;
+    sp_i_call_price(s->pricer, s->sequences, count, padded, &time);
+    bool miss = drafts && !has_graph(s, (shape){time.depth, time.nodes});
+    double miss_s = miss ? s->pricer->miss_s : 0.0;
+    double hidden = hidden_s(s, count, padded, &time);
+    counts->steps++;
+    counts->verified += time.nodes;
+    counts->draft_forwards += time.depth;
+    counts->graph_misses += miss;
+    counts->draft_s += time.draft_s;
+    counts->transfer_s += time.transfer_s;
+    counts->verify_s += time.verify_s;
+    counts->host_s += time.host_s;
+    counts->miss_s += miss_s;
+    counts->hidden_s += hidden;
+    s->seconds += time.draft_s + time.transfer_s + time.verify_s + time.host_s - hidden + miss_s;
+}
+
+static void run_bin(steps *s, int bin)
+{
+    int count = 0;
+    for (int i = 0; i < s->spec->batch; i++) {
+        const slot *place = &s->slots[i];
+        int own = place->step.call.bin;
+        own = sp_speculation_is_low(s->how, own) ? own : SP_LOW_BINS;
+        if (place->active && (bin < 0 || own == bin)) {
+            s->sequences[count++] = place->step;
+        }
+    }
+    if (count > 0) {
+        run_forward(s, count);
+    }
+}
+
+static void run_step(steps *s, int active)
+{
+    s->counts->calls += active;
+    if (s->spec->policy != SP_BATCH_BUCKET) {
+        run_bin(s, -1);
+        return;
+    }
+    for (int bin = 0; bin <= SP_LOW_BINS; bin++) {
+        run_bin(s, bin);
+    }
+}
+
+static void advance(steps *s)
+{
+    for (int i = 0; i < s->spec->batch; i++) {
+        slot *place = &s->slots[i];
+        if (!place->active) {
+            continue;
+        }
+        int yielded = place->step.call.accepted + 1;
+        place->produced += yielded;
+        place->step.fresh = yielded;
+        place->active = place->produced < s->spec->output_tokens;
+        s->counts->tokens += yielded;
+        s->counts->in_bin[place->step.call.bin]++;
+    }
+}
+
+// ---- what one call takes of draft, target and host ----
+
+static sp_model eagle_draft(const sp_model *target)
+{
+    sp_model draft = *target;
+    draft.layers = 1;
+    draft.experts = 0;
+    draft.experts_per_token = 0;
+    draft.vocab = target->vocab < SP_I_EAGLE_VOCAB ? target->vocab : SP_I_EAGLE_VOCAB;
+    return draft;
+}
+
+void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
+                           const sp_decode_machine *machine)
+{
+    const sp_decode_model *host = &machine->profile->decode;
+    sp_model draft = spec->draft_kind == SP_DRAFT_EAGLE ? eagle_draft(machine->model) : spec->draft;
+    sp_layout alone = *machine->layout;
+    alone.tp = spec->draft_tp;
+    alone.pp = 1;
+    alone.chunks = 1;
+    alone.stage_layers = NULL;
+    pricer->spec = spec;
+    pricer->machine = machine;
+    pricer->host_s = spec->call_ms >= 0.0 ? 1e-3 * spec->call_ms : host->call_s;
+    pricer->miss_s = spec->graph_miss_ms >= 0.0 ? 1e-3 * spec->graph_miss_ms : host->graph_miss_s;
+    sp_forward_pricer_init(&pricer->target, machine->profile, machine->cluster, machine->stack,
+                           machine->model, machine->layout);
+    sp_forward_pricer_init(&pricer->draft, machine->profile, machine->cluster, machine->stack,
+                           &draft, &alone);
+    pricer->target.timer.graphed = spec->graphs > 0;
+    pricer->draft.timer.graphed = spec->graphs > 0;
+    pricer->uncalibrated = (sp_uncalibrated){0};
+    pricer->target.timer.uncalibrated = &pricer->uncalibrated;
+    pricer->draft.timer.uncalibrated = &pricer->uncalibrated;
+}
+
+static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool first)
+{
+    const sp_forward_pricer *draft = &pricer->draft;
+    double hidden = (double)draft->model.hidden;
+    const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
+    double qkv = (double)(shard.q + 2 * shard.kv);
+    double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
+    double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
+    double joined =
+        sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, hidden, SP_I_EAGLE_FEATURES * hidden);
+    return both - one + (first ? joined : 0.0);
+}
+
+static double draft_forward_s(sp_i_call_pricer *pricer, const sp_forward *forward, bool first)
+{
+    double extra_s = pricer->spec->draft_kind == SP_DRAFT_EAGLE
+                         ? eagle_extra_s(pricer, forward->rows, first)
+                         : 0.0;
+    return sp_forward_s(&pricer->draft, forward) + extra_s;
+}
+
+// The first forward is over what the target has accepted, the others over the K nodes of a layer.
+static double draft_s(sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences, int count,
+                      int deepest, bool padded)
+{
+    double sum = 0.0;
+    for (int layer = 0; layer < deepest; layer++) {
+        sp_forward forward = {0};
+        for (int i = 0; i < count; i++) {
+            if (layer < sequences[i].call.depth || padded) {
+                int rows = layer == 0 ? sequences[i].fresh : pricer->spec->how.top_k;
+                forward.rows += rows;
+                forward.kv_tokens += sequences[i].context;
+                forward.pairs += rows * sequences[i].context;
+            }
+        }
+        sum += draft_forward_s(pricer, &forward, layer == 0);
+    }
+    return sum;
+}
+
+// The features of the accepted tokens go to the draft, its tokens come back.
+static double transfer_s(const sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences,
+                         int count)
+{
+    double rows = 0.0;
+    for (int i = 0; i < count; i++) {
+        rows += sequences[i].fresh;
+    }
+    double features = pricer->spec->draft_kind == SP_DRAFT_EAGLE ? SP_I_EAGLE_FEATURES : 0;
+    double bytes = SP_I_BF16_BYTES * rows * features * (double)pricer->machine->model->hidden;
+    return sp_time_p2p(&pricer->target.timer, bytes, 0) +
+           sp_time_p2p(&pricer->target.timer, 0.0, 0);
+}
+
+void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences, int count,
+                     bool padded, sp_i_call_time *time)
+{
+    int depth = 0;
+    int widest = 0;
+    sp_forward verified = {0};
+    for (int i = 0; i < count; i++) {
+        depth = sequences[i].call.depth > depth ? sequences[i].call.depth : depth;
+        widest = sequences[i].call.nodes > widest ? sequences[i].call.nodes : widest;
+    }
+    for (int i = 0; i < count; i++) {
+        int rows = padded ? widest : sequences[i].call.nodes;
+        verified.rows += rows;
+        verified.kv_tokens += sequences[i].context;
+        verified.pairs += rows * (sequences[i].context + 0.5 * rows);
+    }
+    *time = (sp_i_call_time){.depth = depth,
+                             .nodes = (int64_t)verified.rows,
+                             .verify_s = sp_forward_s(&pricer->target, &verified)};
+    if (depth > 0) {
+        time->draft_s = draft_s(pricer, sequences, count, depth, padded);
+        time->transfer_s = pricer->spec->draft_apart ? transfer_s(pricer, sequences, count) : 0.0;
+        time->host_s = pricer->host_s;
+    }
+}
+
+// ---- what the GPUs of draft and target hold ----
+
+// Beyond those of a layer with embedding and head: queries, keys and values of a second hidden
+// state, and the projection, which every rank has whole, as it computes it.
+static int64_t eagle_extra_parameters(const sp_forward_pricer *draft)
+{
+    const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
+    int64_t hidden = draft->model.hidden;
+    return hidden * (shard.q + 2 * shard.kv) + SP_I_EAGLE_FEATURES * hidden * hidden;
+}
+
+static sp_i_held held_by_draft(const sp_i_call_pricer *pricer, int64_t tokens)
+{
+    const sp_forward_pricer *draft = &pricer->draft;
+    const sp_stage whole = {.layers = draft->model.layers, .embedding = true, .head = true};
+    sp_i_held held = sp_i_held_by(&draft->model, &draft->layout, &whole, 0, tokens);
+    bool eagle = pricer->spec->draft_kind == SP_DRAFT_EAGLE;
+    held.parameters += eagle ? SP_I_BF16_BYTES * eagle_extra_parameters(draft) : 0;
+    return held;
+}
+
+// The draft is where the target's last layer is (SafeAILab/EAGLE, eagle/model/ea_model.py).
+static void find_fullest(const sp_i_call_pricer *pricer, const sp_stage *stages, int64_t tokens,
+                         const sp_i_held *draft, sp_decode_memory *fullest)
+{
+    const sp_layout *layout = &pricer->target.layout;
+    int last = 0;
+    int chunk = 0;
+    sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last, &chunk);
+    *fullest = (sp_decode_memory){0};
+    for (int pp = 0; pp < layout->pp; pp++) {
+        sp_i_held own = sp_i_held_by(&pricer->target.model, layout, stages, pp, tokens);
+        sp_decode_memory memory = {.target = own.parameters, .kv_cache = own.kv_cache};
+        if (pp == last) {
+            memory.draft = draft->parameters;
+            memory.kv_cache += draft->kv_cache;
+        }
+        bool fuller = sp_decode_memory_bytes(&memory) > sp_decode_memory_bytes(fullest);
+        *fullest = fuller ? memory : *fullest;
+    }
+}
+
+sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
+                             sp_decode_memory *memory, sp_error *err)
+{
+    const sp_decode_spec *spec = pricer->spec;
+    const sp_layout *layout = &pricer->target.layout;
+    bool drafts = how->method != SP_DECODE_PLAIN;
+    int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0);
+    int64_t tokens = (spec->batch < spec->sequences ? spec->batch : spec->sequences) * longest;
+    const sp_i_held none = {0};
+    const sp_i_held draft = drafts ? held_by_draft(pricer, tokens) : none;
+    sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
+    sp_status status = sp_layout_stages(layout, pricer->target.model.layers, "decode", stages, err);
+    if (status == SP_OK) {
+        find_fullest(pricer, stages, tokens, spec->draft_apart ? &none : &draft, memory);
+        memory->apart = spec->draft_apart ? sp_i_held_bytes(&draft) : 0;
+    }
+    sp_free(stages);
     return status;
 }

@@ -8,6 +8,8 @@
 #ifndef SLIMPACK_SIM_INFERENCE_DECODE_H
 #define SLIMPACK_SIM_INFERENCE_DECODE_H
 
+#include <jansson.h>
+
 #include "sim/inference/forward_time.h"
 #include "sim/inference/speculation.h"
 
@@ -15,7 +17,7 @@
 // one forward of all; or a call for each shape.
 typedef enum sp_batch_policy { SP_BATCH_PAD, SP_BATCH_RAGGED, SP_BATCH_BUCKET } sp_batch_policy;
 
-// What drafts: EAGLE-3's one layer (arXiv 2503.01840; sizes of its reference code, SafeAILab/EAGLE,
+// The draft is EAGLE-3's one layer (arXiv 2503.01840; sizes of its reference code, SafeAILab/EAGLE,
 // eagle/model), or another model.
 typedef enum sp_draft_kind { SP_DRAFT_EAGLE, SP_DRAFT_MODEL } sp_draft_kind;
 
@@ -55,7 +57,7 @@ typedef struct sp_decode_spec {
     uint64_t seed;
 } sp_decode_spec;
 
-// Where and on what. Pointers outlive the run.
+// The GPUs and what runs on them. Pointers outlive the run.
 typedef struct sp_decode_machine {
     const sp_model *model;
     const sp_cluster *cluster;
@@ -65,7 +67,7 @@ typedef struct sp_decode_machine {
     int64_t memory_limit_bytes;
 } sp_decode_machine;
 
-// Of all calls of one replica.
+// Sums over all calls of one replica.
 typedef struct sp_decode_counts {
     int64_t calls;    // of the target, a sequence each
     int64_t steps;    // forwards of the target
@@ -116,5 +118,36 @@ static inline double sp_decode_tokens_per_call(const sp_decode_counts *counts)
 {
     return (double)counts->tokens / (double)counts->calls;
 }
+
+// ---- as a document (slimpack/decode/1) ----
+
+// Things that no prediction of this kind knows of, NULL-terminated.
+extern const char *const sp_decode_not_modelled[];
+
+// Are the trees others than those that acceptance is fitted to?
+bool sp_decode_extrapolates(const sp_decode_spec *spec);
+
+// Warnings for the reader, NULL behind the last.
+enum { SP_DECODE_WARNINGS = 4 };
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
+                        const char *texts[SP_DECODE_WARNINGS + 1]);
+
+// Milliseconds of one forward of the target with all that belongs to it.
+double sp_decode_step_ms(const sp_decode_result *result);
+
+// Share of that in which the target verifies.
+double sp_decode_verify_share(const sp_decode_result *result);
+
+// Share of it that is the host's, capture of graphs included.
+double sp_decode_host_share(const sp_decode_result *result);
+
+// Share of the calls in the bins of low entropy.
+double sp_decode_low_share(const sp_decode_result *result);
+
+// The tokens that were asked for, by all replicas, over the time until the last of them is done.
+double sp_decode_tokens_per_s(const sp_decode_result *result);
+
+json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                              const sp_decode_result *result);
 
 #endif

@@ -1,4 +1,4 @@
-#include "sim/inference/decode_json.h"
+#include "sim/inference/decode.h"
 
 #include "sim/base/json.h"
 #include "sim/base/units.h"

@@ -21,11 +21,11 @@ void sp_i_call_pricer_init(sp_i_call_pricer *pricer, const sp_decode_spec *spec,
                            const sp_decode_machine *machine);
 
 // A sequence that takes part in a step.
-typedef struct sp_i_turn {
+typedef struct sp_i_step_sequence {
     double context;     // its tokens so far
     int fresh;          // of these, whose features the draft has not seen
     sp_speculated call; // of the plain method nodes is 1 and depth 0
-} sp_i_turn;
+} sp_i_step_sequence;
 
 // One target forward for `count` sequences: its shape, and the seconds of its parts in the order of
 // a call.
@@ -36,10 +36,10 @@ typedef struct sp_i_call_time {
 } sp_i_call_time;
 
 // `padded`: all trees are as deep and as wide as the largest.
-void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_turn *turns, int count, bool padded,
-                     sp_i_call_time *time);
+void sp_i_call_price(sp_i_call_pricer *pricer, const sp_i_step_sequence *sequences, int count,
+                     bool padded, sp_i_call_time *time);
 
-// What the fullest GPU holds at the end of the sequences, and the draft's own.
+// The memory of the fullest GPU at the end of the sequences, and of the draft's own.
 sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculation *how,
                              sp_decode_memory *memory, sp_error *err);
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/cost/time_private.h"
-#include "sim/inference/held_memory.h"
+#include "sim/model/footprint.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
 {
@@ -62,7 +62,7 @@ static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, i
     return part_s(pricer, &layer, rows);
 }
 
-// Of E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
+// With E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
 // lies between those of the whole numbers around it.
 static double layer_s(const sp_forward_pricer *pricer, double rows)
 {
@@ -111,4 +111,29 @@ double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward)
         pricer->token_s[rows] = token_s(pricer, forward->rows);
     }
     return pricer->token_s[rows] + all_layers_s;
+}
+
+// ---- what a GPU holds ----
+
+// All chunks of a rank as one.
+static sp_stage whole_of(const sp_layout *layout, const sp_stage *stages, int pp)
+{
+    sp_stage whole = {0};
+    for (int chunk = 0; chunk < layout->chunks; chunk++) {
+        const sp_stage *stage = &stages[sp_layout_vstage(layout, pp, chunk)];
+        whole.layers += stage->layers;
+        whole.embedding = whole.embedding || stage->embedding;
+        whole.head = whole.head || stage->head;
+    }
+    return whole;
+}
+
+sp_i_held sp_i_held_by(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                       int pp, int64_t tokens)
+{
+    const sp_stage whole = whole_of(layout, stages, pp);
+    return (sp_i_held){
+        .parameters = SP_I_BF16_BYTES * sp_footprint_parameters(model, layout, &whole, 1),
+        .kv_cache = sp_kv_bytes(model, layout) * whole.layers * tokens,
+    };
 }

@@ -1,7 +1,7 @@
-// Time of one forward of a model that generates text: few tokens, many earlier ones. Operators and
-// rates are those of a training step's forward (sim/model/inventory.h, sim/cost/op_time.h): a GEMM
-// of few rows takes the time to read its weights, once for all rows; of experts those that the rows
-// are expected to be routed to, if each is as likely as the others.
+// Time and memory of one forward of a model that generates text: few tokens, many earlier ones.
+// Operators and rates are those of a training step's forward (sim/model/inventory.h,
+// sim/cost/op_time.h): a GEMM of few rows takes the time to read its weights, once for all rows; of
+// experts those that the rows are expected to be routed to, if each is as likely as the others.
 #ifndef SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
 #define SLIMPACK_SIM_INFERENCE_FORWARD_TIME_H
 
@@ -40,5 +40,23 @@ double sp_forward_s(sp_forward_pricer *pricer, const sp_forward *forward);
 
 // Bytes of the keys and values of a token in one layer, on one of the tensor-parallel ranks.
 int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout);
+
+enum { SP_I_BF16_BYTES = 2 };
+
+// A GPU holds parameters, and keys and values, of a model that reads or generates text: bytes in
+// bf16.
+typedef struct sp_i_held {
+    int64_t parameters, kv_cache;
+} sp_i_held;
+
+// Those of one tensor-parallel rank of pipeline rank `pp`, with keys and values of so many tokens.
+// `stages` are all of the model (sp_layout_stages()).
+sp_i_held sp_i_held_by(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                       int pp, int64_t tokens);
+
+static inline int64_t sp_i_held_bytes(const sp_i_held *held)
+{
+    return held->parameters + held->kv_cache;
+}
 
 #endif

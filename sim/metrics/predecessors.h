@@ -36,10 +36,9 @@ typedef struct sp_predecessors sp_predecessors;
 
 // Of a timeline of a whole plan, which must outlive them, as must the costs, which say how long
 // transfers take: those that the timeline was simulated with, or of a measured one those that were
-// predicted; with NULL transfers are taken to need no time. O(actions) time and memory. Always
-// SP_OK.
-SP_API sp_status sp_predecessors_new(const sp_timeline *timeline, const sp_step_costs *costs,
-                                     sp_predecessors **predecessors, sp_error *err);
+// predicted; with NULL transfers are taken to need no time. O(actions) time and memory.
+SP_API sp_predecessors *sp_predecessors_new(const sp_timeline *timeline,
+                                            const sp_step_costs *costs);
 SP_API void sp_predecessors_free(sp_predecessors *predecessors);
 
 // Of all that an item waits for, what it had last (its end, and the transfer from there): the

@@ -5,10 +5,9 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/settings.h"
 
 #define GBIT_PER_S (1e9 / 8.0)
-
-enum { MAX_GPUS_PER_NODE = 1024, MAX_NODES = 1 << 24 };
 
 // The 80 GB parts hold 80 GiB (A100: 81920 MiB by its driver); the H200's driver reports 143771
 // MiB. The GB200 has its share of the 13.4 TB of a rack in the data sheet.
@@ -158,109 +157,37 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
     return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
 }
 
-static void copy_text(sp_object *object, const char *key, const char *fallback, char *out,
-                      size_t bytes)
-{
-    const char *text = sp_object_string(object, key, fallback);
-    if (strlen(text) >= bytes) {
-        sp_object_error(object, key, "expected at most %d bytes of text", (int)bytes - 1);
-    }
-    snprintf(out, bytes, "%s", text);
-}
-
-static double rate(sp_object *object, const char *key, double unit, double fallback)
-{
-    if (fallback <= 0.0) {
-        sp_object_require(object, key);
-    }
-    if (!sp_object_has(object, key)) {
-        return fallback;
-    }
-    return unit * sp_object_real(object, key, fallback / unit, 1e-3, 1e9);
-}
-
-// No built-in cluster states one.
-static sp_stated_latency latency(sp_object *object, const char *key)
-{
-    return (sp_stated_latency){sp_object_has(object, key),
-                               1e-6 * sp_object_real(object, key, 0.0, 0.0, 1e6)};
-}
-
-static void read_fabric(sp_object *cluster, sp_fabric *fabric);
-
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
-    *cluster = (sp_cluster){.gpus_per_node = 0};
-    const char *name = sp_object_string(object, "name", "custom");
-    const sp_cluster *base = find(name);
+    const sp_cluster *base = find(sp_object_string(object, "name", "custom"));
     if (base != NULL) {
-        *cluster = *base;
+        *cluster = *base; // in another spelling it is called as it is here
+    } else {
+        *cluster = (sp_cluster){.reserve_bytes = SP_GPU_RESERVE_BYTES};
+        sp_settings_init(sp_cluster_settings, cluster);
+        sp_setting_read_key(object, sp_cluster_settings, "name", cluster);
     }
-    // A built-in one in another spelling is called as it is here.
-    if (base == NULL) {
-        copy_text(object, "name", "custom", cluster->name, sizeof cluster->name);
-    }
-    copy_text(object, "gpu", base != NULL ? base->gpu : "GPU", cluster->gpu, sizeof cluster->gpu);
-    copy_text(object, "profile", base != NULL ? base->profile : "", cluster->profile,
-              sizeof cluster->profile);
-    copy_text(object, "source", base != NULL ? base->source : "", cluster->source,
-              sizeof cluster->source);
-    cluster->peak_flops_per_s = rate(object, "peak_tflops", 1e12, cluster->peak_flops_per_s);
-    cluster->memory_bytes =
-        (int64_t)llround(rate(object, "memory_gib", SP_GIB, (double)cluster->memory_bytes));
-    if (base == NULL) {
-        cluster->reserve_bytes = SP_GPU_RESERVE_BYTES;
-    }
+    sp_settings_read(object, sp_cluster_settings, cluster, NULL);
     // Of a device that is smaller than any GPU one trains on, most stays.
     if (cluster->reserve_bytes > cluster->memory_bytes / 4) {
         cluster->reserve_bytes = cluster->memory_bytes / 4;
     }
-    cluster->hbm_bytes_per_s = rate(object, "hbm_gb_per_s", 1e9, cluster->hbm_bytes_per_s);
-    cluster->nvlink_bytes_per_s = rate(object, "nvlink_gb_per_s", 1e9, cluster->nvlink_bytes_per_s);
-    cluster->nic_bytes_per_s = rate(object, "nic_gbit_per_s", GBIT_PER_S, cluster->nic_bytes_per_s);
-    double host_link = base != NULL ? base->host_link_bytes_per_s : PCIE_4;
-    cluster->host_link_bytes_per_s = rate(object, "host_link_gb_per_s", 1e9, host_link);
-    cluster->nvlink_latency = latency(object, "nvlink_latency_us");
-    cluster->nic_latency = latency(object, "nic_latency_us");
-    cluster->host_link_latency_s = latency(object, "host_link_latency_us").s;
-    cluster->gpus_per_node = (int)sp_object_int(
-        object, "gpus_per_node", base != NULL ? base->gpus_per_node : 8, 1, MAX_GPUS_PER_NODE);
-    cluster->nics_per_node = (int)sp_object_int(
-        object, "nics_per_node", base != NULL ? base->nics_per_node : cluster->gpus_per_node, 1,
-        MAX_GPUS_PER_NODE);
-    cluster->nodes = (int)sp_object_int(object, "nodes", 0, 0, MAX_NODES);
-    cluster->nvls = sp_object_bool(object, "nvls", cluster->nvls);
-    if (base == NULL) {
-        cluster->fabric = (sp_fabric)FABRIC(cluster->nics_per_node, 0);
-    }
-    read_fabric(object, &cluster->fabric);
     sp_object_end(object);
 }
 
-static void read_fabric(sp_object *cluster, sp_fabric *fabric)
+json_t *sp_cluster_to_json(const sp_cluster *cluster)
 {
-    sp_object object;
-    fabric->given = sp_object_member(cluster, "fabric", &object);
-    fabric->rails = (int)sp_object_int(&object, "rails", fabric->rails, 1, MAX_GPUS_PER_NODE);
-    fabric->nodes_per_leaf =
-        (int)sp_object_int(&object, "nodes_per_leaf", fabric->nodes_per_leaf, 0, MAX_NODES);
-    fabric->oversubscription =
-        sp_object_real(&object, "oversubscription", fabric->oversubscription, 0.001, 1000.0);
-    fabric->spine_latency_s =
-        1e-6 * sp_object_real(&object, "spine_latency_us", 1e6 * fabric->spine_latency_s, 0.0, 1e6);
-    fabric->nic_affinity = (sp_nic_affinity)sp_object_enum(
-        &object, "nic_affinity", sp_nic_affinity_names, (int)fabric->nic_affinity);
-    fabric->pxn = sp_object_bool(&object, "pxn", fabric->pxn);
-    sp_object_end(&object);
+    return sp_settings_write(sp_cluster_settings, cluster, NULL);
 }
 
 sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source, sp_error *err)
 {
     if (cluster->nodes == 0) {
         int64_t nodes = sp_ceil_div(ranks, cluster->gpus_per_node);
-        if (nodes > MAX_NODES) {
+        if (nodes > SP_I_MAX_NODES) {
             return sp_error_in(err, SP_ERR_CONTENT, source, "nodes",
-                               "%lld ranks need more than %d nodes", (long long)ranks, MAX_NODES);
+                               "%lld ranks need more than %d nodes", (long long)ranks,
+                               SP_I_MAX_NODES);
         }
         cluster->nodes = (int)nodes;
         return SP_OK;

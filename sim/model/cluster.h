@@ -9,7 +9,12 @@
 #include "sim/base/status.h"
 #include "sim/model/layout.h"
 
-enum { SP_CLUSTER_NAME = 48, SP_CLUSTER_SOURCE = 200 };
+enum {
+    SP_CLUSTER_NAME = 48,
+    SP_CLUSTER_SOURCE = 200,
+    SP_I_MAX_GPUS_PER_NODE = 1024,
+    SP_I_MAX_NODES = 1 << 24,
+};
 
 // What a GPU's memory holds beside the tensors of a step, in the parts that are published:
 //
@@ -111,16 +116,14 @@ bool sp_cluster_of_profile(const char *profile, sp_cluster *cluster);
 bool sp_cluster_of_gpu(const char *described, sp_cluster *cluster);
 bool sp_gpu_is_described(const char *described, const char *gpu);
 
-// A `cluster` object (in a scenario or a profile): {"name", "gpu", "profile", "peak_tflops",
-// "memory_gib", "hbm_gb_per_s", "gpus_per_node", "nodes", "nvlink_gb_per_s", "nvls",
-// "nics_per_node", "nic_gbit_per_s", "host_link_gb_per_s", "nvlink_latency_us", "nic_latency_us",
-// "host_link_latency_us", "source", "fabric"}, and in "fabric"
-// {"rails", "nodes_per_leaf", "oversubscription", "spine_latency_us", "nic_affinity", "pxn"}.
-// Absent keys take the values of the built-in cluster of that name; without one the rates and the
-// memory are required, but for the host link (PCIe 4.0 x16, no latency), and there is no NVLS.
-// NVLink and NICs have the profile's latencies. The reserve is SP_GPU_RESERVE_BYTES, at most a
+// A `cluster` object of a scenario or a profile (settings.c). Absent keys take the values of the
+// built-in cluster of that name; without one the rates and the memory are required, but for the host
+// link. NVLink and NICs have the profile's latencies. The reserve is SP_GPU_RESERVE_BYTES, at most a
 // quarter of the memory. Ends the object; errors are collected in object->err.
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster);
+
+// A cluster as a document, which gives the same one when it is read; without its nodes.
+json_t *sp_cluster_to_json(const sp_cluster *cluster);
 
 // Settles `nodes`: 0 becomes ceil(ranks / gpus_per_node); a given count must be filled exactly
 // (content error at `source`: nodes).

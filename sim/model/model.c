@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/model/settings.h"
+
 static int64_t query_width(const sp_model *model)
 {
     return model->heads * model->head_dim;
@@ -120,15 +122,13 @@ static void check_relations(checker *check, const sp_model *model);
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
 {
     checker check = {source, path, err, true};
-    check_range(&check, "layers", model->layers, 1, SP_I_MAX_LAYERS);
-    check_range(&check, "hidden", model->hidden, 1, SP_I_MAX_HIDDEN);
-    check_range(&check, "ffn", model->ffn, 1, SP_I_MAX_FFN);
-    check_range(&check, "heads", model->heads, 1, SP_I_MAX_HEADS);
-    check_range(&check, "kv_heads", model->kv_heads, 1, SP_I_MAX_HEADS);
-    check_range(&check, "head_dim", model->head_dim, 1, SP_I_MAX_HEAD_DIM);
-    check_range(&check, "vocab", model->vocab, 1, SP_I_MAX_VOCAB);
-    check_range(&check, "max_positions", model->max_positions, 0, SP_I_MAX_POSITIONS);
-    check_range(&check, "experts", model->experts, 0, SP_I_MAX_EXPERTS);
+    for (int i = 0; i < sp_model_settings.count; i++) {
+        const sp_setting *row = &sp_model_settings.rows[i];
+        if (row->kind == SP_SETTING_INT && row->is_written == NULL) {
+            check_range(&check, sp_setting_leaf(row->key), sp_setting_int(row, model),
+                        (int64_t)row->least, (int64_t)row->most);
+        }
+    }
     check_range(&check, "experts_per_token", model->experts_per_token, model->experts > 0 ? 1 : 0,
                 model->experts > 0 ? model->experts : 0);
     if (check.good) {
@@ -171,72 +171,25 @@ const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", NULL};
 const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
 
-static void read_attention_shape(sp_object *object, sp_model *model)
+void sp_model_from_object(sp_object *object, sp_model *model)
 {
-    sp_object_require(object, "heads");
-    model->heads = (int)sp_object_int(object, "heads", 1, 1, SP_I_MAX_HEADS);
-    model->kv_heads = (int)sp_object_int(object, "kv_heads", model->heads, 1, SP_I_MAX_HEADS);
-    bool given = sp_object_has(object, "head_dim");
+    int before = object->err->count + object->err->dropped;
+    *model = (sp_model){0};
+    sp_settings_init(sp_model_settings, model);
+    sp_settings_read(object, sp_model_settings, model, NULL);
     // Of a size that was refused nothing more is told.
     bool is_hidden = json_integer_value(json_object_get(object->json, "hidden")) == model->hidden;
-    if (!given && is_hidden && model->hidden % model->heads != 0) {
+    if (!sp_object_has(object, "head_dim") && is_hidden && model->hidden % model->heads != 0) {
         sp_object_error(object, "heads",
                         "%d heads do not divide a hidden size of %lld, and "
                         "head_dim is not given",
                         model->heads, (long long)model->hidden);
     }
-    int64_t even_share = model->hidden / model->heads;
-    model->head_dim =
-        sp_object_int(object, "head_dim", even_share > 0 ? even_share : 1, 1, SP_I_MAX_HEAD_DIM);
-}
-
-static void read_mlp_shape(sp_object *object, sp_model *model)
-{
-    model->activation =
-        (sp_activation)sp_object_enum(object, "activation", sp_activation_names, SP_SWIGLU);
-    // 4h is the width of every GPT; gated MLPs have no common rule.
     if (model->activation == SP_SWIGLU) {
         sp_object_require(object, "ffn");
     }
-    model->ffn = sp_object_int(object, "ffn", 4 * model->hidden, 1, SP_I_MAX_FFN);
-    model->experts = (int)sp_object_int(object, "experts", 0, 0, SP_I_MAX_EXPERTS);
     if (model->experts > 0) {
         sp_object_require(object, "experts_per_token");
-    }
-    model->experts_per_token =
-        (int)sp_object_int(object, "experts_per_token", model->experts > 0, 0, SP_I_MAX_EXPERTS);
-}
-
-void sp_model_from_object(sp_object *object, sp_model *model)
-{
-    int before = object->err->count + object->err->dropped;
-    *model = (sp_model){.layers = 1};
-    const char *name = sp_object_string(object, "name", "custom");
-    if (strlen(name) >= SP_MODEL_NAME) {
-        sp_object_error(object, "name", "expected at most %d bytes of text", SP_MODEL_NAME - 1);
-    }
-    snprintf(model->name, sizeof model->name, "%s", name);
-    sp_object_require(object, "layers");
-    sp_object_require(object, "hidden");
-    sp_object_require(object, "vocab");
-    model->layers = (int)sp_object_int(object, "layers", 1, 1, SP_I_MAX_LAYERS);
-    model->hidden = sp_object_int(object, "hidden", 1, 1, SP_I_MAX_HIDDEN);
-    model->vocab = sp_object_int(object, "vocab", 1, 1, SP_I_MAX_VOCAB);
-    read_attention_shape(object, model);
-    read_mlp_shape(object, model);
-    model->norm = (sp_norm)sp_object_enum(object, "norm", sp_norm_names, SP_RMSNORM);
-    model->positional =
-        (sp_positional)sp_object_enum(object, "positional", sp_positional_names, SP_ROPE);
-    model->max_positions = sp_object_int(object, "max_positions", 0, 0, SP_I_MAX_POSITIONS);
-    model->window_tokens = sp_object_tokens(object, "window_tokens", 0, 1, SP_I_MAX_POSITIONS);
-    model->stored_dtype = (sp_stored_dtype)sp_object_enum(object, "stored_dtype",
-                                                          sp_stored_dtype_names, SP_STORED_BF16);
-    model->tied_embeddings = sp_object_bool(object, "tied_embeddings", false);
-    model->bias = sp_object_bool(object, "bias", false);
-    model->qkv_bias = sp_object_bool(object, "qkv_bias", model->bias);
-    model->qk_norm = sp_object_bool(object, "qk_norm", false);
-    if (sp_object_has(object, "dropout")) {
-        model->dropout = sp_object_bool(object, "dropout", false) ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
     }
     sp_object_end(object);
     if (object->json != NULL && object->err->count + object->err->dropped == before) {
@@ -246,39 +199,7 @@ void sp_model_from_object(sp_object *object, sp_model *model)
 
 json_t *sp_model_to_json(const sp_model *model)
 {
-    json_t *root = json_object();
-    sp_json_put(root, "name", json_string(model->name));
-    sp_json_put(root, "layers", json_integer(model->layers));
-    sp_json_put(root, "hidden", json_integer(model->hidden));
-    sp_json_put(root, "ffn", json_integer(model->ffn));
-    sp_json_put(root, "heads", json_integer(model->heads));
-    sp_json_put(root, "kv_heads", json_integer(model->kv_heads));
-    sp_json_put(root, "head_dim", json_integer(model->head_dim));
-    sp_json_put(root, "vocab", json_integer(model->vocab));
-    sp_json_put(root, "activation", json_string(sp_activation_names[model->activation]));
-    sp_json_put(root, "norm", json_string(sp_norm_names[model->norm]));
-    sp_json_put(root, "positional", json_string(sp_positional_names[model->positional]));
-    if (model->max_positions > 0) {
-        sp_json_put(root, "max_positions", json_integer(model->max_positions));
-    }
-    if (model->window_tokens > 0) {
-        sp_json_put(root, "window_tokens", json_integer(model->window_tokens));
-    }
-    if (model->stored_dtype != SP_STORED_BF16) {
-        sp_json_put(root, "stored_dtype", json_string(sp_stored_dtype_names[model->stored_dtype]));
-    }
-    sp_json_put(root, "tied_embeddings", json_boolean(model->tied_embeddings));
-    sp_json_put(root, "bias", json_boolean(model->bias));
-    sp_json_put(root, "qkv_bias", json_boolean(model->qkv_bias));
-    sp_json_put(root, "qk_norm", json_boolean(model->qk_norm));
-    if (model->dropout != SP_DROPOUT_USUAL) {
-        sp_json_put(root, "dropout", json_boolean(model->dropout == SP_DROPOUT_ON));
-    }
-    if (model->experts > 0) {
-        sp_json_put(root, "experts", json_integer(model->experts));
-        sp_json_put(root, "experts_per_token", json_integer(model->experts_per_token));
-    }
-    return root;
+    return sp_settings_write(sp_model_settings, model, NULL);
 }
 
 // The Llama family: SwiGLU, RMSNorm, rotary positions, untied, no bias, heads of 128.

@@ -22,7 +22,7 @@ extern const char *const sp_norm_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
-enum { SP_MODEL_NAME = 64 };
+enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40 };
 
 // A decoder-only transformer with equal layers. All counts are of the whole model, before sharding.
 typedef struct sp_model {
@@ -44,6 +44,7 @@ typedef struct sp_model {
     bool qkv_bias; // on the QKV projection alone (Qwen2); implied by bias
     bool qk_norm;  // norm of each head's q and k (Qwen3)
     sp_dropout dropout;
+    char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     sp_stored_dtype stored_dtype;
     int experts; // 0: dense MLP
     int experts_per_token;

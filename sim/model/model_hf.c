@@ -456,7 +456,7 @@ static void refuse_activations(sp_object *object, hf_family family)
 }
 
 // Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
-// of these (rope_scaling, clip_qkv, partial_rotary_factor, a Llama's dropout, ...) are passed over.
+// of these (rope_scaling, clip_qkv, partial_rotary_factor, ...) are passed over.
 // `is_part`: the file around a text_config.
 static void refuse_keys(sp_object *object, hf_family family, bool is_part)
 {
@@ -528,11 +528,11 @@ static void read_sizes(sp_object *object, sp_model *model)
 
 // Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
 // here, which is the same for samples no longer than the window. A Llama's among them, whose class
-// has no windows but whose file may be of another. A Qwen file that asks for windows without their
-// size has the library's 4096 tokens.
+// has no windows but whose file may be of another. A Mistral file without the key, and a Qwen file
+// that asks for windows without their size, have the library's 4096 tokens; null is no window.
 static void read_window(sp_object *object, hf_family family, sp_model *model)
 {
-    enum { QWEN_WINDOW = 4096 };
+    enum { LIBRARY_WINDOW = 4096 };
     bool qwen = family == QWEN2 || family == QWEN3;
     bool used =
         (family != LLAMA && !qwen) || sp_object_bool(object, "use_sliding_window", family == LLAMA);
@@ -544,9 +544,11 @@ static void read_window(sp_object *object, hf_family family, sp_model *model)
     json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
         used = used || is_windowed(type);
     }
+    bool is_null = json_is_null(json_object_get(object->json, "sliding_window"));
+    int usual = !is_null && (qwen || family == MISTRAL) ? LIBRARY_WINDOW : 0;
     if (used) {
         model->window_tokens =
-            sp_object_int(object, "sliding_window", qwen ? QWEN_WINDOW : 0, 1, SP_I_MAX_POSITIONS);
+            sp_object_int(object, "sliding_window", usual, 1, SP_I_MAX_POSITIONS);
     }
 }
 
@@ -563,6 +565,28 @@ static void read_dropout(sp_object *object, const char *const keys[], double usu
         }
     }
     model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
+}
+
+// A key that asks for dropout, of the Llama family whose steps have none here. The dropout of a
+// head that classifies is not that of a language model.
+static void note_dropout(const sp_object *object, sp_model *model)
+{
+    static const char *const ends[] = {"dropout", "pdrop", "dropout_prob", "dropout_rate",
+                                       "layerdrop"};
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)object->json, key, value) {
+        size_t length = strlen(key);
+        bool is_asked = json_is_number(value) && json_number_value(value) > 0.0 &&
+                        strstr(key, "classifier") == NULL && length < sizeof model->ignored_dropout;
+        for (size_t i = 0; is_asked && i < sizeof ends / sizeof ends[0]; i++) {
+            size_t end = strlen(ends[i]);
+            if (length >= end && strcmp(key + length - end, ends[i]) == 0) {
+                memcpy(model->ignored_dropout, key, length + 1);
+                return;
+            }
+        }
+    }
 }
 
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
@@ -596,6 +620,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
     }
     read_biases(object, family, model);
     read_window(object, family, model);
+    note_dropout(object, model);
 }
 
 // Qwen2 always has biases on q, k and v alone. Where `attention_bias` is read it covers the output

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-
-#define MOST_MIB 1048576.0
-enum { MOST_A2A_RANKS = 4096 };
+#include "sim/model/settings.h"
 
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
@@ -76,41 +74,6 @@ const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slic
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 
-static const struct {
-    const char *key;
-    size_t offset;
-} switches[] = {
-    {"fused_swiglu", offsetof(sp_stack, fused_swiglu)},
-    {"unfused_norms", offsetof(sp_stack, unfused_norms)},
-    {"fused_softmax_limited", offsetof(sp_stack, fused_softmax_limited)},
-    {"unfused_softmax", offsetof(sp_stack, unfused_softmax)},
-    {"unfused_weight_gradient", offsetof(sp_stack, unfused_weight_gradient)},
-    {"timed_accumulation", offsetof(sp_stack, timed_accumulation)},
-    {"in_place_lookup_gradient", offsetof(sp_stack, in_place_lookup_gradient)},
-    {"hide_forward_gather", offsetof(sp_stack, hide_forward_gather)},
-    {"hide_forward_reduce", offsetof(sp_stack, hide_forward_reduce)},
-    {"hide_backward_gather", offsetof(sp_stack, hide_backward_gather)},
-    {"hide_backward_reduce", offsetof(sp_stack, hide_backward_reduce)},
-    {"hide_gradient_reduce", offsetof(sp_stack, hide_gradient_reduce)},
-    {"hide_gradient_all_reduce", offsetof(sp_stack, hide_gradient_all_reduce)},
-    {"hide_parameter_gather", offsetof(sp_stack, hide_parameter_gather)},
-    {"bucketed_tail", offsetof(sp_stack, bucketed_epilogue)},
-    {"sharded_step", offsetof(sp_stack, sharded_step)},
-    {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
-    {"whole_transfers", offsetof(sp_stack, whole_transfers)},
-    {"fused_cross_entropy", offsetof(sp_stack, fused_cross_entropy)},
-    {"copied_logits", offsetof(sp_stack, copied_logits)},
-    {"dummy_weight_gradients", offsetof(sp_stack, dummy_weight_gradients)},
-    {"keep_gathered_inputs", offsetof(sp_stack, keep_gathered_inputs)},
-    {"lingering_inputs", offsetof(sp_stack, lingering_inputs)},
-    {"transposed_output", offsetof(sp_stack, transposed_output)},
-    {"attention_mask", offsetof(sp_stack, attention_mask)},
-    {"score_buffer", offsetof(sp_stack, score_buffer)},
-    {"gradient_buckets", offsetof(sp_stack, gradient_buckets)},
-    {"device_bytes", offsetof(sp_stack, device_bytes)},
-    {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
-};
-
 static bool has_explicit_tensors(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT;
@@ -146,7 +109,7 @@ static bool keeps_gathered_inputs(const sp_stack *stack)
     return stack->keep_gathered_inputs;
 }
 
-// Switches that say nothing beside others. A key of `switches`, when it is idle, and why.
+// Switches that say nothing beside others. A key, when it is idle, and why.
 static const struct {
     const char *key;
     bool (*is_idle)(const sp_stack *stack);
@@ -174,10 +137,7 @@ static const struct {
      "stack.keep_gathered_inputs is on, and they stay for good"},
 };
 
-enum {
-    BUILTIN = sizeof builtin / sizeof builtin[0],
-    SWITCHES = sizeof switches / sizeof switches[0]
-};
+enum { BUILTIN = sizeof builtin / sizeof builtin[0] };
 
 // In the order of `builtin`.
 static const char *const summaries[] = {
@@ -221,6 +181,11 @@ double sp_stack_gradient_bytes(const sp_stack *stack)
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 {
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
+}
+
+bool sp_stack_is_deepspeed(const sp_stack *stack)
+{
+    return strcmp(stack->name, "megatron-deepspeed-2022") == 0;
 }
 
 bool sp_stack_is_fsdp(const sp_stack *stack)
@@ -271,51 +236,6 @@ static void take_builtin(sp_object *object, const char *key, const char *name, s
     }
 }
 
-static int64_t mib(sp_object *object, const char *key, int64_t fallback_bytes)
-{
-    return (int64_t)(sp_object_real(object, key, (double)fallback_bytes / SP_MIB, 0.0, MOST_MIB) *
-                     SP_MIB);
-}
-
-// By its own name or by Transformer Engine's (cp_comm_type), where that is another.
-static sp_cp_overlap read_cp_overlap(sp_object *object, sp_cp_overlap fallback)
-{
-    const char *word = json_string_value(sp_object_get(object, "cp_overlap"));
-    if (word != NULL && strcmp(word, "p2p") == 0) {
-        return SP_CP_ATTENTION;
-    }
-    if (word != NULL && strcmp(word, "all_gather") == 0) {
-        return SP_CP_BLOCKING;
-    }
-    return (sp_cp_overlap)sp_object_enum(object, "cp_overlap", sp_cp_overlap_names, (int)fallback);
-}
-
-static void read_switches(sp_object *object, sp_stack *stack)
-{
-    if (sp_object_has(object, "name") || stack->name[0] == '\0') {
-        take_builtin(object, "name", sp_object_string(object, "name", builtin[0].name), stack);
-    }
-    for (size_t i = 0; i < SWITCHES; i++) {
-        bool *on = (bool *)((char *)stack + switches[i].offset);
-        *on = sp_object_bool(object, switches[i].key, *on);
-    }
-    stack->cp_overlap = read_cp_overlap(object, stack->cp_overlap);
-    stack->cp_ring_nics =
-        sp_object_int(object, "cp_ring_nics", stack->cp_ring_nics, 0, SP_MOST_RING_NICS);
-    stack->cp_a2a_ranks =
-        sp_object_int(object, "cp_a2a_ranks", stack->cp_a2a_ranks, 0, MOST_A2A_RANKS);
-    stack->cp_lone_rings = sp_object_bool(object, "cp_lone_rings", stack->cp_lone_rings);
-    stack->gradient_reduce_dtype = (sp_reduce_dtype)sp_object_enum(
-        object, "gradient_reduce_dtype", sp_reduce_dtype_names, (int)stack->gradient_reduce_dtype);
-    stack->tensors =
-        (sp_tensor_lives)sp_object_enum(object, "tensors", sp_tensor_names, (int)stack->tensors);
-    stack->bucket_bytes =
-        SP_MIB * sp_object_real(object, "bucket_mib", stack->bucket_bytes / SP_MIB, 0.0, MOST_MIB);
-    stack->split_limit_bytes = mib(object, "split_limit_mib", stack->split_limit_bytes);
-    stack->work_spaces = sp_object_int(object, "work_spaces", stack->work_spaces, 0, 64);
-    stack->work_space_bytes = mib(object, "work_space_mib", stack->work_space_bytes);
-}
-
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
 {
     const json_t *value = sp_object_get(parent, key);
@@ -332,17 +252,16 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
     }
     sp_object object;
     sp_object_member(parent, key, &object);
-    read_switches(&object, stack);
+    if (sp_object_has(&object, "name") || stack->name[0] == '\0') {
+        take_builtin(&object, "name", sp_object_string(&object, "name", builtin[0].name), stack);
+    }
+    sp_settings_read(&object, sp_stack_settings, stack, NULL);
     sp_object_end(&object);
 }
 
 static bool *switch_of(sp_stack *stack, const char *key)
 {
-    size_t i = 0;
-    while (strcmp(switches[i].key, key) != 0) {
-        i++;
-    }
-    return (bool *)((char *)stack + switches[i].offset);
+    return (bool *)((char *)stack + sp_setting_row(sp_stack_settings, key)->offset);
 }
 
 static void refuse_stated(sp_object *object, const char *key, const char *reason)
@@ -373,28 +292,5 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
 
 json_t *sp_stack_to_json(const sp_stack *stack)
 {
-    json_t *json = json_object();
-    sp_json_put(json, "name", json_string(stack->name));
-    for (size_t i = 0; i < SWITCHES; i++) {
-        const bool *on = (const bool *)((const char *)stack + switches[i].offset);
-        sp_json_put(json, switches[i].key, json_boolean(*on));
-    }
-    sp_json_put(json, "cp_overlap", json_string(sp_cp_overlap_names[stack->cp_overlap]));
-    if (stack->cp_ring_nics != 0) {
-        sp_json_put(json, "cp_ring_nics", json_integer(stack->cp_ring_nics));
-    }
-    if (stack->cp_a2a_ranks != 0) {
-        sp_json_put(json, "cp_a2a_ranks", json_integer(stack->cp_a2a_ranks));
-    }
-    if (stack->cp_lone_rings) {
-        sp_json_put(json, "cp_lone_rings", json_true());
-    }
-    sp_json_put(json, "gradient_reduce_dtype",
-                json_string(sp_reduce_dtype_names[stack->gradient_reduce_dtype]));
-    sp_json_put(json, "tensors", json_string(sp_tensor_names[stack->tensors]));
-    sp_json_put(json, "bucket_mib", json_real(stack->bucket_bytes / SP_MIB));
-    sp_json_put(json, "split_limit_mib", json_real((double)stack->split_limit_bytes / SP_MIB));
-    sp_json_put(json, "work_spaces", json_integer(stack->work_spaces));
-    sp_json_put(json, "work_space_mib", json_real((double)stack->work_space_bytes / SP_MIB));
-    return json;
+    return sp_settings_write(sp_stack_settings, stack, NULL);
 }

@@ -11,7 +11,7 @@
 
 enum { SP_STACK_NAME = 96 };
 
-// sp_stack.cp_ring_nics at most, more than a node has; a literal, which help texts quote.
+// sp_stack.cp_ring_nics at most, more than a node has.
 #define SP_MOST_RING_NICS 64
 
 // How keys and values of a context-parallel group come together.
@@ -142,6 +142,7 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // are reduced. FSDP reduces and frees those of a unit within its backward, and so do explicit
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
+bool sp_stack_is_deepspeed(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
 
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
@@ -154,11 +155,8 @@ int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout);
 // Is what the loss keeps for the backward the bf16 logits' own memory, not an fp32 softmax?
 bool sp_stack_keeps_bf16_logits(const sp_stack *stack);
 
-// Reads `key` of `parent`: a name, or {"name": one of them (default: what *stack holds), switches
-// by the names above, "cp_overlap": "attention"|"qkv"|"blocking"|"slices"|"gathered"|"a2a"|
-// "a2a+p2p", "cp_ring_nics", "cp_a2a_ranks", "cp_lone_rings",
-// "tensors": "autograd"|"explicit", "bucket_mib", "split_limit_mib", "work_spaces",
-// "work_space_mib"}; absent: *stack stays. Errors are collected in parent->err.
+// Reads `key` of `parent`: a name, or an object with a name (default: what *stack holds) and with
+// switches (settings.c); absent: *stack stays. Errors are collected in parent->err.
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 
 // Switches that say nothing beside others: an error where `key` of `parent` states one that is on,

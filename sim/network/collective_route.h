@@ -14,37 +14,37 @@
 #include "sim/network/collective.h"
 #include "sim/network/route.h"
 
-typedef struct sp_leg {
+typedef struct sp_collective_phase {
     sp_route route;
-    double share; // of the collective's tensor, that each GPU has in this leg
+    double share; // of the collective's tensor, that each GPU has in this phase
     int rounds;
-} sp_leg;
+} sp_collective_phase;
 
-enum { SP_PASSAGE_LEGS = 3 };
+enum { SP_COLLECTIVE_PHASES = 3 };
 
-typedef struct sp_passage {
-    sp_leg legs[SP_PASSAGE_LEGS];
+typedef struct sp_collective_route {
+    sp_collective_phase phases[SP_COLLECTIVE_PHASES];
     int count;
-} sp_passage;
+} sp_collective_route;
 
 // Of `groups` groups of `count` members each, at least two, as in sp_route_rings, that do the same
 // at the same time. Of all-reduces, reduce-scatters and all-gathers; rings where the algorithm is
 // the profile's or does not serve (op_time.h), or where groups lie differently. Whether switches
-// have NVLS is the caller's to know. Always SP_OK.
-sp_status sp_passage_make(const sp_topology *topology, sp_collective_algorithm algorithm,
-                          sp_collective kind, const int64_t *gpus, int groups, int count,
-                          sp_passage *passage, sp_error *err);
+// have NVLS is the caller's to know.
+void sp_collective_route_make(const sp_topology *topology, sp_collective_algorithm algorithm,
+                              sp_collective kind, const int64_t *gpus, int groups, int count,
+                              sp_collective_route *route);
 // The same by parts (route.h), [split.count].
-void sp_passage_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
-                           sp_collective kind, const int64_t *gpus, int groups, int count,
-                           sp_route_parts split, sp_passage *passages);
-void sp_passage_fini(sp_passage *passage);
+void sp_collective_route_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                    sp_collective kind, const int64_t *gpus, int groups, int count,
+                                    sp_route_parts split, sp_collective_route *routes);
+void sp_collective_route_fini(sp_collective_route *route);
 
-// The flow of a leg for a collective over a tensor of `bytes`; its seconds alone by NVLink and
+// The flow of a phase for a collective over a tensor of `bytes`; its seconds alone by NVLink and
 // NICs.
-sp_flow sp_leg_flow(const sp_leg *leg, int64_t start_ns, double bytes);
-// As sp_route_lone_s, of all legs.
-double sp_passage_lone_s(const sp_passage *passage, double bytes, double closed_s);
-double sp_leg_s(const sp_leg *leg, double bytes);
+sp_flow sp_collective_phase_flow(const sp_collective_phase *phase, int64_t start_ns, double bytes);
+// As sp_route_lone_s, of all phases.
+double sp_collective_route_lone_s(const sp_collective_route *route, double bytes, double closed_s);
+double sp_collective_phase_s(const sp_collective_phase *phase, double bytes);
 
 #endif

@@ -89,7 +89,7 @@ sp_flow sp_route_flow_of(const sp_route *route, int64_t start_ns, double bytes, 
 double sp_route_lone_s(const sp_route *route, double bytes, int rounds, double closed_s);
 
 // Who knows how long it takes alone knows of the spine and PCIe from now on.
-void sp_route_settle(sp_route *route);
+void sp_route_include_spine(sp_route *route);
 
 // Do they make it take longer?
 static inline bool sp_route_is_slowed(const sp_route *route)

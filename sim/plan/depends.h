@@ -28,9 +28,7 @@ enum { SP_NOT_YET = -1 }; // in a table of ends: not known
 
 // The plan must have passed sp_plan_check. Packs of data-parallel ranks of which `runs`, [dp], is 0
 // get no slots; NULL: all run. O(packs), and O(slices * log slices) where packs are regrouped.
-// Always SP_OK.
-sp_status sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_t *runs,
-                          sp_error *err);
+void sp_depends_init(sp_depends *depends, const sp_plan *plan, const uint8_t *runs);
 void sp_depends_fini(sp_depends *depends);
 
 // A table for the forward packs (0) or the backward packs (1), SP_NOT_YET everywhere; freed with
@@ -195,7 +193,7 @@ static inline bool sp_depends_splits(sp_action action)
     return sp_depends_left(action, false) == SP_HOLDS_WEIGHTS;
 }
 
-// ---- A vocabulary that pipeline ranks share (vocab_shares.h) ----
+// ---- A vocabulary that pipeline ranks share (walk.h) ----
 
 typedef enum sp_share_part {
     SP_SHARE_HEAD,               // logits and loss

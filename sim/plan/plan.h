@@ -79,9 +79,8 @@ typedef struct sp_plan_place {
 } sp_plan_place;
 
 // An empty plan for the layout and packing, which agree in dp. stages has layout.dp * layout.pp
-// entries. Always SP_OK.
-sp_status sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing,
-                       sp_error *err);
+// entries.
+void sp_plan_init(sp_plan *plan, const sp_layout *layout, const sp_packing *packing);
 void sp_plan_fini(sp_plan *plan);
 
 SP_API sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank);
@@ -110,5 +109,8 @@ sp_status sp_error_at_action(sp_error *err, sp_status status, const sp_plan *pla
 // broken rule is a content error at `source` that names rule, pack and slice. Time and memory
 // O(slices + actions), up to the sorting of the slices of one sample inside a pack.
 SP_API sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err);
+// The same with the JSON path of the plan inside `source` ("batches[0]"; "" for none).
+sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char *path,
+                             sp_error *err);
 
 #endif

@@ -85,18 +85,16 @@ void sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan, const sp
     place_ranks(timeline, alike);
 }
 
-sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err)
+void sp_timeline_init(sp_timeline *timeline, const sp_plan *plan)
 {
     int dp = plan->layout.dp;
     int *each = sp_malloc(((size_t)dp + 1) * sizeof *each);
-    (void)err;
     for (int d = 0; d <= dp; d++) {
         each[d] = d;
     }
     const sp_alike_ranks all = {.kinds = dp, .members = each, .first = each};
     sp_timeline_init_alike(timeline, plan, &all);
     sp_free(each);
-    return SP_OK;
 }
 
 void sp_timeline_keep_arrivals(sp_timeline *timeline)
@@ -176,13 +174,10 @@ void sp_timeline_fini(sp_timeline *timeline)
     *timeline = (sp_timeline){0};
 }
 
-sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,
-                                  sp_error *err)
+void sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline)
 {
-    (void)err;
     *memory = (sp_memory_timeline){.rank_count = timeline->rank_count};
     memory->ranks = sp_calloc(timeline->rank_count, sizeof *memory->ranks);
-    return SP_OK;
 }
 
 bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,

@@ -22,7 +22,7 @@ typedef struct sp_span {
     sp_action action;
 } sp_span;
 
-// A rank's share of a vocabulary's work (vocab_shares.h) as it ran. Nothing is idle in
+// A rank's share of a vocabulary's work (walk.h) as it ran. Nothing is idle in
 // it; a rank's shares and its actions follow one another.
 typedef struct sp_share_span {
     sp_span span; // its action is sp_share's
@@ -74,8 +74,8 @@ typedef struct sp_alike_ranks {
 } sp_alike_ranks;
 
 // A timeline to be filled by whoever runs the plan: one entry per rank, with room for each of its
-// actions and shares, none of them there yet. O(actions). Always SP_OK.
-sp_status sp_timeline_init(sp_timeline *timeline, const sp_plan *plan, sp_error *err);
+// actions and shares, none of them there yet. O(actions).
+void sp_timeline_init(sp_timeline *timeline, const sp_plan *plan);
 // With entries for the first rank of each kind alone.
 void sp_timeline_init_alike(sp_timeline *timeline, const sp_plan *plan,
                             const sp_alike_ranks *alike);
@@ -111,9 +111,8 @@ typedef struct sp_memory_timeline {
     size_t rank_count;
 } sp_memory_timeline;
 
-// As many empty entries as the timeline has ranks. Always SP_OK.
-sp_status sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline,
-                                  sp_error *err);
+// As many empty entries as the timeline has ranks.
+void sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline);
 // From `time_ns` on the rank holds `bytes`; times never fall. `action` is what runs, or NULL before
 // the first. Keeps the peak, and where `points` the point itself unless it changes nothing. Always
 // true.

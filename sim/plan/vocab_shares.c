@@ -1,8 +1,6 @@
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/walk.h"
 
 #include <stdlib.h>
-
-#include "sim/plan/walk.h"
 
 enum { UNIT = 4 }; // the time of a forward
 
@@ -60,7 +58,7 @@ static sp_status find_starts(maker *m)
         m->first[r + 1] = m->first[r] + m->plan->stages[r].count;
     }
     m->start = sp_arena_take(&m->work, m->first[ranks], sizeof *m->start);
-    sp_timeline_init(&timeline, m->plan, NULL);
+    sp_timeline_init(&timeline, m->plan);
     sp_status status = sp_walk(m->plan, &units, &timeline, NULL, NULL);
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {
         const sp_span *span = timeline.ranks[r].spans;

@@ -8,9 +8,45 @@
 #include <jansson.h>
 
 #include "sim/cost/op_time.h"
+#include "sim/cost/profile.h"
 #include "sim/plan/timeline.h"
-#include "sim/prefill/prefill_attention.h"
 #include "sim/scenario/scenario.h"
+
+// ---- attention that does not read every key, beside dense attention ----
+
+// The origin of the shares of a method; text: empty for dense attention.
+typedef struct sp_prefill_source {
+    sp_level level;
+    double from_tokens, to_tokens; // the lengths that it knows
+    const char *text;
+} sp_prefill_source;
+
+extern const sp_prefill_source sp_prefill_sources[SP_PREFILL_METHODS];
+
+// Pairs of queries [begin, begin + tokens) of a prompt and the keys up to each.
+static inline double sp_prefill_pairs(double begin, double tokens)
+{
+    return tokens * begin + tokens * tokens / 2.0;
+}
+
+// Attention of one chunk of a prompt. Shares are of the time of dense attention. The parts are
+// those of SampleAttention's mean head and 0 for other methods.
+typedef struct sp_prefill_attention {
+    bool dense;     // all keys are read: the parts below are 0
+    double share;   // what the slowest TP rank takes, the mean over layers
+    double fixed_s; // of each layer beside it
+    double host_s;  // until the host has launched a layer's kernels: the layer takes no less
+    double window, sampling, bottom, stripes;
+    double densest_over_mean; // of heads
+    double slowest_over_mean; // of TP ranks
+} sp_prefill_attention;
+
+// Queries [begin, begin + tokens) of a prompt. Which heads are dense is drawn for each layer by the
+// seed. O(layers * heads).
+sp_prefill_attention sp_prefill_attention_of(const sp_prefill_spec *spec, const sp_model *model,
+                                             int tp, uint64_t seed, double begin, double tokens);
+
+// ---- prompts ----
 
 typedef struct sp_prefill_prompt {
     int64_t id, tokens;
@@ -55,7 +91,7 @@ static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill
     return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
 }
 
-// What no prediction of this kind knows of, NULL-terminated.
+// Things that no prediction of this kind knows of, NULL-terminated.
 extern const char *const sp_prefill_not_modelled[];
 
 // The shortest prompt of the scenario's replica, in multiples of 256 tokens up to 4M and 1024

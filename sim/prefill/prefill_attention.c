@@ -1,4 +1,4 @@
-#include "sim/prefill/prefill_attention.h"
+#include "sim/prefill/prefill.h"
 
 #include <math.h>
 
@@ -23,18 +23,18 @@ const sp_prefill_source sp_prefill_sources[SP_PREFILL_METHODS] = {
 
 // ---- SampleAttention (arXiv 2406.15486, version 2) ----
 
-// What stripes keep, and what does not depend on the length; neither is published. Both were fitted
-// with the profile a100-prefill and ChatGLM2-6B's shape to figures of a machine-written summary of
-// the paper: at 96K attention is 2.20 times as fast with alpha 0.95 and 5.12 times with 0.80, at 1M
-// the first token comes 2.42 times as fast with 0.95, and below about 16K nothing is gained. The
-// times to the first token at 96K are left out. Of other alphas nothing is known: the power joins
-// the two.
+// Neither the share that stripes keep nor the time that does not depend on the length is published.
+// Both were fitted with the profile a100-prefill and ChatGLM2-6B's shape to figures of a
+// machine-written summary of the paper: at 96K attention is 2.20 times as fast with alpha 0.95
+// and 5.12 times with 0.80, at 1M the first token comes 2.42 times as fast with 0.95, and below
+// about 16K nothing is gained. The times to the first token at 96K are left out. Of other alphas
+// nothing is known: the power joins the two.
 #define STRIPES_96K_95 0.2616
 #define STRIPES_BY_ALPHA 3.41
 #define STRIPES_BY_LENGTH 0.0933
 #define FIXED_US 190.0
 
-// Of single heads the paper names sparsities from 27.4 % to 99.8 %.
+// The paper names sparsities of single heads from 27.4 % to 99.8 %.
 #define LEAST_STRIPES 0.002
 #define MOST_STRIPES 0.726
 
@@ -80,8 +80,8 @@ static void shuffle(sp_prng *prng, int n, int *order)
     }
 }
 
-// What stripes add to each head, by density ascending, where all keys but `most` are kept anyway;
-// returns the mean.
+// The pairs that stripes add to each head, by density ascending, where all keys but `most` are kept
+// anyway; returns the mean.
 static double stripes_of_heads(double mean, double most, int heads, double stripes[])
 {
     double sum = 0.0;
@@ -92,7 +92,8 @@ static double stripes_of_heads(double mean, double most, int heads, double strip
     return sum / heads;
 }
 
-// Of the rank whose heads have most stripes, the mean over layers. Heads are drawn in each layer.
+// The stripes of the rank whose heads have most, the mean over layers. Heads are drawn in each
+// layer.
 static double stripes_of_slowest(const sp_model *model, int tp, uint64_t seed,
                                  const double stripes[])
 {
@@ -184,9 +185,9 @@ static const double xattention[CURVE_POINTS] = {1.7, 2.2, 3.2, 4.3, 7.1, 9.8};
 // prompts nothing is known, and they do not take longer.
 static double speedup_of(const double *curve, double keys)
 {
-    double at = log2(keys / curve_from);
-    int i = (int)fmin(fmax(floor(at), 0.0), CURVE_POINTS - 2);
-    double speedup = curve[i] * pow(curve[i + 1] / curve[i], at - i);
+    double octave = log2(keys / curve_from);
+    int i = (int)fmin(fmax(floor(octave), 0.0), CURVE_POINTS - 2);
+    double speedup = curve[i] * pow(curve[i + 1] / curve[i], octave - i);
     return fmax(speedup, fmin(curve[0], 1.0));
 }
 

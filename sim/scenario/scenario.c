@@ -1,10 +1,14 @@
 #include "sim/scenario/scenario.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
+#include "sim/base/files.h"
 #include "sim/cost/cost_model.h"
+#include "sim/scenario/plan_input.h"
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
 
@@ -104,17 +108,6 @@ static sp_status from_json(json_t *root, const char *source, const char *const *
     return status;
 }
 
-sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const char *path),
-                             void *context, sp_error *err)
-{
-    sp_scenario scenario = {0};
-    sp_i_scenario_reader reader = {
-        .scenario = &scenario, .err = err, .watch = {.known = known, .context = context}};
-    sp_status status = read_document(&reader, root);
-    sp_scenario_fini(&scenario);
-    return status;
-}
-
 sp_status sp_scenario_from_json(json_t *root, const char *source, const char *const *overrides,
                                 int override_count, sp_scenario *scenario, sp_error *err)
 {
@@ -125,6 +118,17 @@ sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scen
                                        sp_scenario *scenario, sp_error *err)
 {
     return from_json(root, source, NULL, 0, cache, scenario, err);
+}
+
+sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
+                           int override_count, sp_scenario *changed, sp_error *err)
+{
+    json_t *document = json_deep_copy(scenario->stated);
+    sp_i_scenario_undo_choices(document);
+    sp_status status =
+        sp_scenario_from_json(document, scenario->source, overrides, override_count, changed, err);
+    json_decref(document);
+    return status;
 }
 
 void sp_scenario_fini(sp_scenario *scenario)
@@ -139,47 +143,57 @@ void sp_scenario_fini(sp_scenario *scenario)
     *scenario = (sp_scenario){0};
 }
 
-static int read_group(sp_object *schedule)
+// ---- sections ----
+
+int sp_i_errors_so_far(const sp_i_scenario_reader *reader)
 {
-    const json_t *group = sp_object_get(schedule, "group");
-    if (json_is_string(group) && strcmp(json_string_value(group), SP_I_GROUP_EVEN) == 0) {
-        return SP_GROUP_EVEN;
-    }
-    if (group != NULL && !json_is_number(group)) {
-        sp_object_expected(schedule, "group", group,
-                           "an integer from 1 to %d or \"" SP_I_GROUP_EVEN "\"",
-                           SP_I_MAX_MICROBATCHES);
-        return 0;
-    }
-    return (int)sp_object_int(schedule, "group", 0, 1, SP_I_MAX_MICROBATCHES);
+    return reader->err->count + reader->err->dropped;
+}
+
+bool sp_i_begin_section(sp_i_scenario_reader *reader, sp_setting_table table, void *owner,
+                        sp_object *section)
+{
+    bool stated = sp_object_member(&reader->root, table.section, section);
+    sp_settings_init(table, owner);
+    sp_settings_read(section, table, owner, reader);
+    return stated;
+}
+
+// True where the document has it.
+static bool read_section(sp_i_scenario_reader *reader, sp_setting_table table)
+{
+    sp_object section;
+    bool stated = sp_i_begin_section(reader, table, reader->scenario, &section);
+    sp_object_end(&section);
+    return stated;
+}
+
+const char *const sp_i_group_names[] = {"even", NULL};
+_Static_assert(SP_GROUP_EVEN == -1, "what the setting's name is read as");
+
+bool sp_i_has_slices(const void *owner)
+{
+    const sp_schedule_spec *schedule = &((const sp_scenario *)owner)->schedule;
+    return schedule->slices > 0 || schedule->slice_rule != SP_SLICE_TOKENS;
+}
+
+bool sp_i_has_model(const void *owner)
+{
+    return !((const sp_scenario *)owner)->uniform;
 }
 
 // Keys that only some kinds use stand beside any kind, so that one scenario serves a comparison.
 static void read_schedule(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
-    sp_schedule_spec *spec = &scenario->schedule;
     sp_object schedule;
-    sp_object_member(&reader->root, "schedule", &schedule);
+    sp_i_begin_section(reader, sp_i_schedule_settings, scenario, &schedule);
     scenario->schedule_given = sp_object_has(&schedule, "kind");
-    spec->kind = (sp_schedule_kind)sp_object_enum(&schedule, "kind", sp_schedule_names,
-                                                  (int)SP_SCHEDULE_1F1B);
-    spec->group = read_group(&schedule);
-    spec->slices = (int)sp_object_int(&schedule, "slices", 0, 1, SP_I_MAX_SLICES);
-    spec->slice_rule = (sp_slice_rule)sp_object_enum(&schedule, "slice_rule", sp_slice_rule_names,
-                                                     (int)SP_SLICE_TOKENS);
-    if (scenario->uniform && spec->slice_rule != SP_SLICE_TOKENS) {
+    if (scenario->uniform && scenario->schedule.slice_rule != SP_SLICE_TOKENS) {
         sp_object_error(&schedule, "slice_rule",
                         "\"%s\" needs a model: uniform_costs have equal slices",
-                        sp_slice_rule_names[spec->slice_rule]);
+                        sp_slice_rule_names[scenario->schedule.slice_rule]);
     }
-    spec->exchange = sp_object_bool(&schedule, "exchange", false);
-    spec->retained = (int)sp_object_int(&schedule, "retained_chunks", 0, 1, SP_I_MAX_SLICES);
-    spec->memory_limit_microbatches =
-        sp_object_real(&schedule, "memory_limit_microbatches", 0.0, 1.0, SP_I_MAX_MICROBATCHES);
-    scenario->microbatches = sp_object_int(&schedule, "microbatches", 0, 1, SP_I_MAX_MICROBATCHES);
-    scenario->strategy.microbatch_samples =
-        sp_object_int(&schedule, "microbatch_samples", 1, 1, SP_I_MAX_SAMPLES);
     if (scenario->uniform && scenario->strategy.microbatch_samples != 1) {
         sp_object_error(&schedule, "microbatch_samples",
                         "has no use beside uniform_costs, got %lld",
@@ -188,7 +202,7 @@ static void read_schedule(sp_i_scenario_reader *reader)
     sp_object_end(&schedule);
 }
 
-// What follows from the layout: several chunks are interleaved where no kind is named, and sliced
+// The layout decides: several chunks are interleaved where no kind is named, and sliced
 // schedules cut rows into as many slices as there are pipeline ranks where no number is given.
 static void resolve_schedule(sp_scenario *scenario)
 {
@@ -210,32 +224,6 @@ static void resolve_buckets(sp_i_scenario_reader *reader)
     if (json_object_get(stated, "gradient_buckets") == NULL &&
         sp_stack_buckets_gradients(stack, &reader->scenario->layout)) {
         stack->gradient_buckets = true;
-    }
-}
-
-static void read_network(sp_i_scenario_reader *reader)
-{
-    sp_object network;
-    sp_object_member(&reader->root, "network", &network);
-    reader->scenario->network = (sp_network_detail)sp_object_enum(
-        &network, "detail", sp_network_detail_names, (int)SP_NETWORK_CLOSED);
-    reader->scenario->profile.algorithm = (sp_collective_algorithm)sp_object_enum(
-        &network, "collectives", sp_collective_algorithm_names, (int)SP_ALGORITHM_PROFILE);
-    sp_object_end(&network);
-}
-
-// The growth of computation with nodes that a profile was fitted with is that of the slowest rank,
-// which the step waits for here.
-static void read_jitter(sp_i_scenario_reader *reader)
-{
-    sp_jitter *jitter = &reader->scenario->jitter;
-    sp_object object;
-    sp_object_member(&reader->root, "jitter", &object);
-    jitter->gpu_cv = sp_object_real(&object, "gpu_cv", 0.0, 0.0, 0.2);
-    jitter->seed = (uint64_t)sp_object_int(&object, "seed", 1, 0, INT64_MAX);
-    sp_object_end(&object);
-    if (jitter->gpu_cv > 0.0) {
-        reader->scenario->profile.interference.doubling_share = 0.0;
     }
 }
 
@@ -271,12 +259,453 @@ static void read_sections(sp_i_scenario_reader *reader)
         return;
     }
     resolve_buckets(reader);
-    read_network(reader);
-    read_jitter(reader);
+    read_section(reader, sp_i_network_settings);
+    read_section(reader, sp_i_jitter_settings);
+    // The growth of computation with nodes that a profile was fitted with is that of the slowest
+    // rank, which the step waits for here.
+    if (scenario->jitter.gpu_cv > 0.0) {
+        scenario->profile.interference.doubling_share = 0.0;
+    }
     sp_i_scenario_read_memory(reader);
     sp_i_scenario_read_workload(reader);
-    sp_i_scenario_read_strategy(reader);
-    sp_i_scenario_read_prefill(reader);
+    read_section(reader, sp_i_strategy_settings);
+    scenario->prefill.given = read_section(reader, sp_i_prefill_settings);
     sp_i_scenario_read_decode(reader);
     sp_i_scenario_read_chosen(reader);
+}
+
+// ---- errors of names and of other files ----
+
+enum { NAMES = 128, LIST_BYTES = 400, FOUND_BYTES = 80 };
+
+// "a, b, c" as far as it fits.
+static void list_names(const sp_i_names *names, char list[LIST_BYTES])
+{
+    size_t used = 0;
+    list[0] = '\0';
+    for (int i = 0; i < names->count; i++) {
+        size_t more = strlen(names->at(i)) + 2;
+        if (used + more + sizeof ", ..." > LIST_BYTES) {
+            snprintf(list + used, LIST_BYTES - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(list + used, LIST_BYTES - used, "%s%s", i > 0 ? ", " : "",
+                                 names->at(i));
+    }
+}
+
+void sp_i_names_error(const sp_i_names *names, sp_object *object, const char *key, bool or_path)
+{
+    const char *all[NAMES];
+    char list[LIST_BYTES];
+    char found[FOUND_BYTES];
+    char hint[FOUND_BYTES] = "";
+    char path[SP_JSON_PATH + 2];
+    int count = names->count < NAMES ? names->count : NAMES;
+    for (int i = 0; i < count; i++) {
+        all[i] = names->at(i);
+    }
+    const json_t *value = sp_object_get(object, key);
+    const char *near = sp_nearest_name(json_string_value(value), all, count);
+    if (near != NULL) {
+        snprintf(hint, sizeof hint, " (did you mean \"%s\"?)", near);
+    }
+    list_names(names, list);
+    sp_json_quote(value, found, sizeof found);
+    snprintf(path, sizeof path, "%s%s%s", object->path, object->path[0] != '\0' ? "." : "", key);
+    if (or_path) {
+        sp_error_in(object->err, SP_ERR_CONTENT, object->source, path,
+                    "%s is neither a built-in %s nor a file%s; built in: %s", found, names->what,
+                    hint, list);
+    } else {
+        sp_error_in(object->err, SP_ERR_CONTENT, object->source, path,
+                    "%s is no built-in %s%s; built in: %s", found, names->what, hint, list);
+    }
+}
+
+void sp_i_adopt_errors(sp_object *object, const char *key, const sp_error *found)
+{
+    bool of_a_file = found->status == SP_ERR_IO || found->status == SP_ERR_SYNTAX ||
+                     found->status == SP_ERR_CONTENT;
+    for (int i = 0; i < found->count; i++) {
+        if (of_a_file) {
+            sp_error_in(object->err, SP_ERR_CONTENT, object->source, key, "%s", found->message[i]);
+        } else if (found->status == SP_ERR_ACCESS || found->status == SP_ERR_SYSTEM) {
+            sp_error_in(object->err, found->status, object->source, key, "%s", found->message[i]);
+        } else {
+            sp_error_set(object->err, found->status, "%s", found->message[i]);
+        }
+    }
+}
+
+// ---- a document before it is read ----
+//
+// Paths are placed, and a name with a setting inside gives way to the object that it stands for.
+
+typedef struct path_setting {
+    const char *path;
+    bool (*exists)(const char *name);
+    bool (*is_built_in)(const char *name);
+} path_setting;
+
+static bool is_model(const char *name)
+{
+    return sp_model_builtin_meant(name) != NULL;
+}
+
+static bool is_cluster(const char *name)
+{
+    return sp_cluster_builtin(name, &(sp_cluster){0}, NULL) == SP_OK;
+}
+
+// Which profiles there are says the disk: any other name than a path may be one.
+static bool is_profile(const char *name)
+{
+    return !sp_profile_is_path(name);
+}
+
+static bool is_distribution(const char *name)
+{
+    return sp_distribution_find(name) != NULL;
+}
+
+static const path_setting path_settings[] = {
+    {"model", sp_model_is_there, is_model},
+    {"cluster", sp_is_file, is_cluster},
+    {"profile", sp_is_file, is_profile},
+    {"workload.lengths", sp_lengths_are_there, is_distribution},
+};
+
+enum { PATH_SETTINGS = sizeof path_settings / sizeof path_settings[0] };
+
+const char *sp_scenario_path_setting(int i)
+{
+    return i < PATH_SETTINGS ? path_settings[i].path : NULL;
+}
+
+// *placed is NULL where the name stays as it is.
+static sp_status place_name(const path_setting *setting, const char *name, const char *file,
+                            json_t **placed, sp_error *err)
+{
+    char path[SP_DATA_PATH];
+    const char *slash = file != NULL ? strrchr(file, '/') : NULL;
+    int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
+    *placed = NULL;
+    if (name == NULL || name[0] == '/' || name[0] == '\0') {
+        return SP_OK;
+    }
+    int bytes = snprintf(path, sizeof path, "%.*s%s", folder, folder > 0 ? file : "", name);
+    bool is_beside = folder > 0 && bytes < SP_DATA_PATH && setting->exists(path);
+    if (!is_beside) {
+        bytes = snprintf(path, sizeof path, "./%s", name);
+        if (strchr(name, '/') != NULL || bytes >= SP_DATA_PATH || !setting->is_built_in(name) ||
+            !setting->exists(path)) {
+            return SP_OK;
+        }
+    }
+    *placed = json_string(path);
+    return *placed != NULL
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: no document can hold this path, which is not UTF-8", path);
+}
+
+sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (file != NULL) {
+        sp_i_scenario_undo_choices(root);
+    }
+    for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
+        const char *key = path_settings[i].path;
+        const char *dot = strchr(key, '.');
+        json_t *section = dot != NULL ? json_object_get(root, "workload") : root;
+        json_t *placed = NULL;
+        key = dot != NULL ? dot + 1 : key;
+        const char *name = json_string_value(json_object_get(section, key));
+        status = place_name(&path_settings[i], name, file, &placed, err);
+        if (placed != NULL) {
+            sp_json_put(section, key, placed);
+        }
+    }
+    return status;
+}
+
+sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
+                                   sp_error *err)
+{
+    for (int i = 0; i < PATH_SETTINGS; i++) {
+        if (strcmp(path_settings[i].path, path) != 0) {
+            continue;
+        }
+        for (size_t v = 0; v < json_array_size(values); v++) {
+            const char *name = json_string_value(json_array_get(values, v));
+            json_t *placed = NULL;
+            sp_status status = place_name(&path_settings[i], name, file, &placed, err);
+            if (status != SP_OK) {
+                return status;
+            }
+            if (placed != NULL) {
+                json_array_set_new(values, v, placed);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+// Models have no object form that takes its numbers from a name: all of them are written out.
+static sp_status model_object(const char *name, json_t **object, sp_error *err)
+{
+    sp_model model = {0};
+    bool known = false;
+    sp_status status = sp_model_named(name, &model, &known, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    if (!known) {
+        return sp_model_builtin(name, &model, err); // says which name is near
+    }
+    *object = sp_model_to_json(&model);
+    return SP_OK;
+}
+
+// As a scenario is read that states no cluster. NULL where the profile carries one.
+static const char *default_cluster(const json_t *root, sp_cluster *cluster)
+{
+    const char *profile = json_string_value(json_object_get(root, "profile"));
+    if (profile == NULL) {
+        return SP_I_DEFAULT_CLUSTER;
+    }
+    return sp_cluster_of_profile(profile, cluster) ? cluster->name : NULL;
+}
+
+// *object takes the place of `section`; NULL: it stays as it is.
+static sp_status object_for(const json_t *root, const char *section, json_t **object, sp_error *err)
+{
+    sp_cluster cluster;
+    const json_t *stated = json_object_get(root, section);
+    const char *name = json_string_value(stated);
+    if (name != NULL && strcmp(section, "model") == 0) {
+        return model_object(name, object, err);
+    }
+    if (strcmp(section, "cluster") == 0 && name != NULL &&
+        sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_is_file(name)) {
+        return sp_i_scenario_cluster_file(name, object, err);
+    }
+    if (strcmp(section, "cluster") == 0 && (stated == NULL || json_is_null(stated))) {
+        name = default_cluster(root, &cluster);
+    } else if (strcmp(section, "cluster") == 0 && name != NULL) {
+        // An object of another name would be a cluster of its own.
+        sp_status status = sp_cluster_builtin(name, &cluster, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    *object = name != NULL ? json_pack("{s:s}", "name", name) : NULL;
+    return SP_OK;
+}
+
+sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
+{
+    static const char *const sections[] = {"model", "cluster", "stack"};
+    sp_status placed = sp_scenario_place(root, NULL, err);
+    if (placed != SP_OK) {
+        return placed;
+    }
+    for (size_t i = 0; json_is_object(root) && i < sizeof sections / sizeof sections[0]; i++) {
+        size_t bytes = strlen(sections[i]);
+        if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {
+            json_t *object = NULL;
+            sp_status status = object_for(root, sections[i], &object, err);
+            if (status == SP_OK && object != NULL) {
+                sp_json_put(root, sections[i], object);
+            }
+            return status;
+        }
+    }
+    return SP_OK;
+}
+
+sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)
+{
+    sp_status status = sp_scenario_open_name(root, assignment, err);
+    return status == SP_OK ? sp_json_override(root, assignment, err) : status;
+}
+
+// ---- what is read once for many scenarios ----
+
+typedef struct cached_profile {
+    char *name; // owned
+    sp_profile profile;
+    struct cached_profile *next;
+} cached_profile;
+
+typedef struct cached_lengths {
+    char *path, *column; // owned; column NULL: none
+    sp_lengths lengths;
+    struct cached_lengths *next;
+} cached_lengths;
+
+// Read under the lock: who comes second needs the same file.
+struct sp_scenario_cache {
+    pthread_mutex_t mutex;
+    cached_profile *profiles;
+    cached_lengths *lengths;
+};
+
+sp_scenario_cache *sp_scenario_cache_new(void)
+{
+    sp_scenario_cache *cache = sp_calloc(1, sizeof *cache);
+    SP_ASSERT(pthread_mutex_init(&cache->mutex, NULL) == 0); // a plain one needs nothing
+    return cache;
+}
+
+static void profile_free(cached_profile *entry)
+{
+    sp_profile_fini(&entry->profile);
+    sp_free(entry->name);
+    sp_free(entry);
+}
+
+static void lengths_free(cached_lengths *entry)
+{
+    sp_lengths_fini(&entry->lengths);
+    sp_free(entry->path);
+    sp_free(entry->column);
+    sp_free(entry);
+}
+
+void sp_scenario_cache_free(sp_scenario_cache *cache)
+{
+    if (cache == NULL) {
+        return;
+    }
+    while (cache->profiles != NULL) {
+        cached_profile *entry = cache->profiles;
+        cache->profiles = entry->next;
+        profile_free(entry);
+    }
+    while (cache->lengths != NULL) {
+        cached_lengths *entry = cache->lengths;
+        cache->lengths = entry->next;
+        lengths_free(entry);
+    }
+    pthread_mutex_destroy(&cache->mutex);
+    sp_free(cache);
+}
+
+// ---- profiles ----
+
+static sp_status add_profile(sp_scenario_cache *cache, const char *name, cached_profile **added,
+                             sp_error *err)
+{
+    cached_profile *entry = sp_calloc(1, sizeof *entry);
+    entry->name = sp_strdup(name);
+    sp_status status = sp_profile_load(name, &entry->profile, err);
+    if (status != SP_OK) {
+        profile_free(entry);
+        return status;
+    }
+    entry->next = cache->profiles;
+    cache->profiles = entry;
+    *added = entry;
+    return SP_OK;
+}
+
+sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
+                                      sp_profile *profile, sp_error *err)
+{
+    if (cache == NULL) {
+        return sp_profile_load(name, profile, err);
+    }
+    memset(profile, 0, sizeof *profile);
+    pthread_mutex_lock(&cache->mutex);
+    cached_profile *entry = cache->profiles;
+    while (entry != NULL && strcmp(entry->name, name) != 0) {
+        entry = entry->next;
+    }
+    sp_status status = entry != NULL ? SP_OK : add_profile(cache, name, &entry, err);
+    pthread_mutex_unlock(&cache->mutex);
+    // An entry stays as it is until the cache ends.
+    return status == SP_OK ? sp_profile_copy(&entry->profile, profile, err) : status;
+}
+
+// ---- lists of lengths ----
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static sp_status add_lengths(sp_scenario_cache *cache, const char *path, const char *column,
+                             cached_lengths **added, sp_error *err)
+{
+    cached_lengths *entry = sp_calloc(1, sizeof *entry);
+    entry->path = sp_strdup(path);
+    entry->column = column != NULL ? sp_strdup(column) : NULL;
+    sp_status status = sp_lengths_read(path, column, &entry->lengths, err);
+    if (status != SP_OK) {
+        lengths_free(entry);
+        return status;
+    }
+    entry->next = cache->lengths;
+    cache->lengths = entry;
+    *added = entry;
+    return SP_OK;
+}
+
+static void copy_lengths(const sp_lengths *from, sp_lengths *to)
+{
+    sp_i_lengths_reserve(to, from->count);
+    if (from->count > 0) {
+        memcpy(to->tokens, from->tokens, from->count * sizeof *to->tokens);
+        to->count = from->count;
+    }
+}
+
+sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
+                                      const char *column, sp_lengths *lengths, sp_error *err)
+{
+    if (cache == NULL) {
+        return sp_lengths_read(path, column, lengths, err);
+    }
+    pthread_mutex_lock(&cache->mutex);
+    cached_lengths *entry = cache->lengths;
+    while (entry != NULL && (strcmp(entry->path, path) != 0 || !same_text(entry->column, column))) {
+        entry = entry->next;
+    }
+    sp_status status = entry != NULL ? SP_OK : add_lengths(cache, path, column, &entry, err);
+    pthread_mutex_unlock(&cache->mutex);
+    if (status == SP_OK) {
+        copy_lengths(&entry->lengths, lengths);
+    }
+    return status;
+}
+
+// ---- a plan with its scenario ----
+
+sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
+{
+    *in = (sp_plan_input){0};
+    sp_status status = sp_json_read_file(path, 0, &in->root, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    json_t *scenario = json_object_get(in->root, "scenario");
+    if (scenario == NULL || !sp_plan_json_is_plan(in->root)) {
+        return sp_error_in(err, SP_ERR_CONTENT, path, "",
+                           "expected a plan (schema slimpack/plan/1) with its scenario");
+    }
+    status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    return status != SP_OK
+               ? status
+               : sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
+}
+
+void sp_plan_input_fini(sp_plan_input *in)
+{
+    sp_plan_file_fini(&in->plans);
+    sp_scenario_fini(&in->scenario);
+    json_decref(in->root);
+    *in = (sp_plan_input){0};
 }

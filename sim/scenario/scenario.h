@@ -27,7 +27,7 @@ enum {
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
 
-// What the solver is asked for; the strategy itself is looked up by name in solver/.
+// The question to the solver; the strategy itself is looked up by name in solver/.
 typedef struct sp_strategy_spec {
     char kind[SP_STRATEGY_NAME]; // "packed"
     bool given;                  // the user wrote strategy.kind
@@ -74,6 +74,8 @@ typedef enum sp_prefill_method {
     SP_PREFILL_XATTENTION,
     SP_PREFILL_METHODS
 } sp_prefill_method;
+
+extern const char *const sp_prefill_names[]; // "dense", ..., NULL
 
 typedef enum sp_prefill_deal { SP_PREFILL_BY_COST, SP_PREFILL_BY_HEADS } sp_prefill_deal;
 
@@ -148,14 +150,17 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
 
+// The scenario as it was stated, with further overrides: what followed from settings, or was chosen
+// by a strategy, is open again. Not for one that was read through a cache (`stated` is NULL).
+sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
+                           int override_count, sp_scenario *changed, sp_error *err);
+
 // Makes the paths in a document that is not read yet lead from the working directory: one that is
 // there relative to the folder of `file`, from which the document came, gets that folder in front.
 // An existing file, or the folder of a model, beats a built-in name. What the document does not
-// state goes, where it came from a file (sp_scenario_undo_choices). NULL: came from no file.
+// state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
+// no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
-// Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
-// where the document still says so: it is then read as the scenario is.
-sp_status sp_scenario_undo_choices(json_t *root, sp_error *err);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
@@ -175,21 +180,11 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);
 
-// What SlimPipe's planner is asked, without the tokens.
+// The question to SlimPipe's planner, without the tokens.
 sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario);
 
 // For what does not choose how the model is cut: a content error where shares_open.
 sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err);
-
-// The layers of every virtual stage, [pp * chunks], of the scenario's layout, with which the
-// workload's first batch is predicted to run fast, whatever layers the layout has. Begins with the
-// least largest time of a rank, forward and backward with embedding and head, and moves layers one
-// by one as long as the pipeline gets faster: for rows as `packed` fills them in the order of the
-// schedule, which slices none, or for packs of about equal work, each rank running what may begin
-// first. Of cuts that fit the memory limit, if there are any, by parameters and by the rows that
-// the order keeps.
-sp_status sp_scenario_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stage_layers,
-                                 sp_error *err);
 
 // Gives each rank so many chunks and every virtual stage these layers, which it takes over; NULL:
 // equal shares. sp_scenario_set_order() ends that choice.
@@ -206,13 +201,12 @@ bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err);
 // Runs the job as another strategy does, or as its own, with the exchange of one (NULL: its own);
 // in `resolved`, too.
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
-                                   sp_error *err);
+void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of);
 // Ends the choice of what a strategy brings of memory.stack in the same way, without an order.
-sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err);
+void sp_scenario_set_stack(sp_scenario *scenario);
 
 struct sp_cost_model;
-// What prices its actions (sim/cost/cost_model.h); refers to the scenario.
+// The model that prices its actions (sim/cost/cost_model.h); it refers to the scenario.
 sp_status sp_scenario_cost_model(const sp_scenario *scenario, struct sp_cost_model *cost,
                                  sp_error *err);
 
@@ -223,17 +217,16 @@ sp_network sp_scenario_network(const sp_scenario *scenario);
 // is where nothing is stated?
 bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
-// What follows from the settings, for people (--explain): ranks, virtual stages, micro-batches
+// Tells people what follows from the settings (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
 // owns it.
 SP_API json_t *sp_scenario_derived(const sp_scenario *scenario);
 
-// What scenarios read from files, read once for many of them: profiles by name and lists of lengths
-// by path and column, for as long as the cache lives; files that change meanwhile are not read
-// again. Thread-safe.
+// A cache reads files once for many scenarios: profiles by name and lists of lengths by path and
+// column, for as long as it lives; files that change meanwhile are not read again. Thread-safe.
 typedef struct sp_scenario_cache sp_scenario_cache;
 
-SP_API sp_status sp_scenario_cache_new(sp_scenario_cache **cache, sp_error *err);
+SP_API sp_scenario_cache *sp_scenario_cache_new(void);
 SP_API void sp_scenario_cache_free(sp_scenario_cache *cache);
 
 // As sp_scenario_from_json, through the cache. The scenario holds copies and may outlive it.
@@ -241,14 +234,24 @@ SP_API sp_status sp_scenario_from_json_cached(json_t *root, const char *source,
                                               sp_scenario_cache *cache, sp_scenario *scenario,
                                               sp_error *err);
 
-// Of a scenario with a model, predicted with a profile. `stack` is its name where all its switches
-// are as the profile's stack, or else the built-in one, of that name has them; else the name with
+struct sp_decode_machine;
+struct sp_decode_result;
+// The machine that generates its text (sim/inference/decode.h); it refers to the scenario.
+struct sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario);
+// Its generated text, evaluated. SP_ERR_CONTENT where it has no decode section.
+sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_result *result,
+                             sp_error *err);
+
+// The kind of its step, of a scenario with a model, predicted with a profile. `stack` is its name
+// where all its switches are as the profile's stack, or else the built-in one, of that name has
+// them; else the name with
 // ", changed".
 // `bubble` is that of the prediction, NAN before there is one.
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
                      sp_step_kind *kind);
 
-// What the scenario's profile says of steps of its kind, with such a bubble; NAN: whatever it is.
+// Finds the error that the scenario's profile had on logged steps of its kind, with such a bubble;
+// NAN: whatever it is.
 SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble,
                                    sp_step_error *found);
 

@@ -1,4 +1,4 @@
-// What a scenario runs and where: model, cluster, nodes, profile.
+// Reads model, cluster, nodes, profile and stack of a scenario, and the memory of a GPU.
 #include <stdio.h>
 #include <string.h>
 
@@ -35,11 +35,6 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     }
 }
 
-static int errors_so_far(const sp_i_scenario_reader *reader)
-{
-    return reader->err->count + reader->err->dropped;
-}
-
 static void named_model(sp_i_scenario_reader *reader, const char *name)
 {
     const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
@@ -60,7 +55,7 @@ static void read_model(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
     const json_t *model = sp_object_get(&reader->root, "model");
-    int before = errors_so_far(reader);
+    int before = sp_i_errors_so_far(reader);
     if (model == NULL) {
         sp_object_error(&reader->root, "model",
                         "is missing: expected a name, the path of a Hugging Face config.json or an "
@@ -74,10 +69,10 @@ static void read_model(sp_i_scenario_reader *reader)
     } else {
         sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
     }
-    if (errors_so_far(reader) == before) {
+    if (sp_i_errors_so_far(reader) == before) {
         sp_model_check(&scenario->model, scenario->source, "model", reader->err);
     }
-    if (errors_so_far(reader) != before) {
+    if (sp_i_errors_so_far(reader) != before) {
         scenario->model = (sp_model){0};
     }
 }
@@ -150,7 +145,8 @@ sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *
     return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
 }
 
-// Where only a profile is named: the cluster it carries, else the first built-in one that uses it.
+// A profile that is named alone brings the cluster it carries, else the first built-in one that
+// uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -246,55 +242,35 @@ static void read_stack(sp_i_scenario_reader *reader)
     sp_stack_drop_idle(&reader->root, "stack", stack);
 }
 
-// The memory section of a scenario: what is kept, recomputed and copied away, and how much of a GPU
-// a step may take.
-
-static const double most_gib = 1e6;
-
-static void read_limit(sp_object *memory, sp_scenario *scenario);
-
-// Megatron-LM's selective recomputation is that of the attention core (its option
-// --recompute-granularity; arXiv 2205.05198).
-static sp_recompute read_recompute(sp_object *memory)
-{
-    const char *word = json_string_value(sp_object_get(memory, "recompute"));
-    return word != NULL && strcmp(word, "selective") == 0
-               ? SP_RECOMPUTE_ATTENTION
-               : (sp_recompute)sp_object_enum(memory, "recompute", sp_recompute_names,
-                                              SP_RECOMPUTE_NONE);
-}
+// ---- memory ----
 
 const char *const sp_i_memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
 
-void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
+// Megatron-LM's selective recomputation is that of the attention core (its option
+// --recompute-granularity; arXiv 2205.05198).
+const sp_setting_word sp_i_megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
+                                                         {NULL, 0}};
+
+double sp_i_usual_reserve_gib(const void *owner)
 {
-    sp_scenario *scenario = reader->scenario;
-    sp_object memory;
-    sp_object_member(&reader->root, "memory", &memory);
-    scenario->memory.recompute = read_recompute(&memory);
-    scenario->memory.attention =
-        (sp_attention)sp_object_enum(&memory, "attention", sp_attention_names, SP_ATTENTION_FLASH);
-    scenario->memory_model = (sp_memory_model)sp_object_enum(
-        &memory, "model", sp_i_memory_model_names, (int)SP_MEMORY_TENSORS);
-    scenario->memory.offload_ratio = sp_object_real(&memory, "offload_ratio", 0.0, 0.0, 1.0);
-    read_limit(&memory, scenario);
-    sp_object_end(&memory);
+    return sp_gib_from_bytes(((const sp_scenario *)owner)->cluster.reserve_bytes);
 }
 
 // A stated limit goes before what the reserve leaves.
-static void read_limit(sp_object *memory, sp_scenario *scenario)
+void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
 {
-    const sp_cluster *cluster = &scenario->cluster;
-    double reserve_gib = sp_object_real(memory, "reserve_gib",
-                                        sp_gib_from_bytes(cluster->reserve_bytes), 0.0, most_gib);
-    scenario->memory_reserve_bytes = (int64_t)(reserve_gib * SP_GIB + 0.5);
-    scenario->memory_limit_bytes = cluster->memory_bytes - scenario->memory_reserve_bytes;
-    if (sp_object_has(memory, "limit_gib")) {
-        double gib = sp_object_real(memory, "limit_gib", 1.0, 0.001, most_gib);
-        scenario->memory_limit_bytes = (int64_t)(gib * SP_GIB + 0.5);
-    } else if (cluster->memory_bytes > 0 && scenario->memory_limit_bytes <= 0) {
-        sp_object_error(memory, "reserve_gib",
-                        "expected less than the %.4g GiB that a GPU has, got %.4g",
-                        sp_gib_from_bytes(cluster->memory_bytes), reserve_gib);
+    sp_scenario *scenario = reader->scenario;
+    int64_t gpu_bytes = scenario->cluster.memory_bytes;
+    sp_object memory;
+    sp_i_begin_section(reader, sp_i_memory_settings, scenario, &memory);
+    int64_t reserve_bytes = scenario->memory_reserve_bytes;
+    if (!sp_object_has(&memory, "limit_gib")) {
+        scenario->memory_limit_bytes = gpu_bytes - reserve_bytes;
+        if (gpu_bytes > 0 && reserve_bytes >= gpu_bytes) {
+            sp_object_error(&memory, "reserve_gib",
+                            "expected less than the %.4g GiB that a GPU has, got %.4g",
+                            sp_gib_from_bytes(gpu_bytes), sp_gib_from_bytes(reserve_bytes));
+        }
     }
+    sp_object_end(&memory);
 }

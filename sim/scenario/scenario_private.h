@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 #include "sim/base/json.h"
+#include "sim/base/setting.h"
 #include "sim/scenario/scenario.h"
 
 #define SP_I_SCENARIO_SCHEMA "slimpack/scenario/1"
-#define SP_I_GROUP_EVEN "even" // schedule.group
 #define SP_I_DEFAULT_CLUSTER "h100-8"
 
 // Bounds of single settings, chosen so that every product of them that is formed fits 63 bits.
@@ -26,8 +26,15 @@ enum {
     SP_I_MAX_SAMPLES_IN_ALL = 100000000, // of all batches
     SP_I_DEFAULT_SAMPLES = 512,          // of one batch, from a file or a distribution
     SP_I_DEFAULT_UNIFORM_TOKENS = 4096,
-    SP_I_MOST_SETTINGS = 64 * SP_STATED_WORDS, // in the table of settings.c
+    SP_I_MOST_SETTINGS = 64 * SP_STATED_WORDS, // in the tables of settings.c
+    // WLB-LLM (arXiv 2503.17924): a third queue no longer improves the balance.
+    SP_I_USUAL_OUTLIER_QUEUES = 2,
+    SP_I_MAX_DEPTH = 32, // of drafted trees, with alpha as much again: SP_DRAFT_DEPTH
+    SP_I_MAX_GRAPHS = 1024,
 };
+#define SP_I_MAX_BATCH_TOKENS INT64_C(10000000000)
+// The cost model prices packs up to this size.
+#define SP_I_MAX_PACK_TOKENS (INT64_C(1) << 40)
 
 typedef struct sp_i_scenario_reader {
     sp_scenario *scenario;
@@ -40,12 +47,10 @@ typedef struct sp_i_scenario_reader {
     const char *lengths;                // built-in name or path; NULL: an array, or uniform samples
     const char *column;
     sp_key_watch watch; // of the whole document
+    int errors_before;  // parallel was read
 } sp_i_scenario_reader;
 
-// Reads a document, to tell every key that it asks for. Of an object that the document lacks the
-// keys are told as well; of `model`, `cluster` and `stack` only where they are objects.
-sp_status sp_i_scenario_keys(json_t *root, void (*known)(void *context, const char *path),
-                             void *context, sp_error *err);
+int sp_i_errors_so_far(const sp_i_scenario_reader *reader);
 
 // model, cluster, nodes and profile. The nodes are counted but not yet fitted to the ranks.
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
@@ -53,10 +58,13 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader);
 // The object in a cluster's file. The caller owns it.
 sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err);
 
+// Reads a section by its rows, which may use the reader as their context; the caller ends it. True
+// where the document has it.
+bool sp_i_begin_section(sp_i_scenario_reader *reader, sp_setting_table table, void *owner,
+                        sp_object *section);
+
 // uniform_costs, and errors for sections that have no use beside them.
 void sp_i_scenario_read_uniform(sp_i_scenario_reader *reader);
-// Errors for keys of `parallel`, which has been read, that have no use beside uniform costs.
-void sp_i_scenario_refuse_parallel(const sp_i_scenario_reader *reader, sp_object *parallel);
 // The micro-batches by default; after `parallel` and `schedule`.
 void sp_i_scenario_resolve_uniform(sp_i_scenario_reader *reader);
 
@@ -69,16 +77,31 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 
-// strategy, and the document that says it as resolved.
-void sp_i_scenario_read_strategy(sp_i_scenario_reader *reader);
-json_t *sp_i_strategy_to_json(const sp_scenario *scenario);
-
-// prefill, and the document that says it as resolved.
-void sp_i_scenario_read_prefill(sp_i_scenario_reader *reader);
-json_t *sp_i_prefill_to_json(const sp_prefill_spec *prefill);
-// decode, after everything else; and the document that says it as resolved.
+// decode, after everything else.
 void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
-json_t *sp_i_decode_to_json(const sp_scenario *scenario);
+
+// ---- for the rows of settings.c ----
+
+// Read into sp_uniform_costs, sp_decode_spec, and all others into sp_scenario.
+extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_parallel_settings,
+    sp_i_network_settings, sp_i_jitter_settings, sp_i_schedule_settings, sp_i_memory_settings,
+    sp_i_workload_settings, sp_i_strategy_settings, sp_i_prefill_settings;
+
+typedef void sp_i_read_setting(sp_object *section, const sp_setting *row, void *owner,
+                               void *context);
+typedef json_t *sp_i_write_setting(const void *owner, const void *context);
+typedef double sp_i_derive_setting(const void *owner);
+typedef bool sp_i_is_written(const void *owner);
+
+sp_i_read_setting sp_i_read_chunks, sp_i_read_stage_layers, sp_i_read_rank_order,
+    sp_i_read_strategy_kind, sp_i_read_keep, sp_i_read_draft;
+sp_i_write_setting sp_i_write_stage_layers, sp_i_write_rank_order, sp_i_write_lengths,
+    sp_i_write_column, sp_i_write_keep, sp_i_write_draft;
+sp_i_derive_setting sp_i_usual_dp, sp_i_splits_by_tokens, sp_i_usual_reserve_gib,
+    sp_i_usual_uniform_tokens, sp_i_usual_alpha, sp_i_as_graphs;
+sp_i_is_written sp_i_has_slices, sp_i_has_model, sp_i_has_outlier_queues, sp_i_states_ease;
+
+json_t *sp_i_stage_layers_array(const sp_layout *layout);
 
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
@@ -101,6 +124,10 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 
+// Takes out of a resolved document that is not read yet what the scenario did not state (`chosen`),
+// where the document still says so: it is then read as the scenario is.
+void sp_i_scenario_undo_choices(json_t *root);
+
 // chosen, after all else: what a strategy was asked for, and chose.
 void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader);
 
@@ -112,9 +139,11 @@ extern const char *const sp_i_over_length_names[];
 extern const char *const sp_i_order_names[];
 extern const char *const sp_i_memory_model_names[];
 extern const char *const sp_i_pad_to_names[];
-extern const char *const sp_i_prefill_names[];
 extern const char *const sp_i_deal_names[];
 extern const char *const sp_i_draft_gpus_names[];
+extern const char *const sp_i_spread_names[];
+extern const char *const sp_i_group_names[];
+extern const sp_setting_word sp_i_megatron_recompute_names[];
 
 // A table of built-in names, to list in messages.
 typedef struct sp_i_names {

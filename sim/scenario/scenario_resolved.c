@@ -1,11 +1,8 @@
 // The resolved scenario as a document: every setting under the key it is read from, so that reading
 // it again gives the same scenario.
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 
 // ---- what nobody stated ----
@@ -62,7 +59,7 @@ static bool is_chosen_key(const char *key)
     return false;
 }
 
-// What says how a plan came about; the values themselves stand under their keys.
+// The entries tell how a plan came about; the values themselves stand under their keys.
 void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader)
 {
     sp_strategy_spec *strategy = &reader->scenario->strategy;
@@ -98,7 +95,7 @@ static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *st
     sp_json_put(chosen, key, entry);
 }
 
-// Of a document that was read, and the one that says it as resolved.
+// Compares a document that was read with the one that says it as resolved.
 static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
                              const json_t *resolved)
 {
@@ -138,7 +135,7 @@ static void put_choice(json_t *root, const char *key, json_t *value)
     }
 }
 
-sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
+void sp_i_scenario_undo_choices(json_t *root)
 {
     for (int i = 0; i < CHOSEN_KEYS; i++) {
         const char *key = chosen_keys[i];
@@ -156,29 +153,9 @@ sp_status sp_scenario_undo_choices(json_t *root, sp_error *err)
     if (json_object_size(json_object_get(root, "chosen")) == 0) {
         json_object_del(root, "chosen");
     }
-    (void)err;
-    return SP_OK;
 }
 
 // ---- the document ----
-
-// The number of units that gives exactly `value` when it is read and multiplied again, and the
-// shortest such one: 989.5 TFLOP/s, not 989.49999999999989. Readers multiply by `unit`, which loses
-// at most half a unit in the last place, so one of the neighbours of the quotient is always right.
-static double in_units(double value, double unit)
-{
-    double quotient = value / unit;
-    for (int digits = 15; digits <= 17; digits++) {
-        char text[40];
-        snprintf(text, sizeof text, "%.*g", digits, quotient);
-        double candidate = strtod(text, NULL);
-        if (candidate * unit == value) {
-            return candidate;
-        }
-    }
-    double above = nextafter(quotient, HUGE_VAL);
-    return above * unit == value ? above : nextafter(quotient, 0.0);
-}
 
 // A last node that is part filled follows from the ranks; stated, it would have to be full.
 static bool nodes_are_full(const sp_scenario *scenario)
@@ -187,107 +164,13 @@ static bool nodes_are_full(const sp_scenario *scenario)
     return (int64_t)cluster->nodes * cluster->gpus_per_node == sp_layout_ranks(&scenario->layout);
 }
 
-static json_t *fabric_object(const sp_fabric *fabric)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "rails", fabric->rails);
-    sp_json_add_int(&b, "nodes_per_leaf", fabric->nodes_per_leaf);
-    sp_json_add_real(&b, "oversubscription", fabric->oversubscription);
-    sp_json_add_real(&b, "spine_latency_us", in_units(fabric->spine_latency_s, 1e-6));
-    sp_json_add_text(&b, "nic_affinity", sp_nic_affinity_names[fabric->nic_affinity]);
-    sp_json_add_bool(&b, "pxn", fabric->pxn);
-    return sp_json_built(b);
-}
-
-// As the built-in cluster of the name has it, or none.
-static bool has_usual_nvls(const sp_cluster *cluster)
-{
-    sp_cluster named;
-    bool usual = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK && named.nvls;
-    return cluster->nvls == usual;
-}
-
-static void add_latency(sp_json_builder *b, const char *key, sp_stated_latency latency)
-{
-    if (latency.given) {
-        sp_json_add_real(b, key, in_units(latency.s, 1e-6));
-    }
-}
-
-static json_t *cluster_object(const sp_cluster *cluster)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "name", cluster->name);
-    sp_json_add_text(&b, "gpu", cluster->gpu);
-    sp_json_add_text(&b, "profile", cluster->profile);
-    sp_json_add_real(&b, "peak_tflops", in_units(cluster->peak_flops_per_s, 1e12));
-    sp_json_add_real(&b, "memory_gib", sp_gib_from_bytes(cluster->memory_bytes));
-    sp_json_add_real(&b, "hbm_gb_per_s", in_units(cluster->hbm_bytes_per_s, 1e9));
-    sp_json_add_int(&b, "gpus_per_node", cluster->gpus_per_node);
-    sp_json_add_real(&b, "nvlink_gb_per_s", in_units(cluster->nvlink_bytes_per_s, 1e9));
-    if (!has_usual_nvls(cluster)) {
-        sp_json_add_bool(&b, "nvls", cluster->nvls);
-    }
-    sp_json_add_int(&b, "nics_per_node", cluster->nics_per_node);
-    sp_json_add_real(&b, "nic_gbit_per_s", in_units(cluster->nic_bytes_per_s, 1e9 / 8.0));
-    sp_json_add_real(&b, "host_link_gb_per_s", in_units(cluster->host_link_bytes_per_s, 1e9));
-    if (cluster->host_link_latency_s > 0.0) {
-        sp_json_add_real(&b, "host_link_latency_us", in_units(cluster->host_link_latency_s, 1e-6));
-    }
-    add_latency(&b, "nvlink_latency_us", cluster->nvlink_latency);
-    add_latency(&b, "nic_latency_us", cluster->nic_latency);
-    sp_json_add_text(&b, "source", cluster->source);
-    if (cluster->fabric.given) {
-        sp_json_add(&b, "fabric", fabric_object(&cluster->fabric));
-    }
-    return sp_json_built(b);
-}
-
 static bool has_network(const sp_scenario *scenario)
 {
     return scenario->network != SP_NETWORK_CLOSED ||
            scenario->profile.algorithm != SP_ALGORITHM_PROFILE;
 }
 
-static json_t *network_object(const sp_scenario *scenario)
-{
-    sp_collective_algorithm algorithm = scenario->profile.algorithm;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "detail", sp_network_detail_names[scenario->network]);
-    if (algorithm != SP_ALGORITHM_PROFILE) {
-        sp_json_add_text(&b, "collectives", sp_collective_algorithm_names[algorithm]);
-    }
-    return sp_json_built(b);
-}
-
-static json_t *jitter_object(const sp_jitter *jitter)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "gpu_cv", jitter->gpu_cv);
-    sp_json_add_int(&b, "seed", (int64_t)jitter->seed);
-    return sp_json_built(b);
-}
-
-static json_t *uniform_object(const sp_uniform_costs *costs)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "f_ms", costs->f_ms);
-    sp_json_add_real(&b, "b_ms", costs->b_ms);
-    sp_json_add_real(&b, "w_ms", costs->w_ms);
-    sp_json_add_real(&b, "p2p_ms", costs->p2p_ms);
-    sp_json_add_bool(&b, "per_chunk", costs->per_chunk != 0);
-    sp_json_add_real(&b, "attention_share", costs->attention_share);
-    if (costs->has_units) {
-        sp_json_builder units = sp_json_build();
-        sp_json_add_real(&units, "f", costs->unit_f);
-        sp_json_add_real(&units, "b", costs->unit_b);
-        sp_json_add_real(&units, "w", costs->unit_w);
-        sp_json_add(&b, "memory_units", sp_json_built(units));
-    }
-    return sp_json_built(b);
-}
-
-static json_t *stage_layers_array(const sp_layout *layout)
+json_t *sp_i_stage_layers_array(const sp_layout *layout)
 {
     json_t *array = json_array();
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
@@ -296,113 +179,10 @@ static json_t *stage_layers_array(const sp_layout *layout)
     return array;
 }
 
-static json_t *parallel_object(const sp_scenario *scenario)
+static void add_section(sp_json_builder *b, sp_setting_table table,
+                        const sp_i_scenario_reader *reader)
 {
-    const sp_layout *layout = &scenario->layout;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "tp", layout->tp);
-    sp_json_add_int(&b, "cp", layout->cp);
-    sp_json_add_int(&b, "pp", layout->pp);
-    sp_json_add_int(&b, "dp", layout->dp);
-    sp_json_add_int(&b, "chunks_per_rank", layout->chunks);
-    if (scenario->cuts_layers) {
-        sp_json_add_text(&b, "stage_layers", "auto"); // until a strategy has chosen
-    } else if (layout->stage_layers != NULL) {
-        sp_json_add(&b, "stage_layers", stage_layers_array(layout));
-    }
-    sp_json_add_bool(&b, "sequence_parallel", layout->sequence_parallel);
-    sp_json_add_bool(&b, "vocab_parallel", layout->vocab_parallel);
-    sp_json_add_int(&b, "zero", layout->zero);
-    if (!scenario->uniform) {
-        char order[SP_RANK_ORDER_TEXT];
-        sp_rank_order_write(&layout->order, order);
-        sp_json_add_text(&b, "order", order);
-    }
-    return sp_json_built(b);
-}
-
-static json_t *schedule_object(const sp_scenario *scenario)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "kind", sp_schedule_names[scenario->schedule.kind]);
-    if (scenario->schedule.group == SP_GROUP_EVEN) {
-        sp_json_add_text(&b, "group", SP_I_GROUP_EVEN);
-    } else if (scenario->schedule.group > 0) {
-        sp_json_add_int(&b, "group", scenario->schedule.group);
-    }
-    if (scenario->schedule.slices > 0) {
-        sp_json_add_int(&b, "slices", scenario->schedule.slices);
-    }
-    if (scenario->schedule.slices > 0 || scenario->schedule.slice_rule != SP_SLICE_TOKENS) {
-        sp_json_add_text(&b, "slice_rule", sp_slice_rule_names[scenario->schedule.slice_rule]);
-    }
-    if (scenario->schedule.exchange) {
-        sp_json_add_bool(&b, "exchange", true);
-    }
-    if (scenario->schedule.retained > 0) {
-        sp_json_add_int(&b, "retained_chunks", scenario->schedule.retained);
-    }
-    if (scenario->schedule.memory_limit_microbatches > 0.0) {
-        sp_json_add_real(&b, "memory_limit_microbatches",
-                         scenario->schedule.memory_limit_microbatches);
-    }
-    if (scenario->microbatches > 0) {
-        sp_json_add_int(&b, "microbatches", scenario->microbatches);
-    }
-    if (!scenario->uniform) {
-        sp_json_add_int(&b, "microbatch_samples", scenario->strategy.microbatch_samples);
-    }
-    return sp_json_built(b);
-}
-
-static json_t *memory_object(const sp_scenario *scenario)
-{
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "model", sp_i_memory_model_names[scenario->memory_model]);
-    sp_json_add_text(&b, "recompute", sp_recompute_names[scenario->memory.recompute]);
-    sp_json_add_real(&b, "offload_ratio", scenario->memory.offload_ratio);
-    sp_json_add_real(&b, "limit_gib", sp_gib_from_bytes(scenario->memory_limit_bytes));
-    sp_json_add_real(&b, "reserve_gib", sp_gib_from_bytes(scenario->memory_reserve_bytes));
-    sp_json_add_text(&b, "attention", sp_attention_names[scenario->memory.attention]);
-    return sp_json_built(b);
-}
-
-static json_t *lengths_array(const sp_lengths *lengths)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < lengths->count; i++) {
-        json_array_append_new(array, json_integer(lengths->tokens[i]));
-    }
-    return array;
-}
-
-static json_t *workload_object(const sp_i_scenario_reader *reader)
-{
-    const sp_workload_spec *spec = &reader->scenario->workload;
-    sp_json_builder b = sp_json_build();
-    if (spec->uniform_tokens > 0) {
-        sp_json_add_int(&b, "uniform", spec->uniform_tokens);
-    } else if (reader->lengths != NULL) {
-        sp_json_add_text(&b, "lengths", reader->lengths);
-    } else {
-        sp_json_add(&b, "lengths", lengths_array(&reader->scenario->lengths));
-    }
-    if (reader->column != NULL) {
-        sp_json_add_text(&b, "column", reader->column);
-    }
-    if (spec->context > 0) {
-        sp_json_add_int(&b, "context", spec->context);
-    }
-    sp_json_add_text(&b, "over_length", sp_i_over_length_names[spec->over_length]);
-    if (spec->samples_per_batch > 0) {
-        sp_json_add_int(&b, "samples_per_batch", spec->samples_per_batch);
-    } else {
-        sp_json_add_int(&b, "tokens_per_batch", spec->tokens_per_batch);
-    }
-    sp_json_add_int(&b, "batches", spec->batches);
-    sp_json_add_int(&b, "seed", (int64_t)spec->seed);
-    sp_json_add_text(&b, "order", sp_i_order_names[spec->order]);
-    return sp_json_built(b);
+    sp_json_add(b, table.section, sp_settings_write(table, reader->scenario, reader));
 }
 
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
@@ -411,34 +191,35 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
     sp_json_builder b = sp_json_build();
     sp_json_add_text(&b, "schema", SP_I_SCENARIO_SCHEMA);
     if (scenario->uniform) {
-        sp_json_add(&b, "uniform_costs", uniform_object(&scenario->uniform_costs));
+        sp_json_add(&b, "uniform_costs",
+                    sp_settings_write(sp_i_uniform_settings, &scenario->uniform_costs, NULL));
     } else {
         sp_json_add(&b, "model", sp_model_to_json(&scenario->model));
-        sp_json_add(&b, "cluster", cluster_object(&scenario->cluster));
+        sp_json_add(&b, "cluster", sp_cluster_to_json(&scenario->cluster));
         if (nodes_are_full(scenario)) {
             sp_json_add_int(&b, "nodes", scenario->cluster.nodes);
         }
         sp_json_add_text(&b, "profile", reader->profile);
         sp_json_add(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
     }
-    sp_json_add(&b, "parallel", parallel_object(scenario));
+    add_section(&b, sp_i_parallel_settings, reader);
     if (has_network(scenario)) {
-        sp_json_add(&b, "network", network_object(scenario));
+        add_section(&b, sp_i_network_settings, reader);
     }
     if (!scenario->uniform && (scenario->jitter.gpu_cv > 0.0 || scenario->jitter.seed != 1)) {
-        sp_json_add(&b, "jitter", jitter_object(&scenario->jitter));
+        add_section(&b, sp_i_jitter_settings, reader);
     }
-    sp_json_add(&b, "schedule", schedule_object(scenario));
+    add_section(&b, sp_i_schedule_settings, reader);
     if (!scenario->uniform) {
-        sp_json_add(&b, "memory", memory_object(scenario));
-        sp_json_add(&b, "workload", workload_object(reader));
-        sp_json_add(&b, "strategy", sp_i_strategy_to_json(scenario));
-        if (scenario->prefill.given) {
-            sp_json_add(&b, "prefill", sp_i_prefill_to_json(&scenario->prefill));
-        }
+        add_section(&b, sp_i_memory_settings, reader);
+        add_section(&b, sp_i_workload_settings, reader);
+        add_section(&b, sp_i_strategy_settings, reader);
+    }
+    if (scenario->prefill.given) {
+        add_section(&b, sp_i_prefill_settings, reader);
     }
     if (scenario->decode != NULL) {
-        sp_json_add(&b, "decode", sp_i_decode_to_json(scenario));
+        sp_json_add(&b, "decode", sp_settings_write(sp_i_decode_settings, scenario->decode, NULL));
     }
     sp_json_add(&b, "chosen", chosen_object(scenario, reader->root.json, b.json));
     return sp_json_built(b);
@@ -460,7 +241,7 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     }
     put_choice(root, "parallel.chunks_per_rank", json_integer(layout->chunks));
     put_choice(root, "parallel.stage_layers",
-               layout->stage_layers != NULL ? stage_layers_array(layout) : NULL);
+               layout->stage_layers != NULL ? sp_i_stage_layers_array(layout) : NULL);
     put_choice(root, "schedule.kind", json_string(sp_schedule_names[schedule->kind]));
     if (schedule->slices > 0) {
         put_choice(root, "schedule.slices", json_integer(schedule->slices));
@@ -470,8 +251,7 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
-sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of,
-                                   sp_error *err)
+void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const char *exchange_of)
 {
     sp_strategy_spec *strategy = &scenario->strategy;
     json_t *chosen = json_object_get(scenario->resolved, "chosen");
@@ -490,11 +270,9 @@ sp_status sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, cons
     if (section != NULL) {
         sp_json_put(section, "kind", json_string(kind));
     }
-    (void)err;
-    return SP_OK;
 }
 
-sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
+void sp_scenario_set_stack(sp_scenario *scenario)
 {
     static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
     json_t *stack = json_object_get(scenario->resolved, "stack");
@@ -509,8 +287,6 @@ sp_status sp_scenario_set_stack(sp_scenario *scenario, sp_error *err)
         sp_json_put(entry, "searched", json_true());
     }
     scenario->order_resolved = true;
-    (void)err;
-    return SP_OK;
 }
 
 static void put_layers_per_chunk(sp_json_builder *b, const sp_scenario *scenario)

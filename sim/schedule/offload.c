@@ -21,16 +21,15 @@ typedef struct offloading {
 static void find_uses(const offloading *o, const sp_stage_plan *stage);
 static void rewrite(const offloading *o, sp_stage_plan *stage);
 
-sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
+void sp_schedule_add_offload(sp_plan *plan)
 {
-    (void)err;
     if (sp_plan_find(plan, SP_ACTION_O) != NULL || sp_plan_find(plan, SP_ACTION_L) != NULL) {
-        return SP_OK;
+        return;
     }
     offloading o;
     size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
     size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    sp_depends_init(&o.depends, plan, NULL, NULL);
+    sp_depends_init(&o.depends, plan, NULL);
     o.uses = sp_calloc(uses, sizeof *o.uses);
     for (size_t s = 0; s < stages; s++) {
         find_uses(&o, &plan->stages[s]);
@@ -38,7 +37,6 @@ sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err)
     }
     sp_free(o.uses);
     sp_depends_fini(&o.depends);
-    return SP_OK;
 }
 
 static use *use_of(const offloading *o, int32_t pack, unsigned chunk)

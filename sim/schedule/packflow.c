@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/schedule/schedule_family.h"
 
 #define NEVER INT64_MAX
 
@@ -14,10 +15,10 @@ enum { WORD = 64 }; // bits
 
 // How far a virtual stage is through its lists, packs ended or running, and when its next forward
 // and backward has all that it reads; NEVER: not known yet.
-typedef struct stage {
+typedef struct stage_state {
     size_t forwards, backwards, weights;
     int64_t f_ready_ns, b_ready_ns;
-    struct stage *before, *behind; // the virtual stages next to it; NULL: there is none
+    struct stage_state *before, *behind; // the virtual stages next to it; NULL: there is none
     int vstage, rank, chunk;
     uint64_t *f_known, *b_known; // its words in its rank's sets
     uint64_t bit;                // of them
@@ -25,17 +26,17 @@ typedef struct stage {
     // stage's forwards end where they are. Transfers NULL: the stage there is on its own rank.
     int64_t *f_there_ns, *b_there_ns;
     const int64_t *p2p_f_ns, *p2p_b_ns;
-} stage;
+} stage_state;
 
 // An action that a rank would start next.
 typedef struct choice {
     int64_t start_ns; // NEVER: nothing is left, or nothing can be known to become ready
-    stage *at;
+    stage_state *at;
     sp_packflow_kind kind;
 } choice;
 
-typedef struct rank {
-    stage *first, *end; // of its chunks
+typedef struct rank_state {
+    stage_state *first, *end; // of its chunks
     // The chunks whose next forward, and backward, has a known time to be ready: few of many.
     uint64_t *forwards, *backwards;
     int64_t free_ns; // end of the last action
@@ -50,17 +51,17 @@ typedef struct rank {
     // ranks, and, until it begins, what comes before its first action.
     int64_t left_ns, tail_ns, head_ns;
     choice next;
-} rank;
+} rank_state;
 
 typedef struct run {
     const sp_packflow_job *job;
     int vstages;
-    rank *ranks;      // [pp]
-    int64_t *next_ns; // [pp] starts of what they would start next
-    uint64_t *sets;   // [pp * 2 * words] of chunks, a bit each
+    rank_state *ranks; // [pp]
+    int64_t *next_ns;  // [pp] starts of what they would start next
+    uint64_t *sets;    // [pp * 2 * words] of chunks, a bit each
     int words;
-    stage *stages; // [pp * chunks] by rank, then chunk
-    stage **of;    // [vstages]
+    stage_state *stages; // [pp * chunks] by rank, then chunk
+    stage_state **of;    // [vstages]
     // Tokens of the packs before each, [forward + 1], and what the backwards before each free,
     // [backward + 1]
     int64_t *tokens_before, *freed_before;
@@ -69,17 +70,29 @@ typedef struct run {
 } run;
 
 static void begin(run *r, void **memory);
+
 static void run_all(run *r);
+
 static void choose_on(run *r, int k);
+
 static void choose_again(run *r, int k, choice started);
-static void find_forward(run *r, stage *at);
-static void find_backward(run *r, stage *at);
-static bool fits(const run *r, const rank *on, const stage *at);
-static bool is_exempt(const run *r, const rank *on, const stage *at);
-static choice choose(const run *r, const rank *on);
+
+static void find_forward(run *r, stage_state *at);
+
+static void find_backward(run *r, stage_state *at);
+
+static bool fits(const run *r, const rank_state *on, const stage_state *at);
+
+static bool is_exempt(const run *r, const rank_state *on, const stage_state *at);
+
+static choice choose(const run *r, const rank_state *on);
+
 static void start(run *r, int k);
+
 static void hold(run *r, int k, const choice *c, size_t pack);
+
 static void add_work(run *r);
+
 static bool is_beaten(run *r, int k);
 
 // A twentieth of its time is what it may cost a step not to fit tightly.
@@ -154,26 +167,26 @@ static void place_stages(run *r)
     const sp_packflow_job *job = r->job;
     const sp_layout *layout = job->layout;
     for (int k = 0; k < layout->pp; k++) {
-        stage *first = &r->stages[k * layout->chunks];
-        rank *on = &r->ranks[k];
-        *on = (rank){.first = first,
-                     .end = first + layout->chunks,
-                     .forwards = r->sets + (size_t)(2 * k * r->words),
-                     .backwards = r->sets + (size_t)((2 * k + 1) * r->words)};
+        stage_state *first = &r->stages[k * layout->chunks];
+        rank_state *on = &r->ranks[k];
+        *on = (rank_state){.first = first,
+                           .end = first + layout->chunks,
+                           .forwards = r->sets + (size_t)(2 * k * r->words),
+                           .backwards = r->sets + (size_t)((2 * k + 1) * r->words)};
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             int v = sp_layout_vstage(layout, k, chunk);
             r->of[v] = &first[chunk];
-            first[chunk] = (stage){.vstage = v,
-                                   .rank = k,
-                                   .chunk = chunk,
-                                   .b_ready_ns = NEVER,
-                                   .f_known = &on->forwards[chunk / WORD],
-                                   .b_known = &on->backwards[chunk / WORD],
-                                   .bit = UINT64_C(1) << chunk % WORD};
+            first[chunk] = (stage_state){.vstage = v,
+                                         .rank = k,
+                                         .chunk = chunk,
+                                         .b_ready_ns = NEVER,
+                                         .f_known = &on->forwards[chunk / WORD],
+                                         .b_known = &on->backwards[chunk / WORD],
+                                         .bit = UINT64_C(1) << chunk % WORD};
         }
     }
     for (int v = 0; v < r->vstages; v++) {
-        stage *at = r->of[v];
+        stage_state *at = r->of[v];
         at->before = v > 0 ? r->of[v - 1] : NULL;
         at->behind = v + 1 < r->vstages ? r->of[v + 1] : NULL;
         at->p2p_f_ns = at->behind != NULL && at->behind->rank != at->rank ? job->p2p_f_ns : NULL;
@@ -196,7 +209,7 @@ static int64_t forwards_room(const sp_packflow_job *job, int k)
 }
 
 // Once all that is left fits beside what is held, room is no matter any more.
-static void look_for_room(const sp_packflow_job *job, int k, rank *on)
+static void look_for_room(const sp_packflow_job *job, int k, rank_state *on)
 {
     on->has_room = on->has_room || on->held_bytes + on->left_bytes <= forwards_room(job, k);
 }
@@ -205,9 +218,9 @@ static void add_bytes(run *r)
 {
     const sp_packflow_job *job = r->job;
     for (int k = 0; k < job->layout->pp; k++) {
-        rank *on = &r->ranks[k];
+        rank_state *on = &r->ranks[k];
         on->has_room = job->room_bytes == NULL;
-        for (const stage *at = on->first; !on->has_room && at < on->end; at++) {
+        for (const stage_state *at = on->first; !on->has_room && at < on->end; at++) {
             on->left_bytes += r->tokens_before[job->forward] * job->token_bytes[at->vstage];
         }
         look_for_room(job, k, on);
@@ -240,7 +253,7 @@ static void begin(run *r, void **memory)
     r->sets = carve(&piece, pp * 2 * words * sizeof *r->sets);
     memset(r->sets, 0, pp * 2 * words * sizeof *r->sets);
     place_stages(r);
-    for (stage *at = r->stages; at < r->stages + vstages; at++) {
+    for (stage_state *at = r->stages; at < r->stages + vstages; at++) {
         at->f_there_ns = carve(&piece, job->forward * sizeof *at->f_there_ns);
         at->b_there_ns = carve(&piece, job->backward * sizeof *at->b_there_ns);
     }
@@ -287,7 +300,7 @@ static void run_all(run *r)
 
 static void choose_on(run *r, int k)
 {
-    rank *on = &r->ranks[k];
+    rank_state *on = &r->ranks[k];
     on->next = choose(r, on);
     r->next_ns[k] = on->next.start_ns;
 }
@@ -297,7 +310,7 @@ static void choose_on(run *r, int k)
 static void choose_elsewhere(run *r, choice ready)
 {
     int k = ready.at->rank;
-    rank *on = &r->ranks[k];
+    rank_state *on = &r->ranks[k];
     if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
         return;
     }
@@ -314,7 +327,7 @@ static void choose_elsewhere(run *r, choice ready)
 // before: where that is what comes next there.
 static void choose_again(run *r, int k, choice started)
 {
-    stage *at = started.at;
+    stage_state *at = started.at;
     choice ready = {NEVER, at, started.kind};
     if (started.kind == SP_PACKFLOW_F) {
         find_forward(r, at);
@@ -340,7 +353,7 @@ static void choose_again(run *r, int k, choice started)
     }
 }
 
-static int64_t forward_ready_ns(const run *r, const stage *at)
+static int64_t forward_ready_ns(const run *r, const stage_state *at)
 {
     size_t next = at->forwards;
     if (next == r->job->forward) {
@@ -352,7 +365,7 @@ static int64_t forward_ready_ns(const run *r, const stage *at)
     return at->before->forwards > next ? at->before->f_there_ns[next] : NEVER;
 }
 
-static int64_t backward_ready_ns(const run *r, const stage *at)
+static int64_t backward_ready_ns(const run *r, const stage_state *at)
 {
     const sp_packflow_job *job = r->job;
     size_t next = at->backwards;
@@ -365,13 +378,13 @@ static int64_t backward_ready_ns(const run *r, const stage *at)
     return at->behind->backwards > next ? at->behind->b_there_ns[next] : NEVER;
 }
 
-static inline void find_forward(run *r, stage *at)
+static inline void find_forward(run *r, stage_state *at)
 {
     at->f_ready_ns = forward_ready_ns(r, at);
     *at->f_known = at->f_ready_ns == NEVER ? *at->f_known & ~at->bit : *at->f_known | at->bit;
 }
 
-static inline void find_backward(run *r, stage *at)
+static inline void find_backward(run *r, stage_state *at)
 {
     at->b_ready_ns = backward_ready_ns(r, at);
     *at->b_known = at->b_ready_ns == NEVER ? *at->b_known & ~at->bit : *at->b_known | at->bit;
@@ -384,7 +397,7 @@ typedef struct chunks_left {
     int word;
 } chunks_left;
 
-static inline stage *next_chunk(const rank *on, chunks_left *left)
+static inline stage_state *next_chunk(const rank_state *on, chunks_left *left)
 {
     while (left->bits == 0) {
         if (left->word == 0) {
@@ -399,7 +412,7 @@ static inline stage *next_chunk(const rank *on, chunks_left *left)
 
 // ---- memory ----
 
-static int64_t forward_bytes(const sp_packflow_job *job, const stage *at)
+static int64_t forward_bytes(const sp_packflow_job *job, const stage_state *at)
 {
     return job->tokens[at->forwards] * job->token_bytes[at->vstage];
 }
@@ -409,17 +422,18 @@ static int64_t forward_bytes(const sp_packflow_job *job, const stage *at)
 // forward that has no room. Chunks in a row from the last are short of forwards, from the first of
 // backwards.
 typedef struct holding {
-    const stage *short_f, *full_b;  // the first that is short of forwards, and not of backwards
+    const stage_state *short_f,
+        *full_b;                    // the first that is short of forwards, and not of backwards
     int64_t forward_bytes, f_bytes; // of a token on those that are short, and of all they ran
     int64_t backward_bytes, b_bytes;
 } holding;
 
-static int64_t held_bytes(const run *r, const rank *on, size_t forwards, size_t backwards,
+static int64_t held_bytes(const run *r, const rank_state *on, size_t forwards, size_t backwards,
                           holding *h)
 {
     const int64_t *token_bytes = r->job->token_bytes;
     while (h->short_f > on->first && h->short_f[-1].forwards < forwards) {
-        const stage *at = --h->short_f;
+        const stage_state *at = --h->short_f;
         h->forward_bytes += token_bytes[at->vstage];
         h->f_bytes += r->tokens_before[at->forwards] * token_bytes[at->vstage];
     }
@@ -433,13 +447,13 @@ static int64_t held_bytes(const run *r, const rank *on, size_t forwards, size_t 
 
 // Chunks take room from each other: would the backwards that come before the one that reads this
 // forward, one after the other, each after all that it needs, still have room?
-static bool leaves_room(const run *r, const rank *on, const stage *next, int64_t room)
+static bool leaves_room(const run *r, const rank_state *on, const stage_state *next, int64_t room)
 {
     const sp_packflow_job *job = r->job;
     size_t pack = next->forwards;
     // Mostly there is even room for all that they need at once: later chunks are behind.
     int64_t all_bytes = on->bare_bytes;
-    for (const stage *at = next + 1; at < on->end; at++) {
+    for (const stage_state *at = next + 1; at < on->end; at++) {
         all_bytes += (r->tokens_before[pack] - r->tokens_before[at->forwards]) *
                      job->token_bytes[at->vstage];
     }
@@ -458,7 +472,7 @@ static bool leaves_room(const run *r, const rank *on, const stage *next, int64_t
     return true;
 }
 
-static bool fits(const run *r, const rank *on, const stage *at)
+static bool fits(const run *r, const rank_state *on, const stage_state *at)
 {
     if (on->has_room) {
         return true;
@@ -469,7 +483,7 @@ static bool fits(const run *r, const rank *on, const stage *at)
 }
 
 // The first chunk's backwards come last: what the next of them needs is needed by all.
-static bool is_exempt(const run *r, const rank *on, const stage *at)
+static bool is_exempt(const run *r, const rank_state *on, const stage_state *at)
 {
     return on->first->backwards < r->job->backward &&
            at->forwards <= (size_t)r->job->need[on->first->backwards];
@@ -478,9 +492,9 @@ static bool is_exempt(const run *r, const rank *on, const stage *at)
 // ---- what goes first ----
 
 // The last chunk's of several weight gradients that are left; NULL: there is none.
-static stage *next_weight(const rank *on)
+static stage_state *next_weight(const rank_state *on)
 {
-    stage *at = on->weights_left > 0 ? on->end - 1 : NULL;
+    stage_state *at = on->weights_left > 0 ? on->end - 1 : NULL;
     while (at != NULL && at->weights == at->backwards) {
         at--;
     }
@@ -491,10 +505,10 @@ static stage *next_weight(const rank *on)
 // chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else
 // is ready, or where the forward that is ready, the last chunk's of several, has no room without
 // it.
-static choice choose(const run *r, const rank *on)
+static choice choose(const run *r, const rank_state *on)
 {
     int64_t free_ns = on->free_ns;
-    stage *at;
+    stage_state *at;
     int last = r->words - 1;
     chunks_left backwards = {on->backwards, on->backwards[last], last};
     chunks_left forwards = {on->forwards, on->forwards[last], last};
@@ -508,7 +522,7 @@ static choice choose(const run *r, const rank *on)
             }
         }
     }
-    stage *weight = backward.start_ns > free_ns ? next_weight(on) : NULL;
+    stage_state *weight = backward.start_ns > free_ns ? next_weight(on) : NULL;
     // A forward is of no use later than what else can run.
     int64_t before_ns = weight != NULL ? free_ns + 1 : backward.start_ns;
     before_ns += weight == NULL && on->after_backward && before_ns != NEVER;
@@ -543,7 +557,7 @@ static void note_lack(run *r, int k, int64_t bytes)
 static void hold(run *r, int k, const choice *c, size_t pack)
 {
     const sp_packflow_job *job = r->job;
-    rank *on = &r->ranks[k];
+    rank_state *on = &r->ranks[k];
     int64_t token_bytes = job->token_bytes[c->at->vstage];
     if (c->kind == SP_PACKFLOW_F) {
         int64_t bytes = job->tokens[pack] * token_bytes;
@@ -565,9 +579,9 @@ static void hold(run *r, int k, const choice *c, size_t pack)
 static void start(run *r, int k)
 {
     const sp_packflow_job *job = r->job;
-    rank *on = &r->ranks[k];
+    rank_state *on = &r->ranks[k];
     const choice c = on->next;
-    stage *at = c.at;
+    stage_state *at = c.at;
     size_t pack;
     int64_t end_ns = c.start_ns;
     size_t row = (size_t)at->vstage;
@@ -632,7 +646,7 @@ static void add_work(run *r)
     int64_t head_ns = 0;
     int64_t tail_ns = 0;
     for (int v = 0; v < job->layout->pp; v++) {
-        rank *on = &r->ranks[r->of[v]->rank];
+        rank_state *on = &r->ranks[r->of[v]->rank];
         on->head_ns = head_ns;
         on->tail_ns = job->w_ns == NULL ? tail_ns : 0;
         head_ns += job->f_ns[v] + job->p2p_f_ns[0];
@@ -643,8 +657,261 @@ static void add_work(run *r)
 // The rank cannot end before its work is done, one action after the other.
 static bool is_beaten(run *r, int k)
 {
-    const rank *on = &r->ranks[k];
+    const rank_state *on = &r->ranks[k];
     int64_t least_ns = on->head_ns + on->free_ns + on->left_ns + on->tail_ns;
     r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, least_ns);
     return !sp_packflow_is_better(r->outcome, r->job->beaten);
+}
+
+// What the orders of all data-parallel ranks are made from.
+typedef struct ordering {
+    const sp_schedule_spec *spec;
+    const sp_schedule_costs *costs;
+    const sp_packing *packing;
+    const sp_layout *layout;
+    int32_t *forward_pack; // of each backward slice; NULL where backward packs are the forward
+} ordering;
+
+// Packs of one data-parallel rank and what a run over them needs, in memory of `work`.
+typedef struct rank_job {
+    sp_packflow_job job;
+    int32_t *forward, *backward; // packs of the plan, in the rank's order
+    int32_t *repeated;           // [backward] the forward pack that runs again before it; -1: none
+    sp_arena work;
+} rank_job;
+
+static int32_t *packs_on(sp_arena *work, const sp_pack_list *list, int dp, size_t *count)
+{
+    int32_t *packs = sp_arena_take(work, list->count, sizeof *packs);
+    *count = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        if (list->packs[k].dp_first <= dp &&
+            dp - list->packs[k].dp_first < list->packs[k].dp_count) {
+            packs[(*count)++] = (int32_t)k;
+        }
+    }
+    return packs;
+}
+
+// The rank's share of the tokens of its packs.
+static int64_t *tokens_of(sp_arena *work, const sp_pack_list *list, const int32_t *packs,
+                          size_t count)
+{
+    int64_t *tokens = sp_arena_take(work, count, sizeof *tokens);
+    for (size_t k = 0; k < count; k++) {
+        const sp_pack *pack = &list->packs[packs[k]];
+        tokens[k] = (pack->computed + pack->dp_count - 1) / pack->dp_count;
+    }
+    return tokens;
+}
+
+// The rows of a table that belong to the rank's packs.
+static int64_t *rows_of(sp_arena *work, const int64_t *from, const int32_t *packs, size_t count,
+                        size_t columns)
+{
+    int64_t *rows = sp_arena_take(work, count * columns, sizeof *rows);
+    for (size_t k = 0; k < count; k++) {
+        const int64_t *row = from + (size_t)packs[k] * columns;
+        for (size_t v = 0; v < columns; v++) {
+            rows[k * columns + v] = row[v];
+        }
+    }
+    return rows;
+}
+
+// A slice's forward pack is needed, and so is what the backward packs before it needed, among which
+// are those of the sample's later slices.
+static int32_t *find_needs(const ordering *o, rank_job *rank)
+{
+    const sp_pack_list *backward = sp_packing_backward(o->packing);
+    int32_t *needs = sp_arena_take(&rank->work, rank->job.backward, sizeof *needs);
+    int32_t *place = sp_arena_take(&rank->work, o->packing->forward.count, sizeof *place);
+    int32_t need = 0;
+    for (size_t k = 0; k < rank->job.forward; k++) {
+        place[rank->forward[k]] = (int32_t)k;
+    }
+    for (size_t k = 0; k < rank->job.backward; k++) {
+        const sp_pack *pack = &backward->packs[rank->backward[k]];
+        size_t reads = o->forward_pack == NULL ? 1 : pack->slice_count;
+        for (size_t i = 0; i < reads; i++) {
+            int32_t at = place[o->forward_pack == NULL ? rank->backward[k]
+                                                       : o->forward_pack[pack->first_slice + i]];
+            need = at > need ? at : need;
+        }
+        needs[k] = need;
+    }
+    return needs;
+}
+
+// A forward that runs again is counted with the backward behind it: the rank is ready for both at
+// the same time. Until then its pack keeps little.
+static void add_repeats(const ordering *o, rank_job *rank)
+{
+    const sp_pack_list *forward = &o->packing->forward;
+    const sp_pack_list *backward = sp_packing_backward(o->packing);
+    size_t vstages = (size_t)sp_layout_vstages(o->layout);
+    int64_t *tokens = (int64_t *)rank->job.tokens;
+    int64_t *freed = (int64_t *)rank->job.freed;
+    int64_t *b_ns = (int64_t *)rank->job.b_ns;
+    int64_t *again = sp_arena_take(&rank->work, rank->job.backward, sizeof *again);
+    rank->repeated = sp_arena_take(&rank->work, rank->job.backward, sizeof *rank->repeated);
+    rank->job.again = again;
+    for (size_t k = 0; k < rank->job.forward; k++) {
+        if (forward->packs[rank->forward[k]].runs_again) {
+            tokens[k] = sp_packflow_kept(tokens[k], o->costs->kept_share);
+        }
+    }
+    for (size_t k = 0; k < rank->job.backward; k++) {
+        int32_t pack = o->forward_pack == NULL
+                           ? rank->backward[k]
+                           : o->forward_pack[backward->packs[rank->backward[k]].first_slice];
+        bool repeated = forward->packs[pack].runs_again;
+        int64_t kept = repeated ? sp_packflow_kept(freed[k], o->costs->kept_share) : freed[k];
+        rank->repeated[k] = repeated ? pack : -1;
+        again[k] = freed[k] - kept;
+        freed[k] = kept;
+        for (size_t v = 0; repeated && v < vstages; v++) {
+            b_ns[k * vstages + v] += o->costs->pack_f_ns[(size_t)pack * vstages + v];
+        }
+    }
+}
+
+static void make_rank(const ordering *o, int dp, rank_job *rank)
+{
+    const sp_schedule_costs *costs = o->costs;
+    const sp_pack_list *backward = sp_packing_backward(o->packing);
+    bool split = o->spec->split_backward;
+    size_t vstages = (size_t)sp_layout_vstages(o->layout);
+    sp_arena *work = &rank->work;
+    sp_packflow_job *job = &rank->job;
+    *rank = (rank_job){.job = {.layout = o->layout}};
+    rank->forward = packs_on(work, &o->packing->forward, dp, &job->forward);
+    rank->backward = packs_on(work, backward, dp, &job->backward);
+    if (costs->room_bytes != NULL) {
+        job->token_bytes = costs->token_bytes + (size_t)dp * vstages;
+        job->room_bytes = costs->room_bytes + dp * o->layout->pp;
+        job->again_bytes =
+            costs->again_bytes != NULL ? costs->again_bytes + dp * o->layout->pp : NULL;
+    }
+    job->f_ns = rows_of(work, costs->pack_f_ns, rank->forward, job->forward, vstages);
+    job->b_ns = rows_of(work, split ? costs->pack_i_ns : costs->pack_b_ns, rank->backward,
+                        job->backward, vstages);
+    if (split) {
+        job->w_ns = rows_of(work, costs->pack_w_ns, rank->backward, job->backward, vstages);
+    }
+    job->p2p_f_ns = rows_of(work, costs->pack_p2p_f_ns, rank->forward, job->forward, 1);
+    job->p2p_b_ns = rows_of(work, costs->pack_p2p_b_ns, rank->backward, job->backward, 1);
+    job->tokens = tokens_of(work, &o->packing->forward, rank->forward, job->forward);
+    job->freed = tokens_of(work, backward, rank->backward, job->backward);
+    job->need = find_needs(o, rank);
+    add_repeats(o, rank);
+}
+
+static void write_stages(const rank_job *rank, const sp_packflow_step *steps, int dp, sp_plan *plan)
+{
+    static const sp_action_kind split[] = {SP_ACTION_F, SP_ACTION_I, SP_ACTION_W};
+    size_t length = sp_packflow_length(&rank->job);
+    for (int s = 0; s < plan->layout.pp; s++) {
+        sp_stage_plan *stage = sp_plan_stage(plan, dp, s);
+        for (size_t i = 0; i < length; i++) {
+            sp_packflow_step step = steps[(size_t)s * length + i];
+            bool forward = step.kind == SP_PACKFLOW_F;
+            sp_action_kind kind =
+                forward || rank->job.w_ns != NULL ? split[step.kind] : SP_ACTION_B;
+            if (step.kind == SP_PACKFLOW_B && rank->repeated[step.pack] >= 0) {
+                sp_stage_plan_add(stage, SP_ACTION_R, step.chunk, rank->repeated[step.pack]);
+            }
+            sp_stage_plan_add(stage, kind, step.chunk,
+                              (forward ? rank->forward : rank->backward)[step.pack]);
+        }
+    }
+}
+
+// The steps of a rank, in memory of `work`.
+static sp_status run_rank(const rank_job *rank, sp_arena *work, sp_packflow_step **steps,
+                          sp_packflow_outcome *outcome, sp_error *err)
+{
+    size_t count = sp_packflow_length(&rank->job) * (size_t)rank->job.layout->pp;
+    *steps = sp_arena_take(work, count, sizeof **steps);
+    return sp_packflow_run(&rank->job, *steps, outcome, err);
+}
+
+static sp_status order_rank(const ordering *o, int dp, sp_plan *plan, sp_error *err)
+{
+    rank_job rank;
+    sp_packflow_outcome outcome;
+    sp_packflow_step *steps = o->costs->orders != NULL ? o->costs->orders[dp] : NULL;
+    sp_status status = SP_OK;
+    make_rank(o, dp, &rank);
+    if (steps == NULL) {
+        status = run_rank(&rank, &rank.work, &steps, &outcome, err);
+    }
+    if (status == SP_OK) {
+        write_stages(&rank, steps, dp, plan);
+    }
+    sp_arena_free(&rank.work);
+    return status;
+}
+
+// The orders of all data-parallel ranks, each by a run of packflow.h over the costs of its packs.
+// Ranks that share merged packs must have equal lists, or their orders may wait for each other,
+// which the engine finds. O(stages * packs).
+void sp_i_schedule_packflow(sp_i_schedule_job *job)
+{
+    ordering o = {.spec = job->spec,
+                  .costs = job->costs,
+                  .packing = job->plan->packing,
+                  .layout = &job->plan->layout};
+    sp_regroup(o.packing, &o.forward_pack);
+    for (int d = 0; job->status == SP_OK && d < o.layout->dp; d++) {
+        job->status = order_rank(&o, d, job->plan, job->err);
+    }
+    sp_free(o.forward_pack);
+}
+
+// Steps are not kept where orders is NULL.
+static sp_status time_rank(const ordering *o, int dp, const sp_packflow_outcome *beaten,
+                           sp_arena *work, sp_packflow_step **orders, sp_packflow_outcome *outcome,
+                           sp_error *err)
+{
+    rank_job rank;
+    make_rank(o, dp, &rank);
+    rank.job.beaten = beaten;
+    sp_status status = orders != NULL ? run_rank(&rank, work, &orders[dp], outcome, err)
+                                      : sp_packflow_run(&rank.job, NULL, outcome, err);
+    sp_arena_free(&rank.work);
+    return status;
+}
+
+sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                           const sp_packing *packing, const sp_layout *layout, int dp,
+                           sp_packflow_outcome *outcome, sp_error *err)
+{
+    ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
+    sp_regroup(packing, &o.forward_pack);
+    sp_status status = time_rank(&o, dp, NULL, NULL, NULL, outcome, err);
+    sp_free(o.forward_pack);
+    return status;
+}
+
+sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
+                              const sp_packing *packing, const sp_layout *layout,
+                              const sp_packflow_outcome *beaten, sp_arena *work,
+                              sp_packflow_step **orders, sp_packflow_outcome *outcome,
+                              sp_error *err)
+{
+    ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
+    sp_status status = SP_OK;
+    bool open = true;
+    sp_regroup(packing, &o.forward_pack);
+    *outcome = (sp_packflow_outcome){0};
+    for (int d = 0; status == SP_OK && open && d < layout->dp; d++) {
+        sp_packflow_outcome one;
+        status = time_rank(&o, d, beaten, work, orders, &one, err);
+        outcome->makespan_ns = sp_larger(outcome->makespan_ns, one.makespan_ns);
+        outcome->lacking_bytes = sp_larger(outcome->lacking_bytes, one.lacking_bytes);
+        open = beaten == NULL || sp_packflow_is_better(outcome, beaten);
+    }
+    sp_free(o.forward_pack);
+    return status;
 }

@@ -148,7 +148,7 @@ enum { SP_COPY_BUFFERS = 2 };
 // (megatron/core/pipeline_parallel/schedules.py). Where there is no such backward between, the L
 // stands one action before the reader. A unit whose reader is the next action stays; so does one of
 // a regrouped packing that R runs again, since its forward keeps nothing. A plan with copies of its
-// own is left as it is. O(actions + slices). Always SP_OK.
-sp_status sp_schedule_add_offload(sp_plan *plan, sp_error *err);
+// own is left as it is. O(actions + slices).
+void sp_schedule_add_offload(sp_plan *plan);
 
 #endif

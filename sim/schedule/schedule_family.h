@@ -32,11 +32,22 @@ static inline int sp_i_slices_of(const sp_i_schedule_job *job, int microbatch)
 }
 
 // Appends an action of slice `slice` of a micro-batch on a pipeline rank.
-void sp_i_schedule_add(sp_i_schedule_job *job, int pp_rank, sp_action_kind kind, int chunk,
-                       int microbatch, int slice);
+static inline void sp_i_schedule_add(sp_i_schedule_job *job, int pp_rank, sp_action_kind kind,
+                                     int chunk, int microbatch, int slice)
+{
+    bool back = sp_action_is_backward((sp_action){.kind = (uint8_t)kind});
+    int place = back ? job->first[microbatch + 1] - 1 - slice : job->first[microbatch] + slice;
+    int32_t pack = (back ? job->backward : job->forward)[place];
+    sp_stage_plan_add(sp_plan_stage(job->plan, job->dp_rank, pp_rank), kind, chunk, pack);
+}
 
 // Runs the rank's last action side by side with the one that is added next.
-void sp_i_schedule_pair(sp_i_schedule_job *job, int pp_rank);
+static inline void sp_i_schedule_pair(sp_i_schedule_job *job, int pp_rank)
+{
+    sp_stage_plan *stage = sp_plan_stage(job->plan, job->dp_rank, pp_rank);
+    SP_ASSERT(stage->count > 0);
+    stage->actions[stage->count - 1].with_next = 1;
+}
 
 // A family.
 typedef void (*sp_i_schedule_family)(sp_i_schedule_job *job);

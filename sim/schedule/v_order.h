@@ -57,14 +57,6 @@ typedef struct sp_i_v_order {
 sp_i_v_order sp_i_v_order_new(sp_arena *work, const sp_i_v_setting *setting);
 void sp_i_v_order_clear(sp_i_v_order *order);
 
-// What an operation waits for (step -1) or what waits for it (step 1): the operation of its kind on
-// the virtual stage beside, the other kind on its own, and its own kind of the micro-batch beside.
-// Gives their numbers and how many there are.
-int sp_i_v_neighbours(const sp_i_v_setting *setting, sp_i_v_op op, int step, size_t ids[3]);
-
-// Latency between two neighbouring virtual stages: none where the V turns on one rank.
-int64_t sp_i_v_lag_ns(const sp_i_v_setting *setting, int from_vstage, int to_vstage);
-
 void sp_i_v_order_append(sp_i_v_order *order, int kind, int vstage, int microbatch);
 
 // Starts every operation of a full order, which can finish, as early as order and inputs allow,
@@ -75,17 +67,6 @@ void sp_i_v_order_improve(sp_i_v_order *order, int rounds, sp_i_v_order *best, i
 
 // No order is shorter than the work of its busiest rank.
 int64_t sp_i_v_least_span_ns(const sp_i_v_setting *setting);
-
-// Longest stage: the largest last end - first start of a rank (the measure of arXiv 2401.10241).
-int64_t sp_i_v_order_span_ns(const sp_i_v_order *order);
-
-// Forward-backward improvement (Valls, Ballestin, Quintanilla: Justification and RCPSP, 2005): all
-// operations as late as possible within the present longest span, the last first, then as early as
-// possible, the first first; each goes to the best gap of its rank that keeps inputs, the order of
-// micro-batches within a virtual stage and, if it did before, the memory cap. The order has times.
-// Not always shorter, so the caller keeps the better one. O(operations * log p) beside the gaps
-// looked at.
-void sp_i_v_order_justify(sp_i_v_order *order);
 
 // Adds the actions of an order that keeps to the cap to the plan.
 void sp_i_v_order_emit(const sp_i_v_order *order, sp_i_schedule_job *job);

@@ -1,6 +1,6 @@
 // ZB-V (Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241v1, section 6): two chunks per
 // rank in V placement, backward split in I and W, no rank above 2p chunks, which is the memory of
-// 1F1B. The paper's fixed order and those of a few greedy rules on the mean costs (v_greedy.c) are
+// 1F1B. The paper's fixed order and those of a few greedy rules on the mean costs (v_order.c) are
 // each improved by justification (v_order.h); the one with the shortest longest stage is kept.
 //
 // How near this is to the best: with equal stages rank p-1 starts at (p-1)(F+c) and before its

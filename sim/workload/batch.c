@@ -6,7 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 
-// Of samples drawn from a distribution at least this share must fit into the context.
+// At least this share of the samples drawn from a distribution must fit into the context.
 #define LEAST_SHARE_KEPT 1e-4
 
 // A sample on its way into a batch.
@@ -68,47 +68,39 @@ static void batch_of(size_t count, bool in_pieces, sp_batch *batch)
     }
 }
 
-static void put_sample(sp_batch *batch, size_t at, const sp_batch *from, size_t i)
+static void put_sample(sp_batch *batch, size_t place, const sp_batch *from, size_t i)
 {
-    batch->ids[at] = from->ids[i];
-    batch->tokens[at] = from->tokens[i];
+    batch->ids[place] = from->ids[i];
+    batch->tokens[place] = from->tokens[i];
     batch->total_tokens += from->tokens[i];
     if (from->goes_on != NULL) {
-        batch->goes_on[at] = from->goes_on[i];
+        batch->goes_on[place] = from->goes_on[i];
         batch->cut_tokens += from->goes_on[i] ? from->tokens[i] : 0;
     }
 }
 
-sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
-                        sp_error *err)
+void sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined)
 {
     bool in_pieces = front->goes_on != NULL || back->goes_on != NULL;
-    (void)err;
     batch_of(front->count + back->count, in_pieces, joined);
     for (size_t i = 0; i < joined->count; i++) {
         bool of_front = i < front->count;
         put_sample(joined, i, of_front ? front : back, of_front ? i : i - front->count);
     }
-    return SP_OK;
 }
 
-sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
-                        sp_error *err)
+void sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked)
 {
-    (void)err;
     batch_of(count, batch->goes_on != NULL, picked);
     for (size_t i = 0; i < count; i++) {
         put_sample(picked, i, batch, (size_t)index[i]);
     }
-    return SP_OK;
 }
 
-sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
-                               sp_error *err)
+void sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut)
 {
     // Every row may cut one sample.
     size_t rows = (size_t)(batch->total_tokens / context) + 1;
-    (void)err;
     batch_of(batch->count + rows, false, cut);
     cut->count = 0;
     cut->total_tokens = batch->total_tokens;
@@ -129,7 +121,6 @@ sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool acro
             room -= tokens;
         }
     }
-    return SP_OK;
 }
 
 void sp_batches_fini(sp_batches *batches)
@@ -321,14 +312,14 @@ static size_t next_position(sampler *from)
         from->position = 0;
         from->second_pass = true;
     }
-    size_t at = from->position++;
+    size_t position = from->position++;
     if (from->order == NULL) {
-        return at;
+        return position;
     }
-    size_t other = at + (size_t)sp_prng_below(&from->prng, count - at);
+    size_t other = position + (size_t)sp_prng_below(&from->prng, count - position);
     uint32_t chosen = from->order[other];
-    from->order[other] = from->order[at];
-    from->order[at] = chosen;
+    from->order[other] = from->order[position];
+    from->order[position] = chosen;
     return chosen;
 }
 

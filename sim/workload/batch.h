@@ -49,18 +49,15 @@ void sp_batch_fini(sp_batch *batch);
 int64_t sp_batch_longest(const sp_batch *batch);
 
 // The samples of `front` and behind them those of `back`, or those at `index`: copies, ids kept.
-// The caller frees them. Always SP_OK.
-sp_status sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined,
-                        sp_error *err);
-sp_status sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked,
-                        sp_error *err);
+// The caller frees them.
+void sp_batch_join(const sp_batch *front, const sp_batch *back, sp_batch *joined);
+void sp_batch_pick(const sp_batch *batch, const int64_t *index, size_t count, sp_batch *picked);
 
 // The samples joined one after the other and cut into rows of `context` tokens, as pretraining
 // does: what is cut off a sample is one of its own in the next row, which does not see the first
 // part. No token is lost. `across`: each row is one sample, with the id of the first in it. The
-// caller frees them. Always SP_OK.
-sp_status sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut,
-                               sp_error *err);
+// caller frees them.
+void sp_batch_concatenate(const sp_batch *batch, int64_t context, bool across, sp_batch *cut);
 
 typedef struct sp_batches {
     sp_batch *batch;

@@ -1,4 +1,4 @@
-// What the length readers share: one buffered input, its lines, and how a bad length is refused.
+// The length readers share one buffered input, its lines, and how a bad length is refused.
 #ifndef SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
 #define SLIMPACK_SIM_WORKLOAD_LENGTH_READER_H
 
@@ -52,9 +52,6 @@ typedef struct sp_i_reader {
 sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,
                                    const char *column, sp_lengths *lengths, sp_error *err);
 
-sp_status sp_i_reader_init(sp_i_reader *reader);
-void sp_i_reader_fini(sp_i_reader *reader);
-
 // Moves what is left to the front of the buffer and fills it from the stream.
 sp_status sp_i_reader_fill(sp_i_reader *reader);
 
@@ -80,8 +77,6 @@ void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
                              int count, int *chosen);
 
-sp_status sp_i_lengths_read_csv(sp_i_reader *reader);
-sp_status sp_i_lengths_read_tsv(sp_i_reader *reader);
 sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader);
 sp_status sp_i_lengths_read_json(sp_i_reader *reader);
 sp_status sp_i_lengths_read_npy(sp_i_reader *reader);

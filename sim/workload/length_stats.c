@@ -1,4 +1,4 @@
-#include "sim/workload/length_stats.h"
+#include "sim/workload/lengths.h"
 
 #include <math.h>
 

@@ -16,7 +16,7 @@ enum {
     NUMBER = 64,    // longest number
 };
 
-// Where a value stands: in the current line, or at `where` ("[5]") of an array.
+// A value stands in the current line, or at `where` ("[5]") of an array.
 typedef struct list_item {
     const json_t *json;
     const char *where; // NULL: the line
@@ -48,7 +48,7 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
                                             : 0;
     bool whole = number == floor(number);
     if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
-        sp_lengths_append(reader->lengths, (int64_t)number, NULL);
+        sp_lengths_append(reader->lengths, (int64_t)number);
         return SP_OK;
     }
     char found[SP_I_QUOTE];
@@ -239,7 +239,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     }
     int64_t tokens = 0;
     if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
-        sp_lengths_append(scanner->reader->lengths, tokens, NULL);
+        sp_lengths_append(scanner->reader->lengths, tokens);
         return SP_OK;
     }
     char where[32];
@@ -247,7 +247,7 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     snprintf(where, sizeof where, "[%lld]", (long long)index);
     sp_quote(text, n, found);
     sp_status status = sp_i_refuse(scanner->reader, where, found);
-    // Where a string or a nested value ends is not followed, so the next element is not known.
+    // The end of a string or a nested value is not looked for, so the next element is not known.
     return nested || n == sizeof text ? SP_ERR_CONTENT : status;
 }
 

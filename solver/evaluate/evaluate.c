@@ -108,7 +108,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     if (status == SP_OK && count > 0) {
         const sp_packing *last = plans[count - 1].packing;
-        status = sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried, err);
+        sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried);
     }
     warn_of_delayed(&ev, status);
     sp_i_evaluate_note(&ev, status);
@@ -342,17 +342,13 @@ static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *
     sp_i_step step;
     sp_batch with_carried = {0};
     if (ev->carried.count > 0) {
-        sp_status status = sp_batch_join(&ev->carried, batch, &with_carried, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        sp_batch_join(&ev->carried, batch, &with_carried);
         batch = &with_carried;
     }
     sp_status status = sp_i_evaluate_batch(ev, index, batch, context, &step, err);
     if (status == SP_OK && batch != NULL) {
         sp_batch_fini(&ev->carried);
-        status = sp_batch_pick(batch, step.packing.delayed, step.packing.delayed_count,
-                               &ev->carried, err);
+        sp_batch_pick(batch, step.packing.delayed, step.packing.delayed_count, &ev->carried);
     }
     sp_i_step_fini(&step);
     sp_batch_fini(&with_carried);
@@ -377,7 +373,7 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
         ev->steps.known = &ev->kept;
     } else {
         sp_i_kept_step_fini(&ev->kept);
-        status = sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing, err);
+        sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing);
     }
     double packed_s = sp_clock_s();
     if (status == SP_OK) {
@@ -421,8 +417,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     sp_status status = SP_OK;
     if (strategy->joins_documents) {
-        status = sp_batch_concatenate(batch, context, scenario->strategy.attention_across,
-                                      &step->own, err);
+        sp_batch_concatenate(batch, context, scenario->strategy.attention_across, &step->own);
         batch = &step->own;
     }
     sp_oom_diagnosis refused = {0};

@@ -14,7 +14,8 @@ enum {
     MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
     MOST_TRIED = 19,    // settings in all
     MOST_TRIED_SEARCHED = 7,
-    PARTS = 5, // of the most work of a plan, for a setting that a step may need to fit
+    PARTS = 5,         // of the most work of a plan, for a setting that a step may need to fit
+    MOST_SETTINGS = 2, // that are tried together
     SETTING = 64,
 };
 
@@ -110,26 +111,20 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
         return SP_OK;
     }
     sp_error_clear(&own);
-    json_t *document = json_deep_copy(ev->stated->stated);
-    // At as many data-parallel ranks, whatever they followed from, and with all that follows from
-    // other settings open.
+    // At as many data-parallel ranks, whatever they followed from.
     char ranks[SETTING];
+    const char *overrides[2 + MOST_SETTINGS] = {"nodes=null", ranks};
     snprintf(ranks, sizeof ranks, "parallel.dp=%d", ev->stated->layout.dp);
-    json_object_del(document, "nodes");
-    sp_status status = sp_scenario_undo_choices(document, &own);
-    if (status == SP_OK) {
-        status = sp_json_override(document, ranks, &own);
+    SP_ASSERT(count <= MOST_SETTINGS);
+    for (int i = 0; i < count; i++) {
+        overrides[2 + i] = settings[i];
     }
-    if (status == SP_OK) {
-        status =
-            sp_scenario_from_json(document, ev->stated->source, settings, count, &scenario, &own);
-    }
+    sp_status status = sp_scenario_with(ev->stated, overrides, 2 + count, &scenario, &own);
     if (status == SP_OK) {
         found->read = true;
         status = evaluate(ev, batches, &scenario, found, &own);
         sp_scenario_fini(&scenario);
     }
-    json_decref(document);
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
 }
 

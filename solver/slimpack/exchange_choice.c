@@ -276,5 +276,8 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     scenario->memory.stack.cp_overlap = c.best;
     scenario->strategy.exchange_chosen = true;
     status = sp_scenario_resolve_layout(scenario, err);
-    return status == SP_OK ? sp_scenario_set_stack(scenario, err) : status;
+    if (status == SP_OK) {
+        sp_scenario_set_stack(scenario);
+    }
+    return status;
 }

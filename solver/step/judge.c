@@ -44,10 +44,8 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
     sp_batch_facts facts = {.microbatches = sp_i_step_microbatches(packing)};
     sp_result_fini(steps->result);
     sp_i_step_describe(steps->scenario, steps->result);
-    sp_status status = sp_plan_init(&plan, &steps->scenario->layout, packing, err);
-    if (status == SP_OK) {
-        status = sp_i_step_costs(steps, packing, &costs, err);
-    }
+    sp_plan_init(&plan, &steps->scenario->layout, packing);
+    sp_status status = sp_i_step_costs(steps, packing, &costs, err);
     if (status == SP_OK) {
         sp_i_group_starts_try(steps->starts, packing, &costs);
         status = sp_i_step_schedule(steps, &plan, &costs, err);

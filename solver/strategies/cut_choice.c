@@ -4,6 +4,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/step/step.h"
+#include "solver/strategies/cut_layers.h"
 #include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 #include "solver/time_limit.h"
@@ -24,7 +25,7 @@ static sp_status cut_by_time(const sp_scenario *scenario, bool rows, cut *made, 
     int vstages = sp_layout_vstages(&scenario->layout);
     *made = (cut){.chunks = scenario->layout.chunks,
                   .layers = sp_calloc((size_t)vstages, sizeof *made->layers)};
-    return sp_scenario_cut_layers(scenario, rows, made->layers, err);
+    return sp_i_cut_layers(scenario, rows, made->layers, err);
 }
 
 // As the layout is, which the strategy chose.

@@ -75,19 +75,15 @@ static sp_status run_next(job *j, const sp_batch *batch, double deadline_s, sp_e
 {
     sp_error own;
     sp_batch joined = {0};
-    sp_status status = SP_OK;
     sp_error_clear(&own);
     if (!has_plan(&j->total)) {
         return SP_OK;
     }
     if (sp_strategy_find(j->scenario.strategy.kind)->joins_documents) {
-        status = sp_batch_concatenate(batch, j->context, j->scenario.strategy.attention_across,
-                                      &joined, &own);
+        sp_batch_concatenate(batch, j->context, j->scenario.strategy.attention_across, &joined);
         batch = &joined;
     }
-    if (status == SP_OK) {
-        status = run_batch(j, batch, deadline_s, &own);
-    }
+    sp_status status = run_batch(j, batch, deadline_s, &own);
     sp_batch_fini(&joined);
     return status == SP_OK ? SP_OK : give_up(j, status, &own, err);
 }
@@ -140,8 +136,9 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
 
 static sp_status take_way(sp_scenario *scenario, const sp_i_job_way *way, sp_error *err)
 {
-    sp_status status = sp_scenario_set_strategy(scenario, way->kind, way->exchange_of, err);
-    if (status == SP_OK && way->exchange_of != NULL) {
+    sp_status status = SP_OK;
+    sp_scenario_set_strategy(scenario, way->kind, way->exchange_of);
+    if (way->exchange_of != NULL) {
         status = sp_i_take_exchange(sp_strategy_find(way->exchange_of), scenario, err);
         scenario->order_resolved = false;
     }

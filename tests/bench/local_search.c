@@ -96,10 +96,11 @@ static void write_list(const packs *p, const double *place, sp_pack_list *list)
         if (n == 0 || place[i] > place[order[n - 1]]) {
             ok = sp_pack_list_begin(list, 0, 1);
         }
-        if (!ok || !sp_pack_list_add(list, p->slice[i], last)) {
-            fprintf(stderr, "out of memory\n");
+        if (!ok) {
+            fprintf(stderr, "too many packs\n");
             exit(1);
         }
+        sp_pack_list_add(list, p->slice[i], last);
     }
 }
 

@@ -262,4 +262,19 @@ done
 "$program" simulate zones.json --set strategy.kind=slimpack-zones --plan zones.plan --json >first 2>/dev/null
 "$program" simulate zones.plan --json >again 2>/dev/null
 expect "the time of its plan" "$(value first iteration_ms)" "$(value again iteration_ms)"
+# `help` knows every label and heading of a result and of a comparison.
+"$program" simulate s.json --quiet --set parallel.dp=2 >text || complain "simulate failed"
+sed -n 's/^  \([a-z][a-z ]*[a-z]\)   *[^ ].*/\1/p' text >words
+grep -q '^iteration$' words || complain "no labels: $(cat text)"
+"$program" compare s.json --quiet --strategies packed,sorted >text || complain "compare failed"
+for heading in "iteration ms" speed-up tokens/s/GPU TFLOP/s/GPU "MFU full" "MFU causal" bubble "peak GiB" margin imbalance gap \
+    packs "solver ms" status; do
+    grep -q "^strategy.* $heading " text || [ "$heading" = status ] || complain "compare has no '$heading'"
+    echo "$heading" >>words
+done
+printf '%s\n' "busy ms" "span ms" units waiting gain "scenario ms" "longest stage" "last rank" tight measured fitted >>words
+while read -r word; do
+    "$program" help "$word" >text 2>&1 || complain "help '$word': $(cat text)"
+done <words
+
 exit "$failed"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/report/answer.h"
+#include "experiments/report/page.h"
 #include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

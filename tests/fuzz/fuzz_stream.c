@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "experiments/stream/batch_lines.h"
+#include "experiments/stream/plan_stream.h"
 #include "sim/base/alloc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -125,7 +125,7 @@ TEST(zb_v_uneven_stages)
         uniform_step_run(&c, &plain, &step);
         sp_plan plan;
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
-        must_succeed(sp_plan_init(&plan, &step.plan.layout, &step.packing, ERR));
+        sp_plan_init(&plan, &step.plan.layout, &step.packing);
         must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
         must_succeed(sp_plan_check(&plan, "test", ERR));
         simulated_plan s;

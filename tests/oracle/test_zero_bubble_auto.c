@@ -130,7 +130,7 @@ static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 {
     sp_plan plan;
     simulated_plan s;
-    must_succeed(sp_plan_init(&plan, &u->layout, &u->packing, ERR));
+    sp_plan_init(&plan, &u->layout, &u->packing);
     must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
     simulate_plan(&plan, &u->costs, &plain, &s);
@@ -177,7 +177,7 @@ TEST(uneven_stages)
         must_succeed(sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs, ERR));
         give_stages_own_costs(&u.costs, p, &prng);
         sp_plan empty;
-        must_succeed(sp_plan_init(&empty, &u.layout, &u.packing, ERR));
+        sp_plan_init(&empty, &u.layout, &u.packing);
         must_succeed(sp_step_costs_means(&u.costs, &empty, &u.means, ERR));
         sp_plan_fini(&empty);
         sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
@@ -216,11 +216,9 @@ static sp_status generate(const small *s, double limit, sp_error *err)
 {
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = limit};
     sp_plan plan;
-    sp_status status = sp_plan_init(&plan, &s->layout, &s->packing, err);
-    if (status == SP_OK) {
-        status = sp_schedule_generate(&spec, &s->costs, "case.json", &plan, err);
-        sp_plan_fini(&plan);
-    }
+    sp_plan_init(&plan, &s->layout, &s->packing);
+    sp_status status = sp_schedule_generate(&spec, &s->costs, "case.json", &plan, err);
+    sp_plan_fini(&plan);
     return status;
 }
 

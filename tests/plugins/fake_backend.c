@@ -23,7 +23,6 @@
 #include "sim/cost/action_cost.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/memory.h"
-#include "sim/plan/vocab_shares.h"
 #include "sim/plan/walk.h"
 
 // ---- options ----
@@ -620,8 +619,9 @@ static sp_status run_step(const sp_run_request *request, const fake_options *opt
                              .transfer_ns = transfer_ns,
                              .blocking_transfers = costs != NULL && costs->blocking_transfers,
                              .shares = &shares};
-    sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
-    if (status == SP_OK && costs != NULL && costs->share_class > 0) {
+    sp_status status = SP_OK;
+    sp_timeline_init(&step->timeline, request->plan);
+    if (costs != NULL && costs->share_class > 0) {
         status = sp_shares_make(request->plan, &shares, err);
     }
     if (status == SP_OK) {
@@ -629,15 +629,18 @@ static sp_status run_step(const sp_run_request *request, const fake_options *opt
     }
     sp_shares_fini(&shares);
     if (status == SP_OK && costs != NULL) {
-        status = sp_epilogue_fill(costs, &step->timeline, err);
+        sp_epilogue_fill(costs, &step->timeline);
     }
     if (status != SP_OK) {
         return status;
     }
     sp_timeline_finish(&step->timeline);
-    status = costs != NULL ? sp_memory_replay(&step->timeline, costs, request->memory_points,
-                                              &step->memory, err)
-                           : sp_memory_timeline_init(&step->memory, &step->timeline, err);
+    if (costs != NULL) {
+        status =
+            sp_memory_replay(&step->timeline, costs, request->memory_points, &step->memory, err);
+    } else {
+        sp_memory_timeline_init(&step->memory, &step->timeline);
+    }
     step->has_loss = options->has_loss;
     step->loss = options->loss;
     return status;

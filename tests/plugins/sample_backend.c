@@ -72,13 +72,11 @@ static bool note_memory(const sp_rank_timeline *rank, bool points, sp_rank_memor
 static sp_status run_step(const sp_run_request *request, sp_measured_step *step, sp_error *err)
 {
     const sp_walk_driver driver = {.run = run_action};
-    sp_status status = sp_timeline_init(&step->timeline, request->plan, err);
-    if (status == SP_OK) {
-        status = sp_walk(request->plan, &driver, &step->timeline, NULL, err);
-    }
+    sp_timeline_init(&step->timeline, request->plan);
+    sp_status status = sp_walk(request->plan, &driver, &step->timeline, NULL, err);
     if (status == SP_OK) {
         sp_timeline_finish(&step->timeline);
-        status = sp_memory_timeline_init(&step->memory, &step->timeline, err);
+        sp_memory_timeline_init(&step->memory, &step->timeline);
     }
     for (size_t r = 0; status == SP_OK && r < step->timeline.rank_count; r++) {
         if (!note_memory(&step->timeline.ranks[r], request->memory_points,

@@ -1,7 +1,7 @@
 #include "tests/support/drawn_packs.h"
 
 #include "sim/base/alloc.h"
-#include "sim/plan/regroup.h"
+#include "sim/plan/packing.h"
 #include "tests/support/test_main.h"
 
 const sp_i_work drawn_work = {{2e-4, 1e-6, 1e-10}, {4e-4, 2e-6, 2.5e-10}};
@@ -136,7 +136,7 @@ void assert_pack_rules(const sp_packing *packing)
     }
     free(samples);
     int32_t *forward = NULL;
-    must_succeed(sp_regroup(packing, &forward, ERR));
+    sp_regroup(packing, &forward);
     for (size_t i = 0; i < packing->backward.slice_count; i++) {
         assert_true(has_slice(&packing->forward, &packing->forward.packs[forward[i]],
                               &packing->backward.slices[i]));
@@ -156,7 +156,7 @@ void assert_cuts(const sp_packing *packing, int64_t slice_tokens)
 void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
 {
     int32_t *forward = NULL;
-    must_succeed(sp_regroup(packing, &forward, ERR));
+    sp_regroup(packing, &forward);
     assert_int_equal(needs->count, packing->backward.count);
     int32_t need = 0;
     for (size_t k = 0; k < packing->backward.count; k++) {

@@ -112,16 +112,16 @@ static sp_route part_of_rings(const world *w, int rank)
     const sp_layout *layout = &w->s->layout;
     const sp_route_parts split = {sp_layout_stride(layout, SP_AXIS_DP), layout->dp};
     int64_t gpus[MOST_GPUS];
-    sp_passage parts[MOST_GPUS];
+    sp_collective_route parts[MOST_GPUS];
     int members = world_list_members(w, rank % layout->pp, layout->dp, gpus);
-    sp_passage_make_parts(w->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, layout->tp, members,
-                          split, parts);
+    sp_collective_route_make_parts(w->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, layout->tp,
+                                   members, split, parts);
     for (int d = 0; d < layout->dp; d++) {
         if (d != rank / layout->pp) {
-            sp_passage_fini(&parts[d]);
+            sp_collective_route_fini(&parts[d]);
         }
     }
-    return parts[rank / layout->pp].legs[0].route;
+    return parts[rank / layout->pp].phases[0].route;
 }
 
 void world_start_share(world *w, int rank)

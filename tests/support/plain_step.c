@@ -30,8 +30,10 @@ static sp_status pack_samples(const sp_packing *packing, sp_packing *plain, sp_e
         }
         int64_t tokens = packing->batch->tokens[s];
         sp_slice slice = {.sample = (int32_t)s, .tokens = tokens, .computed_tokens = tokens};
-        good = sp_pack_list_begin(&plain->forward, 0, 1) &&
-               sp_pack_list_add(&plain->forward, slice, true);
+        good = sp_pack_list_begin(&plain->forward, 0, 1);
+        if (good) {
+            sp_pack_list_add(&plain->forward, slice, true);
+        }
     }
     return good ? SP_OK : sp_error_no_memory(err, "the plain step");
 }
@@ -43,9 +45,7 @@ sp_status plain_step_make(const sp_run_request *request, plain_step *plain, sp_e
     *plain = (plain_step){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
     sp_status status = pack_samples(request->plan->packing, &plain->packing, err);
     if (status == SP_OK) {
-        status = sp_plan_init(&plain->plan, &plain->layout, &plain->packing, err);
-    }
-    if (status == SP_OK) {
+        sp_plan_init(&plain->plan, &plain->layout, &plain->packing);
         status = sp_schedule_generate(&spec, NULL, "plain", &plain->plan, err);
     }
     plain->request = *request;

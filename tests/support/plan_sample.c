@@ -129,7 +129,7 @@ static void add_zone(plan_sample *sample)
     sample->batch.tokens[0] = 4;
     sp_packing_init(&sample->packing, &sample->batch, 2);
     assert_true(sp_pack_list_begin(&sample->packing.forward, 0, 2));
-    assert_true(sp_pack_list_add(&sample->packing.forward, slice, true));
+    sp_pack_list_add(&sample->packing.forward, slice, true);
 }
 
 void plan_sample_make(sp_capability capability, const sp_run_request *request, plan_sample *sample)
@@ -151,11 +151,11 @@ void plan_sample_make(sp_capability capability, const sp_run_request *request, p
         must_succeed(
             sp_packing_uniform_sliced(&sample->packing, &sample->batch, s.dp, 4, s.slices, ERR));
     }
-    must_succeed(sp_plan_init(&sample->plan, &sample->layout, &sample->packing, ERR));
+    sp_plan_init(&sample->plan, &sample->layout, &sample->packing);
     sp_schedule_spec spec = {.kind = s.kind, .slices = s.slices, .retained = 1};
     must_succeed(sp_schedule_generate(&spec, NULL, "sample", &sample->plan, ERR));
     if (capability == SP_CAP_OFFLOAD) {
-        must_succeed(sp_schedule_add_offload(&sample->plan, ERR));
+        sp_schedule_add_offload(&sample->plan);
     }
     random_costs(&prng, &sample->layout, &sample->packing, 0, &sample->costs);
     random_copies(&prng, &sample->packing, &sample->costs);

@@ -43,7 +43,7 @@ TEST(requirements_of_one_rank)
     const sp_layout layout = {LAYOUT(1, 1, 1, 1, 1), .zero = 3, .sequence_parallel = true,
                               .vocab_parallel = true};
     assert_int_equal(uniform_packing(&packing, 1, 1, NULL), SP_OK);
-    assert_int_equal(sp_plan_init(&plan, &layout, &packing, NULL), SP_OK);
+    sp_plan_init(&plan, &layout, &packing);
     sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_F, 0, 0);
     sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_B, 0, 0);
     sp_run_request request = {.plan = &plan, .precision = SP_FP32, .steps = 1};
@@ -143,7 +143,7 @@ TEST(plans_that_cannot_end)
     assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
     assert_int_equal(uniform_packing(&packing, 1, 2, NULL), SP_OK);
-    assert_int_equal(sp_plan_init(&plan, &layout, &packing, NULL), SP_OK);
+    sp_plan_init(&plan, &layout, &packing);
     for (int p = 0; p < 2; p++) {
         for (int a = 0; a < 4; a++) {
             sp_stage_plan_add(sp_plan_stage(&plan, 0, p), (sp_action_kind)orders[p][a].kind, 0,
@@ -305,7 +305,7 @@ TEST(pairs_end_together)
     plan_sample_make(SP_CAP_PAIRS, &base, &s);
     for (int apart = 0; apart < 2; apart++) {
         size_t pairs = 0;
-        assert_int_equal(sp_timeline_init(&step.timeline, &s.plan, NULL), SP_OK);
+        sp_timeline_init(&step.timeline, &s.plan);
         uint8_t marks[2][64];
         for (int p = 0; p < 2; p++) {
             sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, p);
@@ -326,7 +326,7 @@ TEST(pairs_end_together)
             }
         }
         sp_timeline_finish(&step.timeline);
-        assert_int_equal(sp_memory_timeline_init(&step.memory, &step.timeline, NULL), SP_OK);
+        sp_memory_timeline_init(&step.memory, &step.timeline);
         assert_int_equal(sp_measured_step_check(&s.plan, &step, ERR),
                          apart ? SP_ERR_INTERNAL : SP_OK);
         sp_memory_timeline_fini(&step.memory);

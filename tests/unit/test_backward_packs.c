@@ -49,7 +49,7 @@ static void by_hand(const int64_t (*slices)[2], size_t count, sp_packing *packin
                           .tokens = tokens,
                           .computed_tokens = tokens};
         done[sample] += tokens;
-        assert_true(sp_pack_list_add(&packing->forward, slice, done[sample] == d.tokens[sample]));
+        sp_pack_list_add(&packing->forward, slice, done[sample] == d.tokens[sample]);
     }
 }
 

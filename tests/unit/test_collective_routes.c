@@ -22,14 +22,14 @@ static int group_of(int first, int nodes, int per_node, int64_t *gpus)
     return count;
 }
 
-// The passage of the algorithm that a time is of.
+// The route of the algorithm that a time is of.
 static void make(flat_network *f, sp_collective_algorithm algorithm, sp_collective kind,
-                 const int64_t *gpus, int nodes, int per_node, sp_passage *passage)
+                 const int64_t *gpus, int nodes, int per_node, sp_collective_route *route)
 {
     sp_group group = {nodes * per_node, nodes, per_node, per_node};
     f->profile.algorithm = algorithm;
     sp_collective_algorithm choice = sp_collective_choice(&f->timer, kind, group, 1e9);
-    must_succeed(sp_passage_make(f->topology, choice, kind, gpus, 1, group.size, passage, ERR));
+    sp_collective_route_make(f->topology, choice, kind, gpus, 1, group.size, route);
 }
 
 TEST(alone_it_takes_the_closed_time)
@@ -46,18 +46,17 @@ TEST(alone_it_takes_the_closed_time)
             }
             for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHMS; a++) {
                 for (int k = 0; k < 3; k++) {
-                    sp_passage passage;
-                    make(&f, (sp_collective_algorithm)a, kinds[k], gpus, nodes, per_node, &passage);
+                    sp_collective_route route;
+                    make(&f, (sp_collective_algorithm)a, kinds[k], gpus, nodes, per_node, &route);
                     int64_t at_ns = 0;
-                    for (int i = 0; i < passage.count; i++) {
-                        sp_flow flow = sp_leg_flow(&passage.legs[i], at_ns, bytes);
+                    for (int i = 0; i < route.count; i++) {
+                        sp_flow flow = sp_collective_phase_flow(&route.phases[i], at_ns, bytes);
                         must_succeed(flow_ends(f.topology, &flow, 1, &at_ns, ERR));
                     }
                     double closed_s = sp_time_collective(&f.timer, kinds[k], group, bytes);
-                    // Each leg is rounded once.
-                    assert_within((double)at_ns, 1e9 * closed_s,
-                                  passage.count == 1 ? 0.501 : 1.501);
-                    sp_passage_fini(&passage);
+                    // Each phase is rounded once.
+                    assert_within((double)at_ns, 1e9 * closed_s, route.count == 1 ? 0.501 : 1.501);
+                    sp_collective_route_fini(&route);
                 }
             }
         }
@@ -68,14 +67,14 @@ TEST(alone_it_takes_the_closed_time)
 // ---- bytes on links ----
 
 // Bytes on each link of a tensor of one byte.
-static void bytes_of(const flat_network *f, const sp_passage *passage, double *bytes)
+static void bytes_of(const flat_network *f, const sp_collective_route *route, double *bytes)
 {
     assert_true(sp_topology_links(f->topology) <= MOST_LINKS);
     for (int i = 0; i < MOST_LINKS; i++) {
         bytes[i] = 0.0;
     }
-    for (int i = 0; i < passage->count; i++) {
-        sp_flow flow = sp_leg_flow(&passage->legs[i], 0, 1.0);
+    for (int i = 0; i < route->count; i++) {
+        sp_flow flow = sp_collective_phase_flow(&route->phases[i], 0, 1.0);
         for (int32_t h = 0; h < flow.hops; h++) {
             bytes[flow.path[h].link] += flow.bytes * flow.path[h].times;
         }
@@ -102,11 +101,11 @@ static sums passage_sums(flat_network *f, sp_collective_algorithm algorithm, sp_
 {
     int64_t gpus[MOST];
     double bytes[MOST_LINKS];
-    sp_passage passage;
+    sp_collective_route route;
     group_of(0, nodes, per_node, gpus);
-    make(f, algorithm, kind, gpus, nodes, per_node, &passage);
-    bytes_of(f, &passage, bytes);
-    sp_passage_fini(&passage);
+    make(f, algorithm, kind, gpus, nodes, per_node, &route);
+    bytes_of(f, &route, bytes);
+    sp_collective_route_fini(&route);
     return sums_of(f, bytes);
 }
 
@@ -213,30 +212,30 @@ TEST(uneven_nodes)
             continue;
         }
         double bytes[MOST_LINKS];
-        sp_passage passage, ring;
-        must_succeed(sp_passage_make(f.topology, SP_ALGORITHM_TREE, SP_ALL_REDUCE, gpus, 1, count,
-                                     &passage, ERR));
-        bytes_of(&f, &passage, bytes);
+        sp_collective_route route, ring;
+        sp_collective_route_make(f.topology, SP_ALGORITHM_TREE, SP_ALL_REDUCE, gpus, 1, count,
+                                 &route);
+        bytes_of(&f, &route, bytes);
         sums s = sums_of(&f, bytes);
         assert_close(s.of[SP_LINK_NIC][0], 2.0 * (nodes - 1), 1e-12);
         assert_close(s.of[SP_LINK_NIC][1], 2.0 * (nodes - 1), 1e-12);
-        assert_close(passage.legs[0].route.latency_s,
+        assert_close(route.phases[0].route.latency_s,
                      2.0 * (sp_i_tree_levels(nodes) * FLAT_NIC_LATENCY_S +
                             (most - 1) * FLAT_NVLINK_LATENCY_S),
                      1e-12);
-        sp_passage_fini(&passage);
-        must_succeed(sp_passage_make(f.topology, SP_ALGORITHM_RING, SP_ALL_REDUCE, gpus, 1, count,
-                                     &ring, ERR));
+        sp_collective_route_fini(&route);
+        sp_collective_route_make(f.topology, SP_ALGORITHM_RING, SP_ALL_REDUCE, gpus, 1, count,
+                                 &ring);
         for (int a = SP_ALGORITHM_NVLS; a <= SP_ALGORITHM_HIERARCHICAL; a++) {
-            must_succeed(sp_passage_make(f.topology, (sp_collective_algorithm)a, SP_ALL_REDUCE,
-                                         gpus, 1, count, &passage, ERR));
-            assert_int_equal(passage.count, 1);
-            assert_int_equal(passage.legs[0].route.hops, ring.legs[0].route.hops);
-            assert_memory_equal(passage.legs[0].route.path, ring.legs[0].route.path,
-                                (size_t)ring.legs[0].route.hops * sizeof(sp_flow_hop));
-            sp_passage_fini(&passage);
+            sp_collective_route_make(f.topology, (sp_collective_algorithm)a, SP_ALL_REDUCE, gpus, 1,
+                                     count, &route);
+            assert_int_equal(route.count, 1);
+            assert_int_equal(route.phases[0].route.hops, ring.phases[0].route.hops);
+            assert_memory_equal(route.phases[0].route.path, ring.phases[0].route.path,
+                                (size_t)ring.phases[0].route.hops * sizeof(sp_flow_hop));
+            sp_collective_route_fini(&route);
         }
-        sp_passage_fini(&ring);
+        sp_collective_route_fini(&ring);
     }
     flat_network_end(&f);
 }
@@ -254,17 +253,16 @@ TEST(groups_side_by_side)
         int64_t gpus[2 * MOST];
         int count = group_of(0, 4, 4, gpus);
         group_of(4, 4, 4, &gpus[count]);
-        sp_passage one, other, both;
-        must_succeed(
-            sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 1, count, &one, ERR));
-        must_succeed(sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, &gpus[count], 1, count,
-                                     &other, ERR));
-        must_succeed(
-            sp_passage_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 2, count, &both, ERR));
+        sp_collective_route one, other, both;
+        sp_collective_route_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 1, count, &one);
+        sp_collective_route_make(f.topology, algorithm, SP_ALL_REDUCE, &gpus[count], 1, count,
+                                 &other);
+        sp_collective_route_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 2, count, &both);
         for (int i = 0; i < one.count; i++) {
-            assert_close(sp_leg_s(&both.legs[i], 1e9), sp_leg_s(&one.legs[i], 1e9), 1e-12);
-            sp_flow flows[] = {sp_leg_flow(&one.legs[i], 0, 1e9),
-                               sp_leg_flow(&other.legs[i], 0, 1e9)};
+            assert_close(sp_collective_phase_s(&both.phases[i], 1e9),
+                         sp_collective_phase_s(&one.phases[i], 1e9), 1e-12);
+            sp_flow flows[] = {sp_collective_phase_flow(&one.phases[i], 0, 1e9),
+                               sp_collective_phase_flow(&other.phases[i], 0, 1e9)};
             int64_t alone_ns, ends_ns[2];
             must_succeed(flow_ends(f.topology, flows, 1, &alone_ns, ERR));
             must_succeed(flow_ends(f.topology, flows, 2, ends_ns, ERR));
@@ -277,9 +275,9 @@ TEST(groups_side_by_side)
                 assert_within((double)ends_ns[0], 2.0 * (double)alone_ns - latency_ns, 2.0);
             }
         }
-        sp_passage_fini(&one);
-        sp_passage_fini(&other);
-        sp_passage_fini(&both);
+        sp_collective_route_fini(&one);
+        sp_collective_route_fini(&other);
+        sp_collective_route_fini(&both);
     }
     flat_network_end(&f);
 }
@@ -316,15 +314,16 @@ TEST(parts_make_up_the_whole)
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         for (int k = 0; k < 3; k++) {
             sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
-            sp_passage whole, parts[PARTS];
-            must_succeed(sp_passage_make(f.topology, algorithm, kinds[k], gpus, 2, 8, &whole, ERR));
-            sp_passage_make_parts(f.topology, algorithm, kinds[k], gpus, 2, 8, pairs, parts);
-            for (int leg = 0; leg < whole.count; leg++) {
+            sp_collective_route whole, parts[PARTS];
+            sp_collective_route_make(f.topology, algorithm, kinds[k], gpus, 2, 8, &whole);
+            sp_collective_route_make_parts(f.topology, algorithm, kinds[k], gpus, 2, 8, pairs,
+                                           parts);
+            for (int phase = 0; phase < whole.count; phase++) {
                 int left[MOST_LINKS] = {0};
-                const sp_route *route = &whole.legs[leg].route;
-                double alone_s = 1.25 * sp_leg_s(&whole.legs[leg], 1e9);
-                int rounds = whole.legs[leg].rounds;
-                double bytes = whole.legs[leg].share * 1e9;
+                const sp_route *route = &whole.phases[phase].route;
+                double alone_s = 1.25 * sp_collective_phase_s(&whole.phases[phase], 1e9);
+                int rounds = whole.phases[phase].rounds;
+                double bytes = whole.phases[phase].share * 1e9;
                 sp_flow flows[PARTS];
                 sp_flow flow = sp_route_flow_of(route, 0, bytes, rounds, alone_s);
                 int64_t ends_ns[PARTS], whole_ns;
@@ -333,7 +332,7 @@ TEST(parts_make_up_the_whole)
                     left[route->path[h].link] = route->path[h].times;
                 }
                 for (int p = 0; p < PARTS; p++) {
-                    const sp_route *part = &parts[p].legs[leg].route;
+                    const sp_route *part = &parts[p].phases[phase].route;
                     assert_true(part->bytes_per_s == route->bytes_per_s &&
                                 part->open_bytes_per_s == route->open_bytes_per_s);
                     flows[p] = sp_route_flow_of(part, 0, bytes, rounds, alone_s);
@@ -354,9 +353,9 @@ TEST(parts_make_up_the_whole)
                     assert_int_equal(left[l], 0);
                 }
             }
-            sp_passage_fini(&whole);
+            sp_collective_route_fini(&whole);
             for (int p = 0; p < PARTS; p++) {
-                sp_passage_fini(&parts[p]);
+                sp_collective_route_fini(&parts[p]);
             }
         }
     }
@@ -370,22 +369,21 @@ TEST(a_part_inside_a_node_keeps_the_pace_of_the_ring)
     flat_network f;
     flat_network_begin("h800-8", 2, &f);
     const int64_t gpus[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    sp_passage whole, parts[3];
-    must_succeed(
-        sp_passage_make(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9, &whole, ERR));
-    sp_passage_make_parts(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9,
-                          (sp_route_parts){3, 3}, parts);
+    sp_collective_route whole, parts[3];
+    sp_collective_route_make(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9, &whole);
+    sp_collective_route_make_parts(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9,
+                                   (sp_route_parts){3, 3}, parts);
     for (int i = 0; i < 6; i++) {
         // Also where it is known to be faster than its links.
-        double alone_s = (i < 3 ? 1.0 : 0.5) * sp_leg_s(&whole.legs[0], 1e9);
-        sp_flow flow = sp_route_flow_of(&parts[i % 3].legs[0].route, 0, 1e9, 1, alone_s);
+        double alone_s = (i < 3 ? 1.0 : 0.5) * sp_collective_phase_s(&whole.phases[0], 1e9);
+        sp_flow flow = sp_route_flow_of(&parts[i % 3].phases[0].route, 0, 1e9, 1, alone_s);
         int64_t end_ns;
         must_succeed(flow_ends(f.topology, &flow, 1, &end_ns, ERR));
         assert_int_equal(end_ns, llround(alone_s * 1e9));
     }
     for (int p = 0; p < 3; p++) {
-        sp_passage_fini(&parts[p]);
+        sp_collective_route_fini(&parts[p]);
     }
-    sp_passage_fini(&whole);
+    sp_collective_route_fini(&whole);
     flat_network_end(&f);
 }

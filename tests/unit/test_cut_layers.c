@@ -1,9 +1,9 @@
 // parallel.stage_layers "auto": against every cut, every neighbour of the one that is chosen, equal
 // shares and nothing stated, as simulated; closed forms of the time that it goes by; and the memory
 // limit.
-#include "sim/scenario/cut_time.h"
 #include "sim/schedule/schedule.h"
 #include "solver/evaluate/evaluate.h"
+#include "solver/strategies/cut_layers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -110,7 +110,7 @@ static double time_of(const sp_layout *layout, const char *kind, const int *laye
             spec.kind++;
         }
         must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, ROWS, 1, ERR));
-        must_succeed(sp_plan_init(&plan, layout, &packing, ERR));
+        sp_plan_init(&plan, layout, &packing);
         must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
         clock.plan = &plan;
     }

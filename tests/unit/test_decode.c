@@ -1,6 +1,6 @@
 // Calls, tokens and time of generated text: what must hold of every method, batch and place of the
 // draft.
-#include "sim/inference/decode_json.h"
+#include "sim/inference/decode.h"
 
 #include "tests/support/decode_case.h"
 

@@ -1,6 +1,6 @@
 // The decode section of a scenario: what it is where nothing is stated, what it must be, and that
 // its resolved form reads as itself.
-#include "sim/scenario/decode_scenario.h"
+#include "sim/inference/decode.h"
 
 #include "tests/support/scenario_fixture.h"
 

@@ -52,19 +52,20 @@ TEST(few_tokens_read_few_experts)
     sp_profile_fini(&f.profile);
 }
 
-static sp_i_call_time price(const fixture *f, const sp_i_turn *turns, int count, bool padded)
+static sp_i_call_time price(const fixture *f, const sp_i_step_sequence *sequences, int count,
+                            bool padded)
 {
     sp_decode_machine machine = machine_of(f);
     sp_i_call_pricer pricer;
     sp_i_call_time time;
     sp_i_call_pricer_init(&pricer, &f->spec, &machine);
-    sp_i_call_price(&pricer, turns, count, padded, &time);
+    sp_i_call_price(&pricer, sequences, count, padded, &time);
     return time;
 }
 
-static sp_i_turn turn_of(double context, int fresh, int depth, int nodes)
+static sp_i_step_sequence sequence_of(double context, int fresh, int depth, int nodes)
 {
-    return (sp_i_turn){context, fresh, {.depth = depth, .nodes = nodes}};
+    return (sp_i_step_sequence){context, fresh, {.depth = depth, .nodes = nodes}};
 }
 
 #define PAIR_FLOPS (4.0 * 4096.0) // of llama-3-8b
@@ -81,14 +82,15 @@ TEST(a_forward_of_the_draft_reads_its_weights_and_its_context)
     fixture f;
     begin(&f);
     f.spec.how.top_k = 1; // a token in each forward
-    sp_i_turn turn = turn_of(context, 1, 1, 24);
-    double first_s = price(&f, &turn, 1, false).draft_s;
-    turn.call.depth = 2;
-    double next_s = price(&f, &turn, 1, false).draft_s - first_s;
+    sp_i_step_sequence step = sequence_of(context, 1, 1, 24);
+    double first_s = price(&f, &step, 1, false).draft_s;
+    step.call.depth = 2;
+    double next_s = price(&f, &step, 1, false).draft_s - first_s;
     assert_close(next_s, (2.0 * weights + context * KV_BYTES) / FLAT_MEMORY_BYTES_PER_S, 0.01);
     assert_close(first_s - next_s, 2.0 * joined / FLAT_MEMORY_BYTES_PER_S, 0.01);
     // Many tokens at once are bound by FLOPs, each by its own.
-    const sp_i_turn many[] = {turn_of(context, 5000, 1, 24), turn_of(0.5 * context, 5000, 1, 24)};
+    const sp_i_step_sequence many[] = {sequence_of(context, 5000, 1, 24),
+                                       sequence_of(0.5 * context, 5000, 1, 24)};
     assert_close(price(&f, &many[0], 1, false).draft_s - price(&f, &many[1], 1, false).draft_s,
                  5000.0 * 0.5 * context * PAIR_FLOPS / FLAT_GEMM_FLOPS_PER_S, 0.001);
     sp_profile_fini(&f.profile);
@@ -102,11 +104,12 @@ TEST(verification_of_many_is_bound_by_flops)
     const double pairs_per_s = FLAT_GEMM_FLOPS_PER_S / (32.0 * PAIR_FLOPS);
     fixture f;
     begin(&f);
-    const sp_i_turn turns[] = {turn_of(0.0, 1, 0, (int)rows), turn_of(0.0, 1, 0, 2 * (int)rows),
-                               turn_of(5e4, 1, 0, (int)rows)};
-    double one_s = price(&f, &turns[0], 1, false).verify_s;
-    double twice_s = price(&f, &turns[1], 1, false).verify_s;
-    double later_s = price(&f, &turns[2], 1, false).verify_s;
+    const sp_i_step_sequence sequences[] = {sequence_of(0.0, 1, 0, (int)rows),
+                                            sequence_of(0.0, 1, 0, 2 * (int)rows),
+                                            sequence_of(5e4, 1, 0, (int)rows)};
+    double one_s = price(&f, &sequences[0], 1, false).verify_s;
+    double twice_s = price(&f, &sequences[1], 1, false).verify_s;
+    double later_s = price(&f, &sequences[2], 1, false).verify_s;
     assert_close(twice_s - 2.0 * one_s, rows * rows / pairs_per_s, 0.01);
     assert_close(later_s - one_s, rows * 5e4 / pairs_per_s, 0.01);
     sp_profile_fini(&f.profile);
@@ -115,11 +118,11 @@ TEST(verification_of_many_is_bound_by_flops)
 // A padded tree is drafted to the end with its own context read in each forward.
 TEST(padding_drafts_and_verifies_for_all)
 {
-    const sp_i_turn turns[] = {turn_of(1e6, 1, 1, 4), turn_of(2e6, 1, 3, 9)};
+    const sp_i_step_sequence sequences[] = {sequence_of(1e6, 1, 1, 4), sequence_of(2e6, 1, 3, 9)};
     fixture f;
     begin(&f);
-    sp_i_call_time padded = price(&f, turns, 2, true);
-    sp_i_call_time ragged = price(&f, turns, 2, false);
+    sp_i_call_time padded = price(&f, sequences, 2, true);
+    sp_i_call_time ragged = price(&f, sequences, 2, false);
     assert_int_equal(padded.depth, 3);
     assert_int_equal(ragged.depth, 3);
     assert_int_equal(padded.nodes, 18);
@@ -166,11 +169,11 @@ TEST(halves_of_a_batch_take_turns)
         f.spec.output_tokens = 1;
         f.spec.sequences = 3;
         f.spec.batch = 3;
-        const sp_i_turn turn = turn_of(4e6, 1, 5, 24);
-        const sp_i_turn turns[] = {turn, turn, turn};
-        sp_i_call_time all = price(&f, turns, 3, true);
-        sp_i_call_time one = price(&f, turns, 1, true);
-        sp_i_call_time two = price(&f, turns, 2, true);
+        const sp_i_step_sequence step = sequence_of(4e6, 1, 5, 24);
+        const sp_i_step_sequence sequences[] = {step, step, step};
+        sp_i_call_time all = price(&f, sequences, 3, true);
+        sp_i_call_time one = price(&f, sequences, 1, true);
+        sp_i_call_time two = price(&f, sequences, 2, true);
         double together = fmax(one.draft_s + one.transfer_s, two.verify_s + two.host_s) +
                           fmax(two.draft_s + two.transfer_s, one.verify_s + one.host_s);
         double apart = all.draft_s + all.transfer_s + all.verify_s + all.host_s;

@@ -1,6 +1,6 @@
 // Trees of drafted tokens against their definition, on random rows: which nodes there are, which
 // ones grow on, which ones are verified.
-#include "sim/inference/draft_tree.h"
+#include "sim/inference/speculation.h"
 
 #include "tests/support/test_main.h"
 
@@ -35,7 +35,7 @@ static drawn_tree draw_tree(sp_prng *prng)
 {
     drawn_tree drawn = {.top_k = 1 + prng_below(prng, 12),
                         .depth = 1 + prng_below(prng, MOST_DEPTH)};
-    must_succeed(sp_draft_tree_init(&drawn.tree, drawn.top_k, drawn.depth, ERR));
+    sp_draft_tree_init(&drawn.tree, drawn.top_k, drawn.depth);
     sp_draft_tree_start(&drawn.tree, 7);
     for (int layer = 0; layer < drawn.depth; layer++) {
         grow(&drawn, prng);
@@ -134,7 +134,7 @@ static double entropy_of_rows(double confidence, double factor)
 {
     enum { K = 4, DEPTH = 5 };
     sp_draft_tree tree;
-    must_succeed(sp_draft_tree_init(&tree, K, DEPTH, ERR));
+    sp_draft_tree_init(&tree, K, DEPTH);
     sp_draft_tree_start(&tree, 0);
     for (int layer = 0; layer < DEPTH; layer++) {
         for (int i = 0; i < K; i++) {

@@ -18,7 +18,7 @@ static void generate(sp_schedule_kind kind, const sp_layout *layout, const sp_pa
                      sp_plan *plan)
 {
     sp_schedule_spec spec = {.kind = kind, .group = SP_GROUP_EVEN};
-    must_succeed(sp_plan_init(plan, layout, packing, ERR));
+    sp_plan_init(plan, layout, packing);
     must_succeed(sp_schedule_generate(&spec, NULL, "test", plan, ERR));
     must_succeed(sp_plan_check(plan, "test", ERR));
 }
@@ -169,7 +169,7 @@ TEST(deadlock_is_named)
     sp_packing packing;
     sp_plan plan;
     must_succeed(uniform_packing(&packing, 1, 2, ERR));
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -208,15 +208,15 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
     sp_slice second = {.sample = 0, .begin = 4, .tokens = 4, .computed_tokens = 4};
     sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
     assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
-    assert_true(sp_pack_list_add(&packing->forward, first, false));
-    assert_true(sp_pack_list_add(&packing->forward, whole, true));
+    sp_pack_list_add(&packing->forward, first, false);
+    sp_pack_list_add(&packing->forward, whole, true);
     assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
-    assert_true(sp_pack_list_add(&packing->forward, second, true));
+    sp_pack_list_add(&packing->forward, second, true);
     assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
-    assert_true(sp_pack_list_add(&packing->backward, second, true));
-    assert_true(sp_pack_list_add(&packing->backward, whole, true));
+    sp_pack_list_add(&packing->backward, second, true);
+    sp_pack_list_add(&packing->backward, whole, true);
     assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
-    assert_true(sp_pack_list_add(&packing->backward, first, false));
+    sp_pack_list_add(&packing->backward, first, false);
 }
 
 // Backward packs of their own: the plan runs, and every byte is freed by the slice that held it.
@@ -230,7 +230,7 @@ TEST(regrouped_packs)
     simulated_plan s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_F, 1);
@@ -265,7 +265,7 @@ TEST(regrouped_deadlock)
     sp_plan plan;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);
     add(&plan, 0, 0, SP_ACTION_F, 1);
@@ -294,7 +294,7 @@ TEST(merged_packs_meet)
         assert_true(pack_sample(&packing.forward, first[k], ranks[k], k, tokens[k]));
     }
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     for (int r = 0; r < 2; r++) {
         add(&plan, 0, r, SP_ACTION_F, 0);
         add(&plan, 0, r, SP_ACTION_B, 0);
@@ -367,7 +367,7 @@ TEST(plans_that_are_too_large_are_refused)
     for (int k = 0; k < 33; k++) {
         assert_true(sp_pack_list_begin(&packing.forward, 0, layout.dp));
     }
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     must_fail(sp_schedule_generate(&spec, NULL, "test", &plan, ERR), SP_ERR_LIMIT,
               "17301504 packs on 1 virtual stages make more than the 33554432 actions that a plan "
               "can have; use fewer samples a batch, or longer packs");
@@ -419,7 +419,7 @@ TEST(explicit_recompute)
     costs.b[0].compute_ns += costs.r[0].compute_ns;
     costs.b[0].tp_ns += costs.r[0].tp_ns;
     costs.b[0].cp_ns += costs.r[0].cp_ns;
-    must_succeed(sp_plan_init(&plan, &layout, &packing, ERR));
+    sp_plan_init(&plan, &layout, &packing);
     add(&plan, 0, 0, SP_ACTION_F, 0);
     add(&plan, 0, 0, SP_ACTION_R, 0);
     add(&plan, 0, 0, SP_ACTION_B, 0);

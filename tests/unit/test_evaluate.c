@@ -319,7 +319,7 @@ TEST(dropped_samples_count_for_nothing)
     packing.dropped[packing.dropped_count++] = 0;
     assert_true(pack_sample(&packing.forward, 0, 1, 1, 100));
     sp_plan plan;
-    must_succeed(sp_plan_init(&plan, &scenario.layout, &packing, ERR));
+    sp_plan_init(&plan, &scenario.layout, &packing);
     must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_result result;

@@ -276,7 +276,7 @@ TEST(the_critical_path_is_a_flow)
     made_spec spec = made_default();
     sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    predecessors = sp_predecessors_new(&made.timeline, NULL);
     FILE *file = tmpfile();
     must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, predecessors, NULL, ERR));
     char *text = made_read_all(file, NULL);
@@ -325,7 +325,7 @@ TEST(a_window_shows_its_part_of_the_path)
     made_spec spec = made_default();
     sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    must_succeed(sp_predecessors_new(&made.timeline, NULL, &predecessors, ERR));
+    predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
         char phases[8] = "";

@@ -5,7 +5,7 @@
 
 #include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
-#include "sim/prefill/prefill_attention.h"
+#include "sim/prefill/prefill.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/sampled_keys.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,7 @@
 // Length statistics against a plain sort and long double sums.
 #include "sim/base/alloc.h"
 #include "sim/base/order.h"
-#include "sim/workload/length_stats.h"
+#include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"
 
 // Smallest length that at least `thousandths` of a thousand samples do not exceed.

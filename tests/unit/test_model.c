@@ -200,6 +200,29 @@ TEST(huggingface_errors_name_key_and_file)
                          "\"sliding_window\":4096}";
     must_succeed(read_text(window, &model, ERR));
     assert_int_equal(model.window_tokens, 4096);
+    // MistralConfig's default is Mistral 7B 0.1's; a file that says null has no windows, as a
+    // Qwen's.
+    static const struct {
+        const char *more;
+        int64_t tokens;
+    } windows[] = {
+        {"\"model_type\":\"mistral\"", 4096},
+        {"\"model_type\":\"mistral\",\"sliding_window\":null", 0},
+        {"\"model_type\":\"mixtral\"", 0},
+        {"\"model_type\":\"llama\"", 0},
+        {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"max_window_layers\":1,"
+         "\"sliding_window\":null",
+         0},
+    };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{%s,\"hidden_size\":64,\"num_attention_heads\":32,\"vocab_size\":10,"
+                 "\"num_hidden_layers\":2,\"intermediate_size\":128}",
+                 windows[i].more);
+        must_succeed(read_text(text, &model, ERR));
+        assert_int_equal(model.window_tokens, windows[i].tokens);
+    }
     const char *unused = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                          "\"sliding_window\":4096,\"use_sliding_window\":false}";
@@ -351,6 +374,30 @@ TEST(dropout_follows_the_file)
             *c = *c == '\'' ? '"' : *c;
         }
         assert_int_equal(from_hf(text).dropout, cases[i].dropout);
+        assert_string_equal(from_hf(text).ignored_dropout, "");
+    }
+}
+
+// A Llama's layers have none here: a file that asks for it is told by its key.
+TEST(dropout_that_is_not_modelled_is_named)
+{
+    static const struct {
+        const char *kind, *more, *key;
+    } cases[] = {
+        {"llama", "\"attention_dropout\":0.0", ""},
+        {"llama", "\"attention_dropout\":0.1", "attention_dropout"},
+        {"mistral", "\"sliding_window\":null,\"resid_pdrop\":0.1", "resid_pdrop"},
+        {"mixtral", "\"hidden_dropout_prob\":1", "hidden_dropout_prob"},
+        {"qwen3", "\"layerdrop\":0.2", "layerdrop"},
+        {"llama", "\"classifier_dropout\":0.1,\"attention_dropout\":null", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"%s\",\"hidden_size\":64,\"num_attention_heads\":32,"
+                 "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,%s}",
+                 cases[i].kind, cases[i].more);
+        assert_string_equal(from_hf(text).ignored_dropout, cases[i].key);
     }
 }
 
@@ -424,7 +471,8 @@ TEST(scenario_object)
 
     object_from("{\"layers\":0,\"hidden\":64,\"heads\":\"four\",\"vocabulary\":1}", &model, ERR);
     assert_int_equal(ERR->status, SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0], "scenario.json: model: key 'vocab' is missing");
+    assert_string_equal(ERR->message[0],
+                        "scenario.json: model.layers: expected an integer from 1 to 4096, got 0");
     assert_int_equal(ERR->count, 5);
 
     object_from("{\"layers\":1,\"hidden\":64,\"heads\":4,\"kv_heads\":3,\"vocab\":8,\"ffn\":8}",

@@ -95,6 +95,29 @@ TEST(two_gpus_share_a_nic)
     sp_topology_free(t);
 }
 
+// Three NICs for eight GPUs serve 3, 3 and 2 of them: flows share what there is, which is a third
+// of a NIC for the first six where an even share would be three eighths.
+TEST(nics_that_do_not_divide_the_gpus)
+{
+    for (int order = 0; order < 2; order++) {
+        sp_cluster cluster = preset("h100-8", 2);
+        int gpus[3] = {0};
+        cluster.nics_per_node = 3;
+        cluster.fabric.nic_affinity = order == 0 ? SP_NIC_BLOCK : SP_NIC_ROUND_ROBIN;
+        sp_topology *t = made(&cluster);
+        for (int gpu = 0; gpu < 8; gpu++) {
+            path p = path_of(t, gpu, 8 + gpu);
+            gpus[p.link[1].index]++;
+            assert_close(p.bytes_per_s[1], 0.8 * 50e9, 1e-15);
+        }
+        assert_int_equal(gpus[0], 3);
+        assert_int_equal(gpus[1], 3);
+        assert_int_equal(gpus[2], 2);
+        assert_close(sp_topology_nic_share(t), 0.8 * 50e9 * 3 / 8, 1e-15);
+        sp_topology_free(t);
+    }
+}
+
 // p5.48xlarge: four NICs of 100 Gb/s for each GPU, no rails.
 TEST(several_nics_of_a_gpu_are_one_link)
 {

@@ -19,7 +19,7 @@ static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int 
             .tp = 1, .cp = 1, .pp = pp, .dp = dp, .chunks = chunks, .placement = traits.placement}};
     spec.slices = slices;
     must_succeed(sp_packing_uniform_sliced(&s->packing, &s->batch, dp, m, slices, ERR));
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    sp_plan_init(&s->plan, &s->layout, &s->packing);
     must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
 }
 
@@ -71,16 +71,16 @@ TEST(regrouped_slices)
     sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
     sp_packing_init(&s.packing, &batch, 1);
     assert_true(sp_pack_list_begin(&s.packing.forward, 0, 1));
-    assert_true(sp_pack_list_add(&s.packing.forward, first, false));
-    assert_true(sp_pack_list_add(&s.packing.forward, whole, true));
+    sp_pack_list_add(&s.packing.forward, first, false);
+    sp_pack_list_add(&s.packing.forward, whole, true);
     assert_true(sp_pack_list_begin(&s.packing.forward, 0, 1));
-    assert_true(sp_pack_list_add(&s.packing.forward, second, true));
+    sp_pack_list_add(&s.packing.forward, second, true);
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
-    assert_true(sp_pack_list_add(&s.packing.backward, second, true));
-    assert_true(sp_pack_list_add(&s.packing.backward, whole, true));
+    sp_pack_list_add(&s.packing.backward, second, true);
+    sp_pack_list_add(&s.packing.backward, whole, true);
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
-    assert_true(sp_pack_list_add(&s.packing.backward, first, false));
-    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+    sp_pack_list_add(&s.packing.backward, first, false);
+    sp_plan_init(&s.plan, &s.layout, &s.packing);
     sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, 0);
     for (int k = 0; k < 4; k++) {
         sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2);
@@ -273,7 +273,7 @@ TEST(merged_packs)
             int where = prng_below(&prng, 3);
             assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
         }
-        must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+        sp_plan_init(&s.plan, &s.layout, &s.packing);
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
         must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, ERR));
         random_step(&prng, 0, 20000, &s);
@@ -351,7 +351,7 @@ TEST(circles_beside_copies)
 {
     offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
-    must_succeed(sp_plan_init(&s.plan, &s.layout, &s.packing, ERR));
+    sp_plan_init(&s.plan, &s.layout, &s.packing);
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     static const sp_action first[] = {{.kind = SP_ACTION_F},
                                       {.kind = SP_ACTION_B},

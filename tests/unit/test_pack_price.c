@@ -42,7 +42,7 @@ static void draw_pack(sp_prng *prng, int dp, sp_pack_list *list)
         int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(prng));
         sp_slice slice = {slices, 0, begin, tokens,
                           tokens + prng_below(prng, 2) * prng_below(prng, 100)};
-        assert_true(sp_pack_list_add(list, slice, prng_below(prng, 2) == 0));
+        sp_pack_list_add(list, slice, prng_below(prng, 2) == 0);
     }
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "experiments/stream/batch_lines.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"

@@ -63,7 +63,7 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     sp_plan plan;
     sp_schedule_costs *times = NULL;
     must_succeed(sp_cost_model_build(&c->cost, packing, &costs, ERR));
-    must_succeed(sp_plan_init(&plan, &c->scenario.layout, packing, ERR));
+    sp_plan_init(&plan, &c->scenario.layout, packing);
     must_succeed(sp_step_costs_means(&costs, &plan, &times, ERR));
     must_succeed(sp_step_costs_by_pack(&costs, &plan, times, ERR));
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};

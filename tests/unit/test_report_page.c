@@ -1,5 +1,5 @@
 // Pages of results: what the block of data holds is what the documents say.
-#include "experiments/report/answer.h"
+#include "experiments/report/page.h"
 #include "experiments/report/timeline.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
@@ -188,7 +188,7 @@ TEST(events_are_taken_out_of_any_document)
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         must_succeed_for(good[i].text, read_text(good[i].text, &input, ERR));
         assert_int_equal(input.kind, REPORT_TRACE);
-        assert_int_equal(input.timeline->action_count, good[i].actions);
+        assert_int_equal(report_timeline_extent(input.timeline).actions, good[i].actions);
         drop_input(&input);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -345,23 +345,39 @@ TEST(texts_are_read_back_as_they_were)
     unmake(&m);
 }
 
-// 512 tokens/s at 8 tokens/s a GPU are 64 GPUs; CP 1, PP 4 and DP 2 leave TP 8.
+// 512 tokens/s at 8 tokens/s a GPU are 64 GPUs; CP 1, PP 4 and DP 2 leave TP 8. A scenario in the
+// result says what they are.
 TEST(the_answer_tells_the_layout_and_the_limit)
 {
+    static const struct {
+        const char *scenario, *layout;
+    } cases[] = {
+        {"", "tp 8, cp 1, pp 4, dp 2"},
+        {", \"scenario\": {\"parallel\": {\"tp\": 2, \"cp\": 4, \"pp\": 4, \"dp\": 2}}",
+         "tp 2, cp 4, pp 4, dp 2"},
+        {", \"scenario\": {\"parallel\": {\"tp\": \"two\"}}", "tp 8, cp 1, pp 4, dp 2"},
+    };
     char *const paths[] = {result_path};
-    char answer[REPORT_ANSWER];
-    made m;
-    write_text(result_path,
-               "{\"schema\": \"slimpack/result/1\", \"strategy\": \"packed\", \"schedule\": "
-               "\"1f1b\", \"iteration_ms\": 20500, \"error\": {\"median\": 0.011}, "
-               "\"tokens_per_s\": 512, \"tokens_per_gpu_s\": 8, \"peak_memory_gib\": 70, "
-               "\"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5, \"fits\": "
-               "\"tight\", \"ranks\": [{\"dp\": 1, \"cp\": 0, \"pp\": 3}]}");
-    must_succeed(make(&m, paths, 1, ERR));
-    assert_string_equal(report_answer(&m.page, answer),
-                        "packed, 1f1b, tp 8, cp 1, pp 4, dp 2: 20.50 s \xc2\xb1"
-                        "1.1 %, 70.00 of 77.00 GiB, fits tightly");
-    unmake(&m);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        char answer[REPORT_ANSWER];
+        made m;
+        snprintf(text, sizeof text,
+                 "{\"schema\": \"slimpack/result/1\", \"strategy\": \"packed\", \"schedule\": "
+                 "\"1f1b\", \"iteration_ms\": 20500, \"error\": {\"median\": 0.011}, "
+                 "\"tokens_per_s\": 512, \"tokens_per_gpu_s\": 8, \"peak_memory_gib\": 70, "
+                 "\"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5, \"fits\": "
+                 "\"tight\", \"ranks\": [{\"dp\": 1, \"cp\": 0, \"pp\": 3}]%s}",
+                 cases[i].scenario);
+        write_text(result_path, text);
+        must_succeed(make(&m, paths, 1, ERR));
+        snprintf(text, sizeof text,
+                 "packed, 1f1b, %s: 20.50 s \xc2\xb1"
+                 "1.1 %%, 70.00 of 77.00 GiB, fits tightly",
+                 cases[i].layout);
+        assert_string_equal(report_answer(&m.page, answer), text);
+        unmake(&m);
+    }
 }
 
 // As a sweep ranks its points: a step that fits tightly runs slower than predicted. Peak and margin
@@ -461,10 +477,16 @@ TEST(executed_actions_tell_what_they_waited_for)
                "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 1, \"actions\": [[\"F0\", 1, 2, "
                "\"F0 of dp0 pp0\"], [\"B0\", 2, 4]], \"copies\": []}]}]}}");
     must_succeed(make(&m, paths, 1, ERR));
-    const report_action *actions = m.page.timelines[0]->ranks[0].tracks[0].actions;
-    const json_t *causes = m.page.timelines[0]->causes.list;
-    assert_int_equal(actions[0].cause, 0);
-    assert_int_equal(actions[1].cause, REPORT_NO_CAUSE);
-    assert_string_equal(json_string_value(json_array_get(causes, 0)), "F0 of dp0 pp0");
+    json_t *data = page_data(&m);
+    const json_t *timeline = json_array_get(json_object_get(data, "timelines"), 0);
+    const json_t *rank = json_array_get(json_object_get(timeline, "ranks"), 0);
+    const json_t *lane = json_array_get(json_object_get(rank, "lanes"), 0);
+    json_t *expected = json_pack("[i, i]", 0, 0); // action 0 waited for cause 0
+    assert_true(json_equal(json_object_get(lane, "causes"), expected));
+    json_decref(expected);
+    expected = json_pack("[s]", "F0 of dp0 pp0");
+    assert_true(json_equal(json_object_get(timeline, "causes"), expected));
+    json_decref(expected);
+    json_decref(data);
     unmake(&m);
 }

@@ -5,9 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/inference/decode_json.h"
+#include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
-#include "sim/scenario/decode_scenario.h"
 #include "sim/scenario/scenario_private.h"
 #include "sim/scenario/settings.h"
 #include "solver/setting_uses.h"
@@ -82,6 +81,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
     NONE("model.window_tokens", "a sample longer than the window is refused, and others see all"),
     FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
+    FIGURE("model.ignored_dropout", TRAIN, "", "", "'attention_dropout'", "warnings"),
     TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qkv_bias", TRAIN, "", "false", "*"),
@@ -188,6 +188,7 @@ static const effect effects[] = {
 
     TIME_OR_MEMORY("schedule.kind", UNIFORM, "parallel.pp=2 schedule.microbatches=8", "'1f1b'", "*"),
     TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2 parallel.chunks_per_rank=2 schedule.microbatches=8", "2", "4"),
+    TIME_OR_MEMORY("schedule.group", UNIFORM, "parallel.pp=2 parallel.chunks_per_rank=2 schedule.microbatches=8", "4", "\"even\""),
     TIME_OR_MEMORY("schedule.slices", UNIFORM, "parallel.pp=2 schedule.kind='seq1f1b'", "2", "4"),
     TIME_OR_MEMORY("schedule.slice_rule", UNIFORM, "parallel.pp=2 schedule.kind='terapipe'", "'tokens'", "*"),
     TIME_OR_MEMORY("schedule.exchange", TRAIN, "parallel.pp=4 schedule.kind='slimpipe'", "false", "*"),
@@ -418,7 +419,7 @@ static const char *value_at(const sp_setting *setting, int index)
 // As it stands in a document: switches without quotes.
 static const char *written(const sp_setting *setting, const char *value)
 {
-    bool is_switch = setting->type != NULL && strcmp(setting->type, "true or false") == 0;
+    bool is_switch = setting->kind == SP_SETTING_SWITCH;
     return json_text(is_switch ? "%s" : "\"%s\"", value);
 }
 

@@ -1,36 +1,8 @@
-// The table of settings against the reader of scenarios: the keys on both sides, what values may
-// be, and whom a name means.
+// The rows of settings: that each is read, what values may be, and whom a name means.
 #include "sim/scenario/settings.h"
 
 #include "sim/model/model.h"
-#include "sim/scenario/scenario_private.h"
 #include "tests/support/scenario_fixture.h"
-
-enum { MOST_KEYS = 256 };
-
-typedef struct key_set {
-    char key[MOST_KEYS][SP_JSON_PATH];
-    int count;
-} key_set;
-
-static bool holds(const key_set *keys, const char *key)
-{
-    for (int i = 0; i < keys->count; i++) {
-        if (strcmp(keys->key[i], key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void add_key(void *context, const char *path)
-{
-    key_set *keys = context;
-    if (!holds(keys, path)) {
-        assert_true(keys->count < MOST_KEYS);
-        snprintf(keys->key[keys->count++], SP_JSON_PATH, "%s", path);
-    }
-}
 
 #define MODEL                                                                          \
     "{'layers': 8, 'hidden': 64, 'ffn': 128, 'heads': 4, 'vocab': 100, 'experts': 2, " \
@@ -44,69 +16,20 @@ static void add_key(void *context, const char *path)
     "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'memory_units': {'f': 1, 'b': -1, 'w': 0}}, " \
     "'parallel': {}, 'schedule': {}}"
 
-// The keys that the reader asks for.
-static const key_set *keys_of_reader(void)
-{
-    static key_set keys;
-    static const char *const documents[] = {WITH_MODEL, WITH_COSTS};
-    fixture_begin();
-    for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
-        json_t *root = json_document(documents[i]);
-        sp_error_clear(ERR);
-        must_succeed(sp_i_scenario_keys(root, add_key, &keys, ERR));
-        json_decref(root);
-    }
-    return &keys;
-}
-
-static bool is_section(const char *path)
-{
-    const sp_setting *setting = NULL;
-    size_t length = strlen(path);
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (strncmp(setting->key, path, length) == 0 && setting->key[length] == '.') {
-            return true;
-        }
-    }
-    return false;
-}
-
-TEST(every_key_that_is_read_is_in_the_table)
-{
-    const key_set *keys = keys_of_reader();
-    assert_true(keys->count > 100);
-    for (int i = 0; i < keys->count; i++) {
-        const sp_setting *found = sp_setting_find(keys->key[i]);
-        bool there = found != NULL && strcmp(found->key, keys->key[i]) == 0;
-        if (!there && !is_section(keys->key[i])) {
-            fail_msg("%s is read and is not in sim/scenario/settings.c", keys->key[i]);
-        }
-    }
-}
-
-TEST(every_key_in_the_table_is_read)
-{
-    const key_set *keys = keys_of_reader();
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (!holds(keys, setting->key)) {
-            fail_msg("%s is in sim/scenario/settings.c and nobody reads it", setting->key);
-        }
-        assert_true(sp_setting_find(setting->key) == setting);
-    }
-}
-
 TEST(pages_are_written_out)
 {
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        char usual[SP_SETTING_TYPE];
         size_t length = strlen(setting->text);
-        if (length < 10 || setting->text[length - 1] != '.' || setting->fallback[0] == '\0') {
+        if (length < 10 || setting->text[length - 1] != '.' ||
+            sp_setting_default(setting, usual)[0] == '\0') {
             fail_msg("the page of %s is not complete", setting->key);
         }
-        if (setting->type == NULL && sp_setting_value(setting, 1) == NULL) {
-            fail_msg("%s has neither a type nor values", setting->key);
+        if (setting->kind == SP_SETTING_OTHER && setting->type == NULL) {
+            fail_msg("%s has no type", setting->key);
         }
+        assert_true(sp_setting_find(setting->key) == setting);
     }
 }
 
@@ -134,7 +57,7 @@ static bool expected_at(const char *key, const char *wrong, char expected[SP_ERR
     return false;
 }
 
-// A type stands in the table in the reader's words. Long lists of names are cut in messages.
+// Every row is read, and its type stands in errors. Long lists of names are cut in messages.
 TEST(types_are_those_of_the_reader)
 {
     const sp_setting *setting = NULL;
@@ -237,41 +160,13 @@ TEST(model_names_in_other_spellings)
     }
 }
 
-static void read_one(const char *text, const char *message)
+static void refuses(const char *text, const char *path)
 {
     sp_scenario s;
-    assert_int_equal(fixture_read(text, &s, ERR), SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0], message);
+    char head[SP_JSON_PATH + 32];
+    snprintf(head, sizeof head, "scenario.json: %s: ", path);
+    must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, head);
     sp_scenario_fini(&s);
-}
-
-TEST(unknown_keys_name_what_is_meant)
-{
-    read_one("{'model': 'llama-13b', 'vpp': 2}",
-             "scenario.json: unknown key 'vpp' (did you mean 'parallel.chunks_per_rank'?)");
-    read_one("{'model': 'llama-13b', 'workload': {'seq_length': 4096}}",
-             "scenario.json: workload: unknown key 'seq_length' (did you mean "
-             "'workload.context'?)");
-    read_one("{'model': 'llama-13b', 'parallel': {'context': 4096}}",
-             "scenario.json: parallel: unknown key 'context' (did you mean 'workload.context'?)");
-    // Spelt like a key of another section.
-    read_one("{'model': 'llama-13b', 'recomput': 'full'}",
-             "scenario.json: unknown key 'recomput' (did you mean 'memory.recompute'?)");
-    read_one("{'model': 'llama-13b', 'xyz': 2}", "scenario.json: unknown key 'xyz'");
-    read_one("{'model': 'llama-13b', 'workload': {'batch': 2}}",
-             "scenario.json: workload: unknown key 'batch' (did you mean 'batches'?)");
-    read_one("{'model': 'llama-13b', 'parallel': {'vp': 2}}",
-             "scenario.json: parallel: unknown key 'vp' (did you mean "
-             "'parallel.chunks_per_rank'?)");
-    read_one("{'model': 'llama-13b', 'schedule': {'type': 'gpipe'}}",
-             "scenario.json: schedule: unknown key 'type' (did you mean 'kind'?)");
-    read_one("{'model': 'llama-13b', 'strategy': {'name': 'padded'}}",
-             "scenario.json: strategy: unknown key 'name' (did you mean 'kind'?)");
-    read_one("{'model': 'llama-13b', 'memory': {'type': 2}}",
-             "scenario.json: memory: unknown key 'type'");
-    // A key of another section that is only half alike is another matter.
-    read_one("{'model': 'llama-13b', 'peak_memory_gib': 2}",
-             "scenario.json: unknown key 'peak_memory_gib'");
 }
 
 // Nothing is hinted at that would change something else.
@@ -282,14 +177,10 @@ TEST(what_is_not_modelled_is_said)
     static const char *const keys[] = {"ep", "etp", "expert_model_parallel_size",
                                        "expert_parallel_size"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        char text[200];
-        char message[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': {'%s': 2}}", keys[i]);
-        snprintf(message, sizeof message, "scenario.json: parallel: unknown key '%s': %s", keys[i],
-                 why);
-        read_one(text, message);
+        assert_string_equal(sp_setting_missing(keys[i]), why);
         assert_null(sp_setting_find(keys[i]));
     }
+    refuses("{'model': 'llama-13b', 'parallel': {'ep': 2}}", "parallel");
     assert_string_equal(sp_setting_missing("--Expert-Model-Parallel-Size"), why);
     assert_string_equal(sp_setting_missing("parallel.ep"), why);
     assert_null(sp_setting_missing("tp"));
@@ -325,14 +216,8 @@ TEST(tokens_in_binary_thousands)
     assert_int_equal(s.workload.tokens_per_batch, 4194304);
     assert_int_equal(s.strategy.chunk_tokens, 2048);
     sp_scenario_fini(&s);
-    read_one(
-        "{'model': 'llama-13b', 'workload': {'context': '128X'}}",
-        "scenario.json: workload.context: expected an integer from 1 to 2147483647, or such as "
-        "\"32K\" (of 1024) or \"1M\", got \"128X\"");
-    read_one(
-        "{'model': 'llama-13b', 'workload': {'context': '4096M'}}",
-        "scenario.json: workload.context: expected an integer from 1 to 2147483647, or such as "
-        "\"32K\" (of 1024) or \"1M\", got \"4096M\"");
+    refuses("{'model': 'llama-13b', 'workload': {'context': '128X'}}", "workload.context");
+    refuses("{'model': 'llama-13b', 'workload': {'context': '4096M'}}", "workload.context");
     int64_t tokens = 7;
     assert_true(sp_tokens_from_text("0", &tokens));
     assert_int_equal(tokens, 0);
@@ -372,10 +257,7 @@ TEST(dp_fills_the_nodes)
     assert_int_equal(s.layout.dp, 1);
     sp_scenario_fini(&s);
     // 24 GPUs are no multiple of 16.
-    read_one("{'model': 'llama-13b', 'nodes': 3, 'parallel': {'tp': 8, 'pp': 2}}",
-             "scenario.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, but tp*cp*pp*dp is "
-             "16");
-    read_one("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8, 'dp': 1}}",
-             "scenario.json: nodes: 16 nodes of 8 GPUs are filled by 128 ranks, but tp*cp*pp*dp is "
-             "64");
+    refuses("{'model': 'llama-13b', 'nodes': 3, 'parallel': {'tp': 8, 'pp': 2}}", "nodes");
+    refuses("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8, 'dp': 1}}",
+            "nodes");
 }

@@ -62,7 +62,7 @@ static tally run(const sp_speculation *how, const sp_acceptance *model, int call
     tally sum = {0};
     sp_draft_tree tree;
     sp_drafted_sequence sequence;
-    must_succeed(sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how), ERR));
+    sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how));
     sp_drafted_sequence_begin(&sequence, 11, 0);
     for (int i = 0; i < calls; i++) {
         sp_speculated call;
@@ -157,7 +157,7 @@ static sp_speculated one_call(const sp_speculation *how, uint64_t index)
     sp_draft_tree tree;
     sp_drafted_sequence sequence;
     sp_speculated call;
-    must_succeed(sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how), ERR));
+    sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how));
     sp_drafted_sequence_begin(&sequence, 13, index);
     sp_speculate(how, &mixed, &sequence, &tree, &call);
     sp_draft_tree_fini(&tree);
@@ -200,7 +200,7 @@ TEST(fitted_bins_order_the_ranks)
     double rank[2] = {0};
     double accepted[2] = {0};
     double count[2] = {0};
-    must_succeed(sp_draft_tree_init(&tree, 10, 8, ERR));
+    sp_draft_tree_init(&tree, 10, 8);
     sp_drafted_sequence_begin(&sequence, 17, 0);
     for (int i = 0; i < 3000; i++) {
         sp_speculated call;

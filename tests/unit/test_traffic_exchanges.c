@@ -21,7 +21,7 @@ static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_ne
     for (int k = 0; k < dp; k++) {
         s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
     }
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    sp_plan_init(&s->plan, &s->layout, &s->packing);
     flow_step_set_cluster(s, detail);
     s->network.rates.nic_latency_s = 0.0;
 }

@@ -65,7 +65,7 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
         s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns + moves_ns};
         s->costs.b[k] = (sp_action_cost){.compute_ns = F_NS};
     }
-    must_succeed(sp_plan_init(&s->plan, &s->layout, &s->packing, ERR));
+    sp_plan_init(&s->plan, &s->layout, &s->packing);
     for (int r = 0; r < 4; r++) {
         static const sp_action_kind kinds[] = {SP_ACTION_F, SP_ACTION_F, SP_ACTION_B, SP_ACTION_B};
         for (int a = 0; a < 4; a++) {

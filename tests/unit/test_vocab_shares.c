@@ -1,5 +1,5 @@
 // At which places pipeline ranks do their shares of a vocabulary.
-#include "sim/plan/vocab_shares.h"
+#include "sim/plan/walk.h"
 
 #include "sim/engine/memory.h"
 #include "tests/support/plan_sample.h"

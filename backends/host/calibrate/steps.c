@@ -67,12 +67,10 @@ static sp_status step_make(const sp_i_host_calibration *c, const sp_profile *pro
         s->ids[i] = i;
         s->lengths[i] = tokens;
         (void)sp_pack_list_begin(&s->packing.forward, 0, 1);
-        (void)sp_pack_list_add(&s->packing.forward, slice, true);
+        sp_pack_list_add(&s->packing.forward, slice, true);
     }
-    sp_status status = sp_plan_init(&s->plan, &layout, &s->packing, err);
-    if (status == SP_OK) {
-        status = sp_schedule_generate(&spec, NULL, "calibration", &s->plan, err);
-    }
+    sp_plan_init(&s->plan, &layout, &s->packing);
+    sp_status status = sp_schedule_generate(&spec, NULL, "calibration", &s->plan, err);
     if (status != SP_OK) {
         step_fini(s);
     }
