@@ -60,11 +60,10 @@ static sp_status add_sources(source_list *list, const char *text, sp_error *err)
     if (strchr(text, ',') == NULL || access(text, F_OK) == 0) {
         return add_source(list, text, err);
     }
-    char *copy = list->text_count < FIT_TABLES ? sp_strdup(text) : NULL;
-    if (copy == NULL) {
-        return sp_error_no_memory(err, "the tables");
+    if (list->text_count == FIT_TABLES) {
+        return add_source(list, "", err);
     }
-    list->texts[list->text_count++] = copy;
+    char *copy = list->texts[list->text_count++] = sp_strdup(text);
     sp_status status = SP_OK;
     for (char *csv = copy; status == SP_OK && csv != NULL;) {
         char *comma = strchr(csv, ',');

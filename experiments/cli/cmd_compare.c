@@ -1,10 +1,910 @@
+// Strategies, or schedules, evaluated on the same batches.
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "experiments/cli/comparison.h"
-#include "experiments/cli/memory_curve.h"
+#include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
+#include "experiments/sweep/layouts.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/parallel.h"
+#include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "sim/base/writer.h"
+#include "sim/scenario/scenario.h"
+#include "sim/workload/batch.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/setting_uses.h"
+#include "solver/strategy.h"
+
+typedef struct compare_args {
+    cli_common common;
+    cli_list set;
+    const char *strategies;
+    const char *schedules;
+    bool best_layout, memory_curve;
+    int64_t jobs;
+} compare_args;
+
+typedef struct compared {
+    char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
+    sp_status status;
+    char reason[SP_ERROR_TEXT];
+    sp_result result;
+    // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
+    // none, or it does not fit).
+    char layout[CLI_LAYOUT];
+    bool stopped; // the search for it: there may be a better one
+    int64_t of_status[SWEEP_STATUSES], left_out;
+    double stated_ms;
+    // The fastest layout that fits tightly, where that is faster than the row's; NAN: there is
+    // none.
+    double tight_ms, tight_margin_gib;
+    char tight_layout[CLI_LAYOUT];
+} compared;
+
+typedef struct comparison {
+    json_t *root;   // of the scenario, with its overrides; --best-layout alone
+    json_t *stated; // without them; of schedules alone
+    sp_scenario scenario;
+    sp_batches batches;
+    bool of_schedules;
+    bool listed;    // names were stated: the first is the baseline
+    bool stopped;   // by a signal, before all rows were evaluated
+    compared *rows; // [count], the baseline first; owned
+    int count;
+} comparison;
+
+enum { MOST_COMPARED = 64 };
+
+enum { MOST_OVERRIDES = 64 };
+
+static sp_status refuse_name(const comparison *cmp, const char *name, sp_error *err)
+{
+    char hint[SP_NAME_HINT];
+    if (!cmp->of_schedules) {
+        return sp_strategy_check(name, "--strategies", err);
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
+                        sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
+}
+
+static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
+{
+    const char *option = cmp->of_schedules ? "--schedules" : "--strategies";
+    if (cmp->count == MOST_COMPARED || length >= SP_STRATEGY_NAME) {
+        return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length, name);
+    }
+    compared *r = &cmp->rows[cmp->count];
+    memcpy(r->name, name, length);
+    r->name[length] = '\0';
+    const char *known =
+        sp_listed_name(r->name, cmp->of_schedules ? sp_schedule_names : sp_strategy_names);
+    if (known == NULL) {
+        return refuse_name(cmp, r->name, err);
+    }
+    snprintf(r->name, sizeof r->name, "%s", known);
+    for (int i = 0; i < cmp->count; i++) {
+        if (strcmp(cmp->rows[i].name, r->name) == 0) {
+            return sp_error_set(err, SP_ERR_USAGE, "%s names '%s' twice", option, r->name);
+        }
+    }
+    cmp->count++;
+    return SP_OK;
+}
+
+// A row for each name that is asked for. *cmp is empty; the caller ends it in any case.
+static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error *err)
+{
+    cmp->of_schedules = args->schedules != NULL;
+    const char *list = cmp->of_schedules ? args->schedules : args->strategies;
+    cmp->listed = list != NULL;
+    cmp->rows = sp_calloc(MOST_COMPARED, sizeof *cmp->rows);
+    sp_status status = SP_OK;
+    if (args->schedules != NULL && args->strategies != NULL) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
+    }
+    if (status == SP_OK && args->schedules != NULL && args->best_layout) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--best-layout tries schedules for itself");
+    }
+    if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
+    }
+    for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
+        status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
+    }
+    while (status == SP_OK && list != NULL) {
+        size_t length = strcspn(list, ",");
+        status = add_row(cmp, list, length, err);
+        list = list[length] == ',' ? list + length + 1 : NULL;
+    }
+    return status;
+}
+
+// The scenario again with one schedule in place of its own, and the chunks that this schedule runs.
+static sp_status read_with_schedule(const compare_args *args, const char *path,
+                                    const json_t *stated, const char *name, sp_scenario *scenario,
+                                    sp_error *err)
+{
+    char kind[64];
+    char chunks[64];
+    const char *overrides[MOST_OVERRIDES + 2];
+    int count = args->set.count;
+    int index = 0;
+    if (count > MOST_OVERRIDES) {
+        return sp_error_set(err, SP_ERR_USAGE, "--set is given more than %d times", MOST_OVERRIDES);
+    }
+    for (int i = 0; i < count; i++) {
+        overrides[i] = args->set.items[i];
+    }
+    while (strcmp(sp_schedule_names[index], name) != 0) {
+        index++;
+    }
+    snprintf(kind, sizeof kind, "schedule.kind=%s", name);
+    overrides[count++] = kind;
+    int runs = sp_schedule_traits_of((sp_schedule_kind)index).chunks;
+    if (runs != 0) {
+        snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
+        overrides[count++] = chunks;
+    }
+    json_t *document = json_deep_copy(stated);
+    sp_status status = sp_scenario_from_json(document, path, overrides, count, scenario, err);
+    json_decref(document);
+    return status;
+}
+
+// What is left out for its memory although it is faster. Those that fit tightly are ranked last.
+static void note_tight(const sweep_layouts *layouts, compared *r)
+{
+    const sweep_digest *best = &layouts->ranked[0]->digest;
+    for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
+        const sweep_digest *d = &layouts->ranked[i]->digest;
+        if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
+            r->tight_ms = d->figure[SWEEP_ITERATION_MS];
+            r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
+            snprintf(r->tight_layout, sizeof r->tight_layout, "tp %d, cp %d, pp %d, dp %d, %s",
+                     d->degree[0], d->degree[1], d->degree[2], d->degree[3], d->schedule);
+        }
+    }
+}
+
+// The strategy at the layout that serves it best; what it takes in the stated one is known.
+static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
+                               sp_error *err)
+{
+    const sp_evaluate_options options_of_row = {.allocator_peak = true,
+                                                .threads = cli_threads(args->jobs)};
+    const char *name = r->name;
+    const sweep_layouts_options options_of_search = {.strategies = &name,
+                                                     .strategy_count = 1,
+                                                     .threads = cli_threads(args->jobs),
+                                                     .quiet = args->common.quiet};
+    sweep_layouts layouts;
+    sp_scenario scenario;
+    r->stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
+                       ? sp_result_iteration_ms(&r->result)
+                       : (double)NAN;
+    sp_result_fini(&r->result);
+    sp_error_clear(err);
+    sp_status status =
+        sweep_layouts_find(cmp->root, &cmp->scenario, &options_of_search, &layouts, err);
+    memcpy(r->of_status, layouts.of_status, sizeof r->of_status);
+    r->left_out = layouts.left_out;
+    if (status == SP_OK && layouts.ranked_count == 0 && layouts.stopped) {
+        status = sp_error_set(err, SP_ERR_STOPPED, "no layout that fits was found before the stop");
+    } else if (status == SP_OK && layouts.ranked_count == 0) {
+        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
+    }
+    if (status == SP_OK && !layouts.stopped) {
+        status = sweep_layouts_refine(&options_of_search, cmp->scenario.source, &layouts, err);
+    }
+    // The best so far is evaluated all the same.
+    r->stopped = layouts.stopped || sp_stop_requested();
+    sp_stop_forget();
+    r->tight_ms = (double)NAN;
+    if (status == SP_OK) {
+        note_tight(&layouts, r);
+        json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
+        status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
+        json_decref(document);
+        if (status == SP_OK) {
+            status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
+            if (status == SP_OK) {
+                cli_layout_text(&r->result, &scenario, r->layout);
+            }
+            sp_scenario_fini(&scenario);
+        }
+    }
+    sweep_layouts_fini(&layouts);
+    return status;
+}
+
+// A strategy or schedule that cannot serve the scenario is a row with its reason.
+static sp_status evaluate_row(const compare_args *args, const char *path, comparison *cmp,
+                              compared *r, sp_error *err)
+{
+    const sp_evaluate_options options_of_row = {
+        .allocator_peak = true, .compared = !cmp->of_schedules, .threads = cli_threads(args->jobs)};
+    sp_scenario own = {0};
+    if (cmp->of_schedules) {
+        r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
+    } else {
+        snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
+    }
+    if (r->status == SP_OK) {
+        r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches,
+                                &options_of_row, &r->result, err);
+    }
+    sp_scenario_fini(&own);
+    if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
+        r->status = evaluate_best(args, cmp, r, err);
+    }
+    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->stopped;
+    if (r->status == SP_ERR_STOPPED || (r->status != SP_OK && !sp_status_is_fatal(r->status))) {
+        snprintf(r->reason, sizeof r->reason, "%s",
+                 err->count > 0 ? err->message[0] : sp_status_text(r->status));
+        sp_error_clear(err);
+        return SP_OK;
+    }
+    if (r->status == SP_OK) {
+        snprintf(r->reason, sizeof r->reason, "%s", r->result.oom_diagnosis);
+    }
+    return r->status;
+}
+
+static sp_status read_scenario(const compare_args *args, const char *path, comparison *cmp,
+                               sp_error *err)
+{
+    if (cmp->of_schedules) {
+        sp_status read = sp_json_read_file(path, 0, &cmp->stated, err);
+        if (read == SP_OK) {
+            read = sp_scenario_place(cmp->stated, path, err);
+        }
+        return read == SP_OK ? read_with_schedule(args, path, cmp->stated, cmp->rows[0].name,
+                                                  &cmp->scenario, err)
+                             : read;
+    }
+    if (!args->best_layout) {
+        return sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
+    }
+    sp_status status = sp_json_read_file(path, 0, &cmp->root, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(cmp->root, path, err);
+    }
+    return status == SP_OK ? sp_scenario_from_json(cmp->root, path, args->set.items,
+                                                   args->set.count, &cmp->scenario, err)
+                           : status;
+}
+
+// Reads the scenario and forms its batches.
+static sp_status read_comparison(const compare_args *args, const char *path, comparison *cmp,
+                                 sp_error *err)
+{
+    sp_status status = read_scenario(args, path, cmp, err);
+    if (status == SP_OK && cmp->scenario.uniform && !cmp->of_schedules) {
+        status = sp_error_in(err, SP_ERR_CONTENT, path, "uniform_costs",
+                             "strategies need a model and a workload to be compared on");
+    }
+    if (status == SP_OK) {
+        status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
+    }
+    return status;
+}
+
+static sp_status leave_row(compared *r)
+{
+    r->status = SP_ERR_STOPPED;
+    snprintf(r->reason, sizeof r->reason, "not evaluated");
+    return SP_OK;
+}
+
+// How good a baseline a row is: one that fits before one that does not, then one that somebody
+// would run, then the stack's own way.
+static int suits(const compared *r)
+{
+    if (r->status != SP_OK) {
+        return 0;
+    }
+    bool run = r->result.lossless && strcmp(r->name, "padded") != 0;
+    return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + (strcmp(r->name, "packed") == 0);
+}
+
+static void choose_baseline(comparison *cmp)
+{
+    int first = 0;
+    for (int i = 1; i < cmp->count; i++) {
+        first = suits(&cmp->rows[i]) > suits(&cmp->rows[first]) ? i : first;
+    }
+    compared *rows = cmp->rows;
+    compared baseline = rows[first];
+    memmove(&rows[1], &rows[0], (size_t)first * sizeof rows[0]);
+    rows[0] = baseline;
+}
+
+// Does that, and evaluates every row. One that cannot be has its reason. Without a list the
+// baseline is `packed` where that fits, else the first row that fits and trains all tokens, else
+// the first that fits: no row that nobody would run. A stop ends it with the rows that there are.
+static sp_status evaluate_comparison(const compare_args *args, const char *path, comparison *cmp,
+                                     sp_error *err)
+{
+    sp_status status = read_comparison(args, path, cmp, err);
+    sp_progress progress;
+    // The search for a layout shows its own.
+    bool quiet = args->common.quiet || args->best_layout;
+    sp_progress_begin(&progress, "comparing", cmp->count, quiet);
+    for (int i = 0; status == SP_OK && i < cmp->count; i++) {
+        sp_progress_update(&progress, i);
+        status = cmp->stopped ? leave_row(&cmp->rows[i])
+                              : evaluate_row(args, path, cmp, &cmp->rows[i], err);
+    }
+    sp_progress_end(&progress);
+    if (status == SP_OK && !cmp->listed) {
+        choose_baseline(cmp);
+    }
+    return status;
+}
+
+// "ok", "oom", "infeasible", or "stopped": not evaluated.
+static const char *status_of(const compared *r)
+{
+    if (r->status != SP_OK) {
+        return r->status == SP_ERR_STOPPED ? "stopped" : "infeasible";
+    }
+    return sp_result_is_oom(&r->result) ? "oom" : "ok";
+}
+
+static void free_comparison(comparison *cmp)
+{
+    for (int i = 0; cmp->rows != NULL && i < cmp->count; i++) {
+        sp_result_fini(&cmp->rows[i].result);
+    }
+    sp_free(cmp->rows);
+    sp_batches_fini(&cmp->batches);
+    sp_scenario_fini(&cmp->scenario);
+    json_decref(cmp->root);
+    json_decref(cmp->stated);
+}
+
+// Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
+// the two is missing.
+static double speedup(const comparison *cmp, const compared *r)
+{
+    const compared *base = &cmp->rows[0];
+    if (base->status != SP_OK || r->status != SP_OK) {
+        return (double)NAN;
+    }
+    return base->result.lossless && r->result.lossless
+               ? sp_result_iteration_ms(&base->result) / sp_result_iteration_ms(&r->result)
+               : sp_result_tokens_per_s(&r->result) / sp_result_tokens_per_s(&base->result);
+}
+
+static json_t *row_json(const comparison *cmp, const compared *r)
+{
+    json_t *object = r->status == SP_OK ? sp_result_json(&r->result, true) : sp_result_json_empty();
+    double factor = speedup(cmp, r);
+    sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
+    sp_json_put(object, "status", json_string(status_of(r)));
+    sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
+    sp_json_put(object, "speedup", sp_json_figure(factor));
+    if (!cmp->of_schedules) {
+        bool lossless = r->status == SP_OK ? r->result.lossless
+                                           : sp_strategy_is_lossless(sp_strategy_find(r->name),
+                                                                     &cmp->scenario.strategy);
+        sp_json_put(object, "lossless", json_boolean(lossless));
+    }
+    if (cmp->root != NULL) {
+        json_t *layouts = json_object();
+        for (int s = 0; s < SWEEP_STATUSES; s++) {
+            sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
+        }
+        sp_json_put(layouts, "left_out", json_integer(r->left_out));
+        sp_json_put(object, "layouts", layouts);
+        sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
+        if (r->stopped) {
+            sp_json_put(object, "stopped", json_true());
+        }
+        sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
+        sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
+        sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
+    }
+    return object;
+}
+
+static json_t *comparison_json(const comparison *cmp)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < cmp->count; i++) {
+        json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
+    }
+    bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
+    return json_pack("{s:s, s:s, s:b, s:o, s:o*}", "schema", "slimpack/comparison/1", "baseline",
+                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows, "stopped",
+                     cmp->stopped ? json_true() : NULL);
+}
+
+enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };
+
+// The state of the memory and what the strategy loses: "tight, 12.3 % of tokens left out".
+static const char *status_text(const sp_result *result, char text[STATUS])
+{
+    char lost[CLI_LOSS];
+    const cli_loss loss = {.left_out = sp_result_left_out_share(result),
+                           .cut = sp_result_cut_share(result),
+                           .lossy = !result->lossless};
+    cli_loss_text(loss, lost);
+    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), lost[0] != '\0' ? ", " : "", lost);
+    return text;
+}
+
+static void print_row(cli_row *row, const comparison *cmp, const compared *r)
+{
+    char status[STATUS];
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_cell(row, "%s", status_text(&r->result, status));
+}
+
+// Its speed-up is between best layouts, its gain that of its best layout over the scenario's.
+static void print_best_row(cli_row *row, const comparison *cmp, const compared *r)
+{
+    char status[STATUS];
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_number_cell(row, "%.1f", r->stated_ms);
+    cli_number_cell(row, "%.2fx", r->stated_ms / sp_result_iteration_ms(&r->result));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
+    cli_cell(row, "%s; %s%s", status_text(&r->result, status), r->layout,
+             r->stopped ? "; search stopped" : "");
+    if (isfinite(r->tight_ms)) {
+        printf("\n%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch "
+               "reserves); %s",
+               "", r->tight_ms, r->tight_margin_gib, r->tight_layout);
+    }
+}
+
+static void print_schedule_row(cli_row *row, const comparison *cmp, const compared *r)
+{
+    const sp_result *result = &r->result;
+    size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
+    double most = 0.0;
+    for (size_t i = 0; i < ranks; i++) {
+        most = result->ranks[i].units_peak > most ? result->ranks[i].units_peak : most;
+    }
+    cli_number_cell(row, "%.3f", sp_result_iteration_ms(result));
+    cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_figure_cells(row, cli_figure_of_result, result);
+    cli_number_cell(row, "%.4g", most);
+    cli_number_cell(row, "%.4g", result->ranks[ranks - 1].units_peak);
+    cli_figure_cells(row, cli_figure_of_result, result);
+    cli_cell(row, "%s", cli_memory_word(result));
+}
+
+// Does any row wait where there is no pipeline that could have a bubble?
+static bool waits(const comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK && cli_waits_for_peers(&cmp->rows[i].result)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// With one layout for all rows.
+static const char *idle_name(const comparison *cmp)
+{
+    return waits(cmp) ? "waiting" : "bubble";
+}
+
+static void print_rows(const comparison *cmp, const char *columns,
+                       void (*print)(cli_row *row, const comparison *cmp, const compared *r))
+{
+    cli_print_heads(stdout, columns);
+    putchar('\n');
+    for (int i = 0; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        cli_row row = {.out = stdout, .columns = columns};
+        cli_cell(&row, "%s", r->name);
+        if (r->status == SP_OK) {
+            print(&row, cmp, r);
+        } else {
+            printf(" %s: %s", status_of(r), r->reason);
+        }
+        putchar('\n');
+    }
+    if (waits(cmp)) {
+        printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
+               cmp->root != NULL ? "bubble with pp 1" : "waiting");
+    }
+}
+
+// Names the baseline, where no list says it or it cannot run.
+static void print_baseline(const comparison *cmp)
+{
+    const compared *base = &cmp->rows[0];
+    if (base->status == SP_OK && sp_result_is_oom(&base->result)) {
+        printf("speed-up: over %s, which runs out of memory: %s\n", base->name,
+               cmp->listed ? "another one first in the list makes a baseline that can run"
+                           : "no strategy fits");
+    } else if (base->status == SP_OK && !cmp->listed) {
+        printf("speed-up: over %s (--strategies: over the first of the list)\n", base->name);
+    }
+    if (cmp->stopped) {
+        puts("stopped by a signal: rows are what was known by then");
+    }
+}
+
+// Is what is told of one row's error told of the other's, too? Of rows without a known error one
+// reason is enough.
+static bool shares_error(const compared *row, const compared *other)
+{
+    char text[2][CLI_STEP_ERROR];
+    if (row->status != SP_OK || other->status != SP_OK) {
+        return false;
+    }
+    bool known = row->result.step_error.known;
+    return known == other->result.step_error.known &&
+           (!known || strcmp(cli_step_error(&row->result.step_error, text[0]),
+                             cli_step_error(&other->result.step_error, text[1])) == 0);
+}
+
+// Once for all rows, or by kinds of them: they may differ in schedule, stack and bubble.
+static void print_error_of_times(const comparison *cmp)
+{
+    char text[CLI_STEP_ERROR];
+    char rows[CLI_STEP_ERROR];
+    int answers = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        answers += cmp->rows[i].status == SP_OK;
+    }
+    for (int i = 0; i < cmp->count; i++) {
+        const compared *row = &cmp->rows[i];
+        int alike = 0;
+        bool told = row->status != SP_OK;
+        rows[0] = '\0';
+        for (int k = 0; k < cmp->count; k++) {
+            if (shares_error(&cmp->rows[k], row)) {
+                told = told || k < i;
+                sp_append(rows, sizeof rows, "%s%s", alike++ > 0 ? ", " : "of ", cmp->rows[k].name);
+            }
+        }
+        if (told) {
+            continue;
+        }
+        int column = printf("times ");
+        if (alike < answers) {
+            cli_print_wrapped(stdout, rows, column, column);
+            printf("%*s", column, "");
+        }
+        cli_print_wrapped(stdout, cli_step_error(&row->result.step_error, text), column, column);
+    }
+    putchar('\n');
+}
+
+static void print_schedules(const comparison *cmp)
+{
+    printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n",
+           cmp->scenario.layout.pp, cmp->scenario.layout.dp);
+    if (cmp->scenario.uniform) {
+        putchar('\n');
+    } else {
+        print_error_of_times(cmp);
+    }
+    char columns[COLUMNS];
+    snprintf(columns, sizeof columns,
+             "-12 schedule|14 @iteration_ms|9 speed-up|10 @bubble_ratio=%s|"
+             "13 @bubble_ratio_longest_stage|9 units|9 last rank|9 @peak_memory_gib|"
+             "9 @memory_margin_gib|0 status",
+             idle_name(cmp));
+    print_rows(cmp, columns, print_schedule_row);
+    print_baseline(cmp);
+}
+
+static void print_table(const comparison *cmp)
+{
+    char tokens[CLI_SHORT_NUMBER];
+    char over[CLI_LOSS];
+    char profile[CLI_PROFILE];
+    double sum = 0.0;
+    for (int b = 0; b < cmp->batches.count; b++) {
+        sum += (double)cmp->batches.batch[b].total_tokens;
+    }
+    cli_print_headline(stdout, &cmp->scenario);
+    cli_loss_text((cli_loss){.over_length = sp_batches_over_length_share(&cmp->batches)}, over);
+    printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s\n",
+           cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
+           cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,
+           (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
+           cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
+    print_error_of_times(cmp);
+    if (cmp->root != NULL) {
+        static const char columns[] =
+            "-18 strategy|12 @iteration_ms|8 speed-up|12 scenario ms|8 gain|"
+            "9 @mfu_full_attention|9 @bubble_ratio|9 @peak_memory_gib|9 @memory_margin_gib|"
+            "0 status; best layout";
+        print_rows(cmp, columns, print_best_row);
+        print_baseline(cmp);
+        return;
+    }
+    char columns[COLUMNS];
+    snprintf(columns, sizeof columns,
+             "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|"
+             "9 @mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|"
+             "9 @memory_margin_gib|9 @imbalance.dp_max_over_mean|10 @gap|8 @microbatches|"
+             "9 @solver_ms|0 status",
+             idle_name(cmp));
+    print_rows(cmp, columns, print_row);
+    print_baseline(cmp);
+    puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
+         "strategy may be faster");
+}
+
+// The table, and {"schema": "slimpack/comparison/1", ...}, which the caller owns
+// (comparison_report.c).
+static void print_comparison(const comparison *cmp)
+{
+    if (cmp->of_schedules) {
+        print_schedules(cmp);
+    } else {
+        print_table(cmp);
+    }
+}
+
+enum { MOST_STRATEGIES = 64, MOST_POINTS = 200 };
+
+// Of the limit before.
+#define STEP 0.8
+
+// One strategy at one limit.
+typedef struct cell {
+    bool planned;
+    int64_t peak_bytes, reserved_bytes; // reserved 0: its blocks were not counted
+    double ms;                          // NAN: not planned
+    double left_out;                    // share of tokens
+    int64_t made_for_bytes;             // the limit that its plan was made for
+} cell;
+
+// The strategies at all limits.
+typedef struct limits {
+    const sp_scenario *scenario;
+    const sp_batches *batches;
+    const char *const *strategies;
+    int count;    // of strategies
+    int points;   // so far
+    bool stopped; // before the last one
+    int64_t limit_bytes[MOST_POINTS];
+    cell cells[MOST_POINTS][MOST_STRATEGIES];
+} limits;
+
+static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
+{
+    limits *c = context;
+    cell *to = &c->cells[c->points][index];
+    sp_scenario scenario = *c->scenario;
+    sp_result result = {0};
+    const sp_evaluate_options options = {
+        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
+    (void)worker;
+    scenario.memory_limit_bytes = c->limit_bytes[c->points];
+    scenario.order_resolved = false;
+    scenario.strategy.asked[0] = '\0';
+    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->strategies[index]);
+    sp_status status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+    *to = (cell){.planned = status == SP_OK,
+                 .ms = (double)NAN,
+                 .made_for_bytes = scenario.memory_limit_bytes};
+    if (status == SP_OK) {
+        to->peak_bytes = result.peak_bytes;
+        to->reserved_bytes = result.reserved_peak_bytes;
+        to->ms = sp_result_iteration_ms(&result);
+        to->left_out = sp_result_left_out_share(&result);
+    }
+    sp_result_fini(&result);
+    if (status != SP_OK && !sp_status_is_fatal(status)) {
+        sp_error_clear(err);
+        return SP_OK;
+    }
+    return status;
+}
+
+// ---- how well plans fit ----
+
+// What sp_result_fits() asks for, at any limit.
+static sp_result memory_of(const limits *c, const cell *at, int64_t limit_bytes)
+{
+    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
+                       .memory_limit_bytes = limit_bytes,
+                       .peak_bytes = at->peak_bytes,
+                       .reserved_peak_bytes = at->reserved_bytes};
+}
+
+static sp_fits fits(const limits *c, const cell *at, int64_t limit_bytes)
+{
+    const sp_result memory = memory_of(c, at, limit_bytes);
+    return at->planned ? sp_result_fits(&memory) : SP_FITS_NO;
+}
+
+// As sweeps rank points: those that fit tightly come behind all that fit well.
+static bool is_better(const limits *c, const cell *a, const cell *b, int64_t limit_bytes)
+{
+    sp_fits of_a = fits(c, a, limit_bytes);
+    sp_fits of_b = fits(c, b, limit_bytes);
+    return of_a != of_b
+               ? of_a < of_b
+               : of_a != SP_FITS_NO && a->ms / (1.0 - a->left_out) < b->ms / (1.0 - b->left_out);
+}
+
+// A plan that fits in less memory is one for more. A search does not always find one as good there.
+static void carry_better_plans(limits *c)
+{
+    for (int at = c->points - 2; at >= 0; at--) {
+        for (int i = 0; i < c->count; i++) {
+            const cell *less = &c->cells[at + 1][i];
+            // In its own memory it must fit: a step that does not was planned for none.
+            if (fits(c, less, c->limit_bytes[at + 1]) != SP_FITS_NO &&
+                is_better(c, less, &c->cells[at][i], c->limit_bytes[at])) {
+                c->cells[at][i] = *less;
+            }
+        }
+    }
+}
+
+// ---- for programs ----
+
+static json_t *curve_row_json(const limits *c, int at, int i)
+{
+    const cell *own = &c->cells[at][i];
+    int64_t limit_bytes = c->limit_bytes[at];
+    sp_fits how = fits(c, own, limit_bytes);
+    const sp_result memory = memory_of(c, own, limit_bytes);
+    const cell *first = &c->cells[0][i];
+    bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
+    double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
+    json_t *row = json_object();
+    sp_json_put(row, "strategy", json_string(c->strategies[i]));
+    sp_json_put(row, "status",
+                json_string(how != SP_FITS_NO ? "ok"
+                            : own->planned    ? "oom"
+                                              : "infeasible"));
+    sp_json_put(row, "iteration_ms", sp_json_figure(ms));
+    sp_json_put(row, "peak_memory_gib",
+                sp_json_figure(own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN));
+    sp_json_put(row, "speedup", sp_json_figure(fits_first ? first->ms / ms : (double)NAN));
+    sp_json_put(row, "fits", own->planned ? json_string(sp_fits_names[how]) : json_null());
+    sp_json_put(row, "memory_margin_gib",
+                sp_json_figure(own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory))
+                                            : (double)NAN));
+    sp_json_put(row, "left_out_share", sp_json_figure(own->planned ? own->left_out : (double)NAN));
+    sp_json_put(row, "made_for_gib", sp_json_figure(sp_gib_from_bytes(own->made_for_bytes)));
+    return row;
+}
+
+static json_t *curve_json(const limits *c)
+{
+    json_t *points = json_array();
+    for (int at = 0; at < c->points; at++) {
+        json_t *rows = json_array();
+        for (int i = 0; i < c->count; i++) {
+            json_array_append_new(rows, curve_row_json(c, at, i));
+        }
+        json_array_append_new(points,
+                              json_pack("{s:f, s:o}", "limit_gib",
+                                        sp_gib_from_bytes(c->limit_bytes[at]), "rows", rows));
+    }
+    return json_pack("{s:s, s:o, s:o*}", "schema", "slimpack/memory_curve/1", "points", points,
+                     "stopped", c->stopped ? json_true() : NULL);
+}
+
+// Until no strategy fits.
+static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
+{
+    double limit_bytes = (double)c->scenario->memory_limit_bytes;
+    sp_status status = SP_OK;
+    for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
+        c->limit_bytes[c->points] = (int64_t)limit_bytes;
+        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
+        any = false;
+        for (int i = 0; status == SP_OK && i < c->count; i++) {
+            any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
+        }
+        limit_bytes = STEP * limit_bytes;
+    }
+    if (status != SP_ERR_STOPPED || c->points == 1) {
+        return status;
+    }
+    // The limits before the last one are whole.
+    c->points--;
+    c->stopped = true;
+    sp_error_clear(err);
+    return SP_OK;
+}
+
+// Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
+// until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
+// "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
+// "memory_margin_gib", "left_out_share", "made_for_gib"}]}]}: limits without what the device keeps
+// for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
+// Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
+// stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
+// memory is never worse, as sweeps rank points. The caller frees it; it does not depend on
+// `threads`.
+static sp_status make_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
+                                   const char *const *strategies, int count, int threads,
+                                   json_t **json, sp_error *err)
+{
+    *json = NULL;
+    if (count > MOST_STRATEGIES) {
+        return sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
+    }
+    limits *c = sp_calloc(1, sizeof *c);
+    c->scenario = scenario;
+    c->batches = batches;
+    c->strategies = strategies;
+    c->count = count;
+    sp_status status = evaluate_limits(c, threads, err);
+    if (status == SP_OK) {
+        carry_better_plans(c);
+        *json = curve_json(c);
+    }
+    sp_free(c);
+    return status;
+}
+
+// ---- for people ----
+
+enum { COLUMN = 18 };
+
+// "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
+static bool print_cell(const json_t *row, double limit_gib)
+{
+    char text[2 * COLUMN];
+    const json_t *ms = json_object_get(row, "iteration_ms");
+    const char *how = json_string_value(json_object_get(row, "fits"));
+    bool carried = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
+    if (json_is_null(ms)) {
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "status")));
+        return false;
+    }
+    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), carried ? "*" : "",
+             how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
+    printf(" %*s", COLUMN, text);
+    return carried;
+}
+
+// A line for each limit, a column for each strategy.
+static void print_memory_curve(const json_t *curve)
+{
+    const json_t *points = json_object_get(curve, "points");
+    size_t at;
+    size_t i;
+    json_t *point_of;
+    json_t *row;
+    bool carried = false;
+    printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n%9s",
+           json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")), "GiB");
+    json_array_foreach (json_object_get(json_array_get(points, 0), "rows"), i, row) {
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "strategy")));
+    }
+    printf("\n");
+    json_array_foreach (points, at, point_of) {
+        double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
+        printf("%9.2f", limit_gib);
+        json_array_foreach (json_object_get(point_of, "rows"), i, row) {
+            carried = print_cell(row, limit_gib) || carried;
+        }
+        printf("\n");
+    }
+    if (json_object_get(curve, "stopped") != NULL) {
+        puts("stopped by a signal: less memory was not tried");
+    }
+    if (carried) {
+        puts("*: the plan that was made for less memory, which is faster or fits better");
+    }
+}
 
 static void list_strategies(FILE *out)
 {
@@ -23,18 +923,18 @@ static void list_strategies(FILE *out)
     }
 }
 
-static sp_status show_memory_curve(const cli_compare_args *args, const char *path,
-                                   cli_comparison *cmp, int *exit_status, sp_error *err)
+static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
+                                   int *exit_status, sp_error *err)
 {
-    const char *names[CLI_MOST_COMPARED];
+    const char *names[MOST_COMPARED];
     json_t *curve = NULL;
     for (int i = 0; i < cmp->count; i++) {
         names[i] = cmp->rows[i].name;
     }
-    sp_status status = cli_comparison_read(args, path, cmp, err);
+    sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                  cli_threads(args->jobs), &curve, err);
+        status = make_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                   cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
@@ -44,16 +944,16 @@ static sp_status show_memory_curve(const cli_compare_args *args, const char *pat
     }
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
-        cli_print_memory_curve(curve);
+        print_memory_curve(curve);
     }
     json_decref(curve);
     return status;
 }
 
 // A setting that one row reads is of use in the comparison.
-static void keep_shared_warnings(cli_comparison *cmp)
+static void keep_shared_warnings(comparison *cmp)
 {
-    sp_warnings *warnings[CLI_MOST_COMPARED];
+    sp_warnings *warnings[MOST_COMPARED];
     int count = 0;
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
@@ -65,27 +965,27 @@ static void keep_shared_warnings(cli_comparison *cmp)
 
 static int run(const void *given, const cli_operands *operands)
 {
-    const cli_compare_args *args = given;
+    const compare_args *args = given;
     int exit_status = 0;
-    cli_comparison cmp = {0};
+    comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = cli_comparison_choose(args, &cmp, &err);
+    sp_status status = choose_rows(args, &cmp, &err);
     cli_catch_stop();
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
     } else if (status == SP_OK) {
-        status = cli_comparison_evaluate(args, operands->items[0], &cmp, &err);
+        status = evaluate_comparison(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK && !args->memory_curve) {
         keep_shared_warnings(&cmp);
         if (args->common.json) {
-            exit_status = cli_print_json(cli_comparison_json(&cmp));
+            exit_status = cli_print_json(comparison_json(&cmp));
         } else {
-            cli_print_comparison(&cmp);
+            print_comparison(&cmp);
         }
         bool any = false;
         for (int i = 0; i < cmp.count; i++) {
-            any = any || strcmp(cli_compared_status(&cmp.rows[i]), "ok") == 0;
+            any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
         cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
@@ -99,33 +999,26 @@ static int run(const void *given, const cli_operands *operands)
     } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
-    cli_comparison_fini(&cmp);
+    free_comparison(&cmp);
     return exit_status;
 }
 
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_SET_OPTION(cli_compare_args),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(cli_compare_args, strategies),
-     .help = "packing strategies to compare, the first is the baseline (default: all, over packed)",
-     .names = sp_strategy_names},
-    {.kind = CLI_STRING,
-     .name = "schedules",
-     .value = "LIST",
-     .at = offsetof(cli_compare_args, schedules),
-     .help = "pipeline schedules to compare instead, with the scenario's strategy",
-     .names = sp_schedule_names},
-    CLI_FLAG_OPTION("best-layout", cli_compare_args, best_layout,
+    CLI_SET_OPTION(compare_args),
+    CLI_NAMES_OPTION(
+        "strategies", "LIST", compare_args, strategies, sp_strategy_names,
+        "packing strategies to compare, the first is the baseline (default: all, over packed)"),
+    CLI_NAMES_OPTION("schedules", "LIST", compare_args, schedules, sp_schedule_names,
+                     "pipeline schedules to compare instead, with the scenario's strategy"),
+    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
                     "every strategy at its own best layout, schedule and recomputation on as many "
                     "GPUs"),
-    CLI_FLAG_OPTION("memory-curve", cli_compare_args, memory_curve,
+    CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
-    CLI_JOBS_OPTION(cli_compare_args),
-    CLI_COMMON_OPTIONS(cli_compare_args),
+    CLI_JOBS_OPTION(compare_args),
+    CLI_COMMON_OPTIONS(compare_args),
     {0},
 };
 
@@ -195,6 +1088,6 @@ const cli_command cli_cmd_compare = {
     .examples = examples,
     .options = options,
     .list = list_strategies,
-    .args_bytes = sizeof(cli_compare_args),
+    .args_bytes = sizeof(compare_args),
     .run = run,
 };

@@ -122,14 +122,7 @@ static int list_distributions(bool json)
         cli_print_wrapped(stdout, distribution->title, used, 16);
         cli_print_wrapped(stdout, distribution->source, 0, 16);
     }
-    if (!json) {
-        return 0;
-    }
-    if (json_array_size(all) != (size_t)sp_distribution_count()) {
-        json_decref(all);
-        all = NULL;
-    }
-    return cli_print_json(all);
+    return json ? cli_print_json(all) : 0;
 }
 
 static json_t *quantiles_json(const sp_length_stats *stats)
@@ -157,13 +150,13 @@ static json_t *bins_json(const sp_length_stats *stats)
 static json_t *source_json(const source *from)
 {
     const sp_length_stats *stats = &from->stats;
-    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "lengths",
-                             from->name, "count", (json_int_t)stats->count, "tokens",
+    json_t *json = json_pack("{s:o*, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "lengths",
+                             json_string(from->name), "count", (json_int_t)stats->count, "tokens",
                              (json_int_t)stats->tokens, "mean", stats->mean, "stddev",
                              stats->stddev, "token_weighted_mean", stats->token_weighted_mean,
                              "min", (json_int_t)stats->min, "max", (json_int_t)stats->max,
                              "quantiles", quantiles_json(stats), "bins", bins_json(stats));
-    if (json != NULL && from->distribution != NULL) {
+    if (from->distribution != NULL) {
         sp_json_put(json, "distribution", distribution_json(from->distribution));
         sp_json_put(json, "seed", json_integer(from->seed));
     }
@@ -232,10 +225,7 @@ static int print_json(const source *from, int count)
     for (int i = 0; i < count; i++) {
         json_array_append_new(all, source_json(&from[i]));
     }
-    // An append that failed has left the array too short.
-    bool complete = json_array_size(all) == (size_t)count;
-    json_t *printed = !complete ? NULL : count == 1 ? json_array_get(all, 0) : all;
-    json_incref(printed);
+    json_t *printed = json_incref(count == 1 ? json_array_get(all, 0) : all);
     json_decref(all);
     return cli_print_json(printed);
 }

@@ -79,14 +79,21 @@ static int print_plans(const plan_args *args, const sp_result *result)
     if (args->common.json) {
         return print_plans_json(args, result);
     }
-    printf("%5s %8s %12s %8s %14s %14s\n", "batch", "samples", "tokens", "packs", "predicted ms",
-           "lower bound ms");
+    static const char columns[] =
+        "5 batch|8 samples|12 tokens|8 packs|14 predicted ms|14 lower bound ms";
+    cli_print_heads(stdout, columns);
+    putchar('\n');
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
+        cli_row row = {.out = stdout, .columns = columns};
         char tokens[CLI_GROUPED];
-        printf("%5zu %8lld %12s %8lld %14.1f %14.1f\n", b, (long long)batch->facts.samples,
-               cli_grouped(batch->facts.tokens, tokens), (long long)batch->facts.microbatches,
-               sp_ms_from_ns(batch->iteration_ns), batch->facts.lower_bound_ns / SP_NS_PER_MS);
+        cli_cell(&row, "%zu", b);
+        cli_cell(&row, "%lld", (long long)batch->facts.samples);
+        cli_cell(&row, "%s", cli_grouped(batch->facts.tokens, tokens));
+        cli_cell(&row, "%lld", (long long)batch->facts.microbatches);
+        cli_number_cell(&row, "%.1f", sp_ms_from_ns(batch->iteration_ns));
+        cli_number_cell(&row, "%.1f", batch->facts.lower_bound_ns / SP_NS_PER_MS);
+        putchar('\n');
     }
     printf("plan in %s%s\n", args->output, sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
     return 0;

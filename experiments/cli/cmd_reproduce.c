@@ -6,7 +6,6 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/figures/figure.h"
-#include "experiments/figures/reproduction.h"
 #include "sim/base/json.h"
 
 // ---- published figures beside computed ones, for people and for gnuplot ----
@@ -372,13 +371,9 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("all", reproduce_args, all, "every figure that travels with the program"),
     CLI_TEXT_OPTION(CLI_FOLDER, 'o', "output", "DIR", reproduce_args, output,
                     "write NAME.txt and NAME.json of each figure there"),
-    {.kind = CLI_STRING,
-     .name = "plot",
-     .value = "FORMAT",
-     .at = offsetof(reproduce_args, plot),
-     .names = formats,
-     .help =
-         "with -o: draw each figure with gnuplot (png or svg), or keep the data for that (dat)"},
+    CLI_NAMES_OPTION(
+        "plot", "FORMAT", reproduce_args, plot, formats,
+        "with -o: draw each figure with gnuplot (png or svg), or keep the data for that (dat)"),
     CLI_JOBS_OPTION(reproduce_args),
     CLI_COMMON_OPTIONS(reproduce_args),
     {0},

@@ -1,5 +1,4 @@
 #include "experiments/cli/execute_options.h"
-#include "experiments/cli/execution_report.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
 #include "experiments/cli/simulate_export.h"

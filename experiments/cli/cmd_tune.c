@@ -1,18 +1,248 @@
+// `tune`: what is asked, the search, and what is said where no point fits.
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/tune_args.h"
-#include "experiments/cli/tune_parts.h"
-#include "experiments/cli/tune_report.h"
-#include "experiments/cli/tune_shortage.h"
+#include "experiments/cli/tune.h"
+#include "experiments/sweep/layouts.h"
+#include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
+
+// The question, and what was found.
+typedef struct shortage_of_memory {
+    const json_t *base;
+    const sp_scenario *scenario;
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts; // none of them fits
+} shortage_of_memory;
+
+enum { MOST_GPUS = 1 << 20 };
+
+typedef struct tune_args {
+    cli_common common;
+    cli_list set, current;
+    int64_t gpus, context, tokens_per_batch, jobs, top;
+    const char *cluster, *lengths, *strategies, *output;
+    bool exhaustive;
+} tune_args;
+
+// Does an override state what is at the dotted path, by itself or as part of an object?
+static bool states(const char *const *overrides, int count, const char *path)
+{
+    for (int i = 0; i < count; i++) {
+        size_t bytes = strcspn(overrides[i], "=");
+        if (strncmp(overrides[i], path, bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_set(const tune_args *args, const char *path)
+{
+    return states(args->set.items, args->set.count, path);
+}
+
+// As one word of a shell.
+static void add_word(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./=,:+@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        fprintf(out, " %s", word);
+        return;
+    }
+    fputs(" '", out);
+    for (; *word != '\0'; word++) {
+        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, out);
+    }
+    putc('\'', out);
+}
+
+static void add_question(FILE *out, const tune_args *args, const char *model)
+{
+    fputs("slimpack tune", out);
+    add_word(out, model);
+    fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
+    if (!is_set(args, "cluster")) {
+        fputs(" --cluster", out);
+        add_word(out, args->cluster);
+    }
+    if (args->lengths != NULL) {
+        fputs(" --lengths", out);
+        add_word(out, args->lengths);
+    }
+    if (args->tokens_per_batch > 0) {
+        fprintf(out, " --tokens-per-batch %lld", (long long)args->tokens_per_batch);
+    }
+    for (int i = 0; i < args->set.count; i++) {
+        fputs(" --set", out);
+        add_word(out, args->set.items[i]);
+    }
+}
+
+static void add_point(FILE *out, const tune_args *args, const json_t *settings,
+                      const char *strategy)
+{
+    const char *path;
+    json_t *value;
+    if (!is_set(args, "strategy.kind")) {
+        fprintf(out, " --strategies %s", strategy);
+    }
+    json_object_foreach ((json_t *)settings, path, value) {
+        if (is_set(args, path)) {
+            continue;
+        }
+        if (json_is_string(value)) {
+            fprintf(out, " --set %s=%s", path, json_string_value(value));
+        } else {
+            fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
+        }
+    }
+}
+
+// The command for a shell that simulates a point: that of the file that holds it, else the same
+// question with every setting of the point stated, which evaluates this one alone, and then that.
+// The caller frees it with free().
+static char *command_for(const tune_args *args, const char *model, const sweep_layouts *layouts,
+                         const sweep_layout *point, const char *strategy)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const char *file = args->output != NULL ? args->output : "best.json";
+    json_t *settings = sweep_layouts_settings(layouts, point);
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    if (args->output == NULL) {
+        add_question(out, args, model);
+        add_point(out, args, settings, strategy);
+        fprintf(out, " -o %s && ", file);
+    }
+    fputs("slimpack simulate", out);
+    add_word(out, file);
+    fputs(" --timeline", out);
+    json_decref(settings);
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    return text;
+}
+
+enum { DOUBLINGS = 8 };
+
+// What a point that is to fit states beside what --set states: the least memory there is, and no
+// choice that spares none.
+static const char *const spare[][2] = {
+    {"memory.recompute", "memory.recompute=full"},
+    {"parallel.zero", "parallel.zero=3"},
+    {"schedule.kind", "schedule.kind=1f1b"},
+    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
+    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
+};
+
+enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
+
+// Takes what spares memory into the base and among what is stated; the caller frees the list.
+static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
+{
+    sp_error own = {0};
+    const char **stated =
+        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
+    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
+    *count = 0;
+    for (int i = 0; i < options->stated_count; i++) {
+        stated[(*count)++] = options->stated[i];
+    }
+    for (int i = 0; i < SPARE; i++) {
+        if ((i != ROWS_AT || rows) &&
+            !states(options->stated, options->stated_count, spare[i][0]) &&
+            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
+            stated[(*count)++] = spare[i][1];
+        }
+    }
+    return stated;
+}
+
+// Adds the message of the fewest GPUs at which something fits, or that none was found.
+static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
+{
+    const sweep_layouts_options *asked = shortage->options;
+    json_t *base = json_deep_copy(shortage->base);
+    int count = 0;
+    const char **stated = spare_memory(asked, base, &count);
+    sweep_layouts_options options = {.strategies = asked->strategies,
+                                     .strategy_count = 1,
+                                     .wide = true,
+                                     .stated = stated,
+                                     .stated_count = count,
+                                     .gpus = asked->gpus,
+                                     .threads = asked->threads,
+                                     .quiet = asked->quiet};
+    sp_status status = SP_OK;
+    bool found = false;
+    for (int i = 0; status == SP_OK && !found && i < DOUBLINGS && options.gpus <= MOST_GPUS / 2;
+         i++) {
+        char layout[CLI_TUNE_POINT];
+        sweep_layouts layouts;
+        sp_error own = {0};
+        options.gpus *= 2;
+        status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
+        found = status == SP_OK && layouts.ranked_count > 0;
+        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
+        if (found) {
+            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
+                         (long long)options.gpus,
+                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
+        }
+        if (status != SP_OK && status != SP_ERR_STOPPED) {
+            sp_error_set(err, status, "%s", own.message[0]);
+        }
+        sweep_layouts_fini(&layouts);
+    }
+    if (status == SP_ERR_STOPPED) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
+    } else if (status == SP_OK && !found) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
+                     (long long)options.gpus);
+    }
+    sp_free((void *)stated);
+    json_decref(base);
+}
+
+// Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
+// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
+// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
+static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
+{
+    char layout[CLI_TUNE_POINT];
+    char gib[CLI_TUNE_VALUE];
+    const sweep_layouts *all = shortage->layouts;
+    const sweep_layout *nearest = all->nearest;
+    if (nearest == NULL || nearest->digest.status != SWEEP_OOM) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
+                            (long long)all->count, all->reason);
+    }
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
+                 (long long)all->count,
+                 cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+                 cli_tune_point(shortage->options, all, nearest, layout));
+    sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    find_gpus(shortage, err);
+    if (shortage->scenario->model.experts > 0) {
+        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
+    }
+    return SP_ERR_INFEASIBLE;
+}
 
 enum {
     MOST_STRATEGIES = 32,
@@ -37,7 +267,7 @@ typedef struct tuning {
 
 // ---- what is asked ----
 
-static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
+static sp_status check_conflicts(const tune_args *args, sp_error *err)
 {
     const struct {
         const char *option, *path;
@@ -52,7 +282,7 @@ static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
         {"--strategies", "strategy.kind", args->strategies != NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (pairs[i].given && cli_tune_is_set(args, pairs[i].path)) {
+        if (pairs[i].given && is_set(args, pairs[i].path)) {
             return sp_error_set(err, SP_ERR_USAGE, "%s and --set %s exclude each other",
                                 pairs[i].option, pairs[i].path);
         }
@@ -67,15 +297,15 @@ static sp_status check_conflicts(const cli_tune_args *args, sp_error *err)
     return SP_OK;
 }
 
-static json_t *workload_of(const cli_tune_args *args)
+static json_t *workload_of(const tune_args *args)
 {
     int64_t least = LEAST_SAMPLES * args->context;
     int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
                      : least > TOKENS           ? least
                                                 : TOKENS;
     int64_t samples = tokens / args->context;
-    bool sized = cli_tune_is_set(args, "workload.samples_per_batch") ||
-                 cli_tune_is_set(args, "workload.tokens_per_batch");
+    bool sized =
+        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
     json_t *workload = args->lengths != NULL
                            ? json_pack("{s:s}", "lengths", args->lengths)
                            : json_pack("{s:I}", "uniform", (json_int_t)args->context);
@@ -99,7 +329,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // What is no degree is told when the scenario is read.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(err, SP_ERR_USAGE,
                                 "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
@@ -123,14 +353,14 @@ static void put_dp(json_t *document, int64_t left)
 
 static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
 {
-    sp_status status = document != NULL ? SP_OK : sp_error_no_memory(err, "a scenario");
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < list->count; i++) {
         status = sp_scenario_override(document, list->items[i], err);
     }
     return status;
 }
 
-static sp_status make_base(const cli_tune_args *args, tuning *t, sp_error *err)
+static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
     t->base =
@@ -147,7 +377,7 @@ static sp_status make_base(const cli_tune_args *args, tuning *t, sp_error *err)
 }
 
 // The layout that is compared with, on as many GPUs.
-static sp_status make_current(const cli_tune_args *args, tuning *t, sp_error *err)
+static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
     t->current = json_deep_copy(t->base);
@@ -191,12 +421,12 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
 }
 
 // Samples that fill their rows leave strategies nothing to choose.
-static const char *strategies_of(const cli_tune_args *args, const tuning *t)
+static const char *strategies_of(const tune_args *args, const tuning *t)
 {
-    return args->strategies != NULL                 ? args->strategies
-           : cli_tune_is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : args->lengths != NULL ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-                                   : "packed";
+    return args->strategies != NULL        ? args->strategies
+           : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
+           : args->lengths != NULL         ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+                                           : "packed";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -213,7 +443,7 @@ static sp_status read_base(tuning *t, sp_error *err)
     return status;
 }
 
-static sp_status begin(const cli_tune_args *args, tuning *t, sp_error *err)
+static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
 {
     sp_status status = check_conflicts(args, err);
     if (status == SP_OK) {
@@ -229,7 +459,7 @@ static sp_status begin(const cli_tune_args *args, tuning *t, sp_error *err)
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
     }
     if (status == SP_OK) {
-        const char *option = cli_tune_is_set(args, "strategy.kind") ? "--set" : "--strategies";
+        const char *option = is_set(args, "strategy.kind") ? "--set" : "--strategies";
         status = add_strategies(t, strategies_of(args, t), option, err);
     }
     return status == SP_OK ? cli_form_batches(args->common.quiet, &t->scenario, &t->batches, err)
@@ -246,7 +476,7 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
-static sp_status evaluate_current(const cli_tune_args *args, const tuning *t, cli_tuned *tuned,
+static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
                                   sp_error *err)
 {
     sp_scenario scenario = {0};
@@ -263,7 +493,7 @@ static sp_status evaluate_current(const cli_tune_args *args, const tuning *t, cl
     return status;
 }
 
-static int print_tuned(const cli_tune_args *args, const cli_tuned *tuned)
+static int print_tuned(const tune_args *args, const cli_tuned *tuned)
 {
     if (args->common.json) {
         return cli_print_json(cli_tuned_json(tuned));
@@ -274,15 +504,15 @@ static int print_tuned(const cli_tune_args *args, const cli_tuned *tuned)
 }
 
 // Prints the answer before a file is written that may turn out not to take it.
-static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *tuned,
-                        int *exit_status, sp_error *err)
+static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned, int *exit_status,
+                        sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
     char *command =
-        cli_tune_command(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
+        command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
     if (status == SP_OK && args->common.json && scenario.model.experts > 0) {
@@ -310,7 +540,7 @@ static sp_status answer(const cli_tune_args *args, const tuning *t, cli_tuned *t
 
 static int run(const void *given, const cli_operands *operands)
 {
-    const cli_tune_args *args = given;
+    const tune_args *args = given;
     sp_error err = {0};
     tuning t = {.model = operands->items[0]};
     sweep_layouts layouts = {0};
@@ -355,9 +585,9 @@ static int run(const void *given, const cli_operands *operands)
                               "no layout of %lld GPUs that is searched has what --set states",
                               (long long)args->gpus);
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        const cli_shortage shortage = {
+        const shortage_of_memory shortage = {
             .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
-        status = cli_tell_shortage(&shortage, &err);
+        status = tell_shortage(&shortage, &err);
     }
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
@@ -379,42 +609,32 @@ static int run(const void *given, const cli_operands *operands)
 
 // ---- the command ----
 
-static const cli_tune_args defaults = {.cluster = default_cluster, .top = TOP};
+static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
-    {.kind = CLI_INT,
-     .name = "gpus",
-     .value = "N",
-     .at = offsetof(cli_tune_args, gpus),
-     .help = "GPUs to train on",
-     .min = 1,
-     .max = CLI_TUNE_MOST_GPUS},
-    CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", cli_tune_args, cluster,
+    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, MOST_GPUS, "GPUs to train on"),
+    CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
                     "cluster preset (default: h100-8)"),
-    CLI_TOKENS_OPTION("context", cli_tune_args, context, "longest sample in tokens, such as 32K"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", cli_tune_args, lengths,
+    CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", tune_args, lengths,
                     "document lengths: a built-in distribution or a file (default: every sample as "
                     "long as the context)"),
-    CLI_TOKENS_OPTION("tokens-per-batch", cli_tune_args, tokens_per_batch,
+    CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
                       "tokens of a step (default: 4M, or 16 samples of the context)"),
-    {.kind = CLI_STRING,
-     .name = "strategies",
-     .value = "LIST",
-     .at = offsetof(cli_tune_args, strategies),
-     .help = "packing strategies to choose from (default: packed; with --lengths also bytescale, "
-             "slimpipe, slimpack and slimpack-zb)",
-     .names = sp_strategy_names},
-    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", cli_tune_args, current,
+    CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
+                     "packing strategies to choose from (default: packed; with --lengths also "
+                     "bytescale, slimpipe, slimpack and slimpack-zb)"),
+    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
                     "a setting of the layout to compare with, such as parallel.tp=8; may be "
                     "repeated"),
-    CLI_INT_OPTION("top", "N", cli_tune_args, top, 1, 1000, "layouts to list (default: 10)"),
-    CLI_FLAG_OPTION("exhaustive", cli_tune_args, exhaustive,
+    CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
+    CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", cli_tune_args, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", tune_args, output,
                     "write the answer as a scenario"),
-    CLI_SET_OPTION(cli_tune_args),
-    CLI_JOBS_OPTION(cli_tune_args),
-    CLI_COMMON_OPTIONS(cli_tune_args),
+    CLI_SET_OPTION(tune_args),
+    CLI_JOBS_OPTION(tune_args),
+    CLI_COMMON_OPTIONS(tune_args),
     {0},
 };
 
@@ -471,7 +691,7 @@ const cli_command cli_cmd_tune = {
         "told then, and how many GPUs, doubled until something fits, are enough.",
     .examples = examples,
     .options = options,
-    .args_bytes = sizeof(cli_tune_args),
+    .args_bytes = sizeof(tune_args),
     .defaults = &defaults,
     .run = run,
 };

@@ -76,6 +76,10 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
     {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
      .at = offsetof(type, member), .help = text}
+// A text that is one of `list`, or several of them with commas between.
+#define CLI_NAMES_OPTION(long_name, stands, type, member, list, text)                              \
+    {.kind = CLI_STRING, .name = long_name, .value = stands, .at = offsetof(type, member),         \
+     .names = list, .help = text}
 
 #define CLI_COMMON_OPTIONS(type)                                                                  \
     CLI_FLAG_OPTION("json", type, common.json,                                                    \

@@ -41,11 +41,11 @@ int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRIN
 // "warning: ..." on stderr, unless quiet.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 
-// Takes over `root` (NULL stands for memory that ran out) and prints it with a final newline.
-// Returns the exit status.
+// Takes over `root` (NULL: of a name that is not UTF-8, which is told) and prints it with a final
+// newline. Returns the exit status.
 int cli_print_json(json_t *root);
 
-// Takes over `root` (NULL likewise) and writes to a file what cli_print_json() prints.
+// Takes over `root` and writes to a file what cli_print_json() prints.
 sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
 
 // Opens an output (sim/base/files.h), has `write` fill it, and closes it. An SP_ERR_IO error names
@@ -79,6 +79,35 @@ sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
 // Prints words from `indent` on, the first line beginning at column `column`, wrapped at column 80;
 // an empty line in the text stays one. Ends with a newline.
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
+
+// ---- tables ----
+
+// A table's columns are a text, such as "-12 strategy|14 @iteration_ms|10 @bubble_ratio=idle|0
+// note": of each the width and the heading. Behind @ stands the key of a figure
+// (sim/metrics/result.h), whose label heads it, unless another heading follows, and which says how
+// values are shown. Cells are right-aligned, with a negative width left-aligned, and with 0 as long
+// as they are.
+typedef struct cli_row {
+    FILE *out;
+    const char *columns; // those to come
+    bool begun;
+} cli_row;
+
+// The headings, without a newline.
+void cli_print_heads(FILE *out, const char *columns);
+// The next cell of a row.
+void cli_cell(cli_row *row, const char *format, ...) SP_PRINTF(2, 3);
+// A number by its format, "-" where it is not finite.
+void cli_number_cell(cli_row *row, const char *format, double value);
+// All columns from here on that are figures, up to one that is none.
+void cli_figure_cells(cli_row *row, double (*value)(const void *of, const char *key),
+                      const void *of);
+// That value of an sp_result.
+double cli_figure_of_result(const void *result, const char *key);
+
+// Thousands in "4.19 M" style; returns text.
+enum { CLI_SHORT_NUMBER = 24 };
+const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
 
 enum { CLI_PERCENT = 32, CLI_GROUPED = 32 };
 

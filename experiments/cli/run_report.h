@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "experiments/execution/execution.h"
+#include "experiments/sweep/point.h"
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/setting_uses.h"
@@ -53,6 +55,9 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 480 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
+// A figure of a point of a sweep, for cli_figure_cells().
+double cli_figure_of_digest(const void *digest, const char *key);
+
 // Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
 // work?
 bool cli_waits_for_peers(const sp_result *result);
@@ -74,8 +79,12 @@ typedef struct cli_loss {
 enum { CLI_LOSS = 120 };
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 
-// Thousands in "4.19 M" style.
-enum { CLI_SHORT_NUMBER = 24 };
-const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
+// ---- executed steps ----
+
+// The measured result as `simulate` prints a predicted one, then time and loss of each step.
+void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Predicted beside measured.
+void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
 
 #endif

@@ -131,15 +131,17 @@ static void add_profile(void *list, const char *name)
 static sp_status list_results(json_t *list, sp_error *err)
 {
     (void)err;
-    const sp_result_key *key = NULL;
-    for (int i = 0; (key = sp_result_key_at(i)) != NULL; i++) {
+    const sp_figure *key = NULL;
+    for (int i = 0; (key = sp_figure_at(i)) != NULL; i++) {
         add_line(list, key->key, key->text);
     }
     return SP_OK;
 }
 
 // Words of the tables and lines that commands print, where they are no keys of a result.
-static const sp_result_key screen_words[] = {
+static const struct {
+    const char *key, *text;
+} screen_words[] = {
     {"iteration", "Milliseconds of a step, the mean over the batches: iteration_ms."},
     {"speed-up", "Time of the first row's step over this one's."},
     {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
@@ -184,7 +186,21 @@ static const sp_result_key screen_words[] = {
                  "peak_memory_reserved_gib."},
     {"packs", "Forward packs of a step: microbatches."},
     {"solver", "Milliseconds that the strategy took for a batch on this machine: solver_ms."},
+    {"rows", "Samples, or packed rows, of a micro-batch: schedule.microbatch_samples."},
+    {"chunks", "Model chunks of each pipeline rank: parallel.chunks_per_rank."},
+    {"front", "Points of which none is both faster and takes less memory."},
     {"status", "ok, or why the row has no figures."},
+    {"infeasible", "The strategy or the schedule cannot run this."},
+    {"invalid", "The settings are of no scenario."},
+    {"out of memory", "The step needs more memory than the limit: oom."},
+    {"samples", "Documents of a batch, each of some tokens."},
+    {"tokens", "What samples consist of; padding is not counted."},
+    {"predicted", "Computed by the program, beside what was executed or measured."},
+    {"logged", "Measured steps that a profile was fitted to or compared with."},
+    {"extrapolated", "Outside the lengths that the profile was measured at."},
+    {"of attention", "Speed-up of attention alone over dense attention (prefill)."},
+    {"worst", "The largest error of a table's rows (validate)."},
+    {"bias", "The mean of a table's errors with their signs (validate)."},
     {"not validated", "Nothing was measured that is like this step: its error is not known."},
     {"measured", "Rates of a profile that were timed on the GPU itself."},
     {"published", "Rates of a profile that a paper or a data sheet states."},
@@ -502,7 +518,7 @@ const char *cli_nearest_topic(const char *topic)
     const char *list = sp_nearest_name(topic, names, LISTS);
     const char *results[MOST_RESULTS];
     int count = 0;
-    for (const sp_result_key *key; count < MOST_RESULTS && (key = sp_result_key_at(count)) != NULL;
+    for (const sp_figure *key; count < MOST_RESULTS && (key = sp_figure_at(count)) != NULL;
          count++) {
         results[count] = key->key;
     }

@@ -157,12 +157,8 @@ static const sp_memory_timeline *memory_of(const shown *s)
 static sp_status write_trace(FILE *file, const void *what, sp_error *err)
 {
     const shown *s = what;
-    const sp_export_window *window = &s->exports->window;
-    return cli_ends_in(s->exports->trace, ".gz")
-               ? sp_export_trace_gzip(file, s->view->timeline, memory_of(s), window,
-                                      s->predecessors, err)
-               : sp_export_trace(file, s->view->timeline, memory_of(s), window, s->predecessors,
-                                 NULL, err);
+    return sp_export_trace(file, s->view->timeline, memory_of(s), &s->exports->window,
+                           s->predecessors, cli_ends_in(s->exports->trace, ".gz"), NULL, err);
 }
 
 // Viewers read a trace whole.

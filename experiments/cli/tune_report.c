@@ -1,12 +1,609 @@
-#include "experiments/cli/tune_parts.h"
-
+// The answer of `tune` for people and for programs.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "experiments/cli/report.h"
+#include "experiments/cli/tune.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
+#include "sim/model/inventory.h"
+
+// Settings that the search turns, and how a column of them is headed.
+typedef struct tune_axis {
+    const char *path, *name;
+    int width;
+} tune_axis;
+
+enum { AXES = 11 };
+
+static const tune_axis axes[AXES] = {
+    {"parallel.tp", "tp", 3},
+    {"parallel.cp", "cp", 3},
+    {"parallel.pp", "pp", 3},
+    {"parallel.dp", "dp", 4},
+    {"parallel.zero", "zero", 4},
+    {"memory.recompute", "recompute", 9},
+    {"schedule.kind", "schedule", 11},
+    {"parallel.chunks_per_rank", "chunks", 6},
+    {"schedule.microbatch_samples", "rows", 4},
+    {"strategy.rank_tokens", "rank_tokens", 11},
+    {"strategy.chunk_tokens", "chunk_tokens", 12},
+};
+
+// An integer or a text, "-" where there is neither; returns text.
+static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
+{
+    snprintf(text, CLI_TUNE_VALUE, "-");
+    if (json_is_integer(value)) {
+        snprintf(text, CLI_TUNE_VALUE, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, CLI_TUNE_VALUE, "%s", json_string_value(value));
+    }
+    return text;
+}
+
+static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
+{
+    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
+                           .cut = digest->figure[SWEEP_CUT_SHARE],
+                           .lossy = digest->lossy};
+    return cli_loss_text(loss, text);
+}
+
+// What a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the answer
+// does not lose as much, else ""; returns text.
+static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest *digest,
+                                      char text[CLI_LOSS])
+{
+    char answer[CLI_LOSS];
+    loss_text(&tuned->layouts->ranked[0]->digest, answer);
+    loss_text(digest, text);
+    if (strcmp(text, answer) == 0) {
+        text[0] = '\0';
+    } else if (text[0] == '\0') {
+        snprintf(text, CLI_LOSS, "no tokens lost");
+    }
+    return text;
+}
+
+const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
+                           const sweep_layout *point, char text[CLI_TUNE_POINT])
+{
+    size_t used = 0;
+    json_t *settings = sweep_layouts_settings(layouts, point);
+    text[0] = '\0';
+    for (int a = 0; a < AXES; a++) {
+        char value[CLI_TUNE_VALUE];
+        const json_t *json = json_object_get(settings, axes[a].path);
+        if (json != NULL && used < CLI_TUNE_POINT) {
+            used += (size_t)snprintf(text + used, CLI_TUNE_POINT - used, "%s %s, ", axes[a].name,
+                                     value_text(json, value));
+        }
+    }
+    if (used < CLI_TUNE_POINT) {
+        snprintf(text + used, CLI_TUNE_POINT - used, "%s", options->strategies[point->strategy]);
+    }
+    json_decref(settings);
+    return text;
+}
+
+const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE])
+{
+    snprintf(text, CLI_TUNE_VALUE, gib < 1.0 ? "%.3f GiB" : "%.1f GiB", gib);
+    return text;
+}
+
+enum { FINDINGS = SP_TIME_PARTS + 3, AXES_TRIED = 3, REMEDY = 320 };
+
+static const double told_share = 0.05;  // of the step, from which a part of it limits it
+static const double most_lacking = 0.5; // of the memory limit
+
+// Which values of a setting are tried against a limit: others, or those before the answer's in the
+// order of the search.
+typedef struct remedy_axis {
+    const char *path; // NULL: of no setting; "strategy.kind": of the strategy
+    bool smaller;
+} remedy_axis;
+
+// What a part of the step is called, and which settings take less of it.
+typedef struct limit_kind {
+    const char *name;
+    remedy_axis axes[AXES_TRIED];
+} limit_kind;
+
+// As cli_time_part_names.
+static const limit_kind part_kinds[SP_TIME_PARTS] = {
+    {"computing", {{"memory.recompute", true}}},
+    {"tensor parallelism's traffic", {{"parallel.tp", true}}},
+    {"context parallelism's traffic", {{"parallel.cp", true}}},
+    {"waiting for stages' transfers", {{"parallel.pp", true}, {"schedule.kind", false}}},
+    {"data parallelism's traffic", {{"parallel.zero", true}, {"parallel.dp", true}}},
+    {"the optimizer", {{"parallel.zero", false}}},
+    {"the bubble", {{"parallel.pp", true}, {"schedule.kind", false}}},
+};
+
+// Parts of what the step takes over pure work that no part of the time shows.
+static const limit_kind pack_kind = {
+    "packs over pure work",
+    {{"strategy.kind", false}, {"schedule.microbatch_samples", false}, {"parallel.cp", true}}};
+static const limit_kind uneven_kind = {"data-parallel ranks with uneven work",
+                                       {{"strategy.kind", false}, {"parallel.dp", true}}};
+
+typedef struct finding {
+    const char *limit;
+    double share; // of the step; NAN: it is no part of it
+    char remedy[REMEDY];
+} finding;
+
+// The fastest point with another value: of those that fit well, and of those that lack memory.
+typedef struct other {
+    const sweep_layout *fits, *short_of;
+} other;
+
+// ---- points with another value ----
+
+// For all tokens: a strategy that leaves some out does less work in its step.
+static double time_of(const sweep_layout *point)
+{
+    return sweep_whole_ms(&point->digest);
+}
+
+// One setting of a point: its place on the axis, for all points are asked for every axis that is
+// tried. The caller owns it; NULL: the point has no such setting.
+static json_t *value_of(const cli_tuned *tuned, const sweep_layout *point, const char *path)
+{
+    if (strcmp(path, "strategy.kind") == 0) {
+        return json_string(tuned->options->strategies[point->strategy]);
+    }
+    int64_t digit[SWEEP_AXES];
+    const sweep_spec *spec = &tuned->layouts->spec[point->strategy];
+    int a = 0;
+    while (a < spec->axis_count && strcmp(spec->axes[a].path, path) != 0) {
+        a++;
+    }
+    if (a == spec->axis_count) {
+        return NULL;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    return json_incref(json_array_get(spec->axes[a].values, (size_t)digit[a]));
+}
+
+// Place among the values of recomputation, or an integer.
+static int64_t order_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    int64_t order = json_integer_value(value);
+    for (int i = 0; text != NULL && sp_recompute_names[i] != NULL; i++) {
+        order = strcmp(text, sp_recompute_names[i]) == 0 ? i : order;
+    }
+    return order;
+}
+
+static bool is_other(const remedy_axis *axis, const json_t *value, const json_t *answer)
+{
+    if (value == NULL || answer == NULL) {
+        return false;
+    }
+    return axis->smaller ? order_of(value) < order_of(answer) : !json_equal(value, answer);
+}
+
+// By how much of a GPU's memory at most; more is no advice.
+static bool lacks_memory(const sweep_layout *point)
+{
+    const sweep_digest *d = &point->digest;
+    double margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
+    double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + margin_gib;
+    return point->evaluated && d->status == SWEEP_OOM && margin_gib < 0.0 &&
+           margin_gib >= -most_lacking * limit_gib;
+}
+
+static void take(const sweep_layout *point, other *best)
+{
+    const sweep_digest *d = &point->digest;
+    bool lacks = lacks_memory(point);
+    bool fits = d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT;
+    const sweep_layout **at = fits ? &best->fits : &best->short_of;
+    if ((fits || lacks) && (*at == NULL || time_of(point) < time_of(*at))) {
+        *at = point;
+    }
+}
+
+static other find_other(const cli_tuned *tuned, const remedy_axis *axis)
+{
+    const sweep_layouts *all = tuned->layouts;
+    json_t *answer = value_of(tuned, all->ranked[0], axis->path);
+    other best = {NULL, NULL};
+    for (int64_t i = 0; i < all->count; i++) {
+        const sweep_layout *point = &all->point[i];
+        if (point->evaluated && isfinite(time_of(point))) {
+            json_t *value = value_of(tuned, point, axis->path);
+            if (is_other(axis, value, answer)) {
+                take(point, &best);
+            }
+            json_decref(value);
+        }
+    }
+    json_decref(answer);
+    return best;
+}
+
+// ---- what is said of them ----
+
+// Without the gaps between PyTorch's blocks, which are not counted of points that do not fit.
+static const char *lacking_text(const sweep_layout *point, char text[CLI_TUNE_VALUE])
+{
+    return cli_tune_gib(-point->digest.figure[SWEEP_MEMORY_MARGIN_GIB], text);
+}
+
+// Where the strategy of another point does not train as many tokens as the answer's.
+static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char text[REMEDY])
+{
+    char loss[CLI_LOSS];
+    if (loss_beside_answer(tuned, &point->digest, loss)[0] != '\0') {
+        sp_append(text, REMEDY, " for as many tokens (%s)", loss);
+    }
+}
+
+static void name_choice(const cli_tuned *tuned, const sweep_layout *point, const char *path,
+                        char text[REMEDY])
+{
+    char value[CLI_TUNE_VALUE];
+    const char *name = "";
+    for (int a = 0; a < AXES; a++) {
+        name = strcmp(axes[a].path, path) == 0 ? axes[a].name : name;
+    }
+    json_t *json = value_of(tuned, point, path);
+    sp_append(text, REMEDY, "%s%s%s", name, name[0] != '\0' ? " " : "", value_text(json, value));
+    json_decref(json);
+}
+
+static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text[REMEDY])
+{
+    char gib[CLI_TUNE_VALUE];
+    double best_ms = time_of(tuned->layouts->ranked[0]);
+    other found = find_other(tuned, axis);
+    bool saves = found.short_of != NULL && time_of(found.short_of) < best_ms;
+    if (saves) {
+        sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
+        name_choice(tuned, found.short_of, axis->path, text);
+        sp_append(text, REMEDY, " saves %.1f %% but lacks at least %s",
+                  100.0 * (1.0 - time_of(found.short_of) / best_ms),
+                  lacking_text(found.short_of, gib));
+        add_loss(tuned, found.short_of, text);
+    }
+    if (found.fits != NULL) {
+        sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
+        name_choice(tuned, found.fits, axis->path, text);
+        sp_append(text, REMEDY, " costs %.1f %% in all",
+                  100.0 * (time_of(found.fits) / best_ms - 1.0));
+        add_loss(tuned, found.fits, text);
+    }
+}
+
+static void add_finding(const cli_tuned *tuned, const limit_kind *kind, double share,
+                        finding list[FINDINGS], int *count)
+{
+    finding *f = &list[(*count)++];
+    *f = (finding){.limit = kind->name, .share = share};
+    for (int a = 0; a < AXES_TRIED && kind->axes[a].path != NULL; a++) {
+        add_other(tuned, &kind->axes[a], f->remedy);
+    }
+}
+
+// What would be faster at any setting if a GPU held more: the fastest of these.
+static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *count)
+{
+    const sweep_layouts *all = tuned->layouts;
+    const sweep_layout *best = all->ranked[0];
+    char layout[CLI_TUNE_POINT];
+    char gib[CLI_TUNE_VALUE];
+    for (int64_t i = 0; i < all->count; i++) {
+        const sweep_layout *point = &all->point[i];
+        best = lacks_memory(point) && time_of(point) < time_of(best) ? point : best;
+    }
+    if (best == all->ranked[0]) {
+        return;
+    }
+    finding *f = &list[(*count)++];
+    *f = (finding){.limit = "memory", .share = (double)NAN};
+    sp_append(f->remedy, REMEDY, "at least %s more a GPU would save %.1f %%: %s",
+              lacking_text(best, gib), 100.0 * (1.0 - time_of(best) / time_of(all->ranked[0])),
+              cli_tune_point(tuned->options, all, best, layout));
+    add_loss(tuned, best, f->remedy);
+}
+
+static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
+{
+    const sp_result *result = tuned->result;
+    double ms[SP_TIME_PARTS];
+    double step_ms = sp_result_iteration_ms(result);
+    double per_step = 1.0 / ((double)result->batch_count * SP_NS_PER_MS * step_ms);
+    int count = 0;
+    sp_result_time_parts(result, ms);
+    // Without a pipeline it is of the uneven ranks below.
+    double waiting_ms = cli_waits_for_peers(result) ? ms[SP_TIME_BUBBLE] : 0.0;
+    ms[SP_TIME_BUBBLE] -= waiting_ms;
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
+        if (i == 0 || ms[i] >= told_share * step_ms) {
+            add_finding(tuned, &part_kinds[i], ms[i] / step_ms, list, &count);
+        }
+    }
+    double packs = result->sum.gap_packs_ns * per_step;
+    double uneven = fmax(result->sum.gap_uneven_ns * per_step, waiting_ms / step_ms);
+    if (packs >= told_share) {
+        add_finding(tuned, &pack_kind, packs, list, &count);
+    }
+    if (uneven >= told_share) {
+        add_finding(tuned, &uneven_kind, uneven, list, &count);
+    }
+    find_memory(tuned, list, &count);
+    return count;
+}
+
+// What the step spends its time on, and what would take less of it.
+static void print_findings(const cli_tuned *tuned)
+{
+    finding list[FINDINGS];
+    int count = find_all(tuned, list);
+    puts("\nwhat limits it (communication that computing does not hide), and what others of the "
+         "points cost:");
+    for (int i = 0; i < count; i++) {
+        const finding *f = &list[i];
+        printf("  %s", f->limit);
+        if (isfinite(f->share)) {
+            printf(", %.1f %% of the step", 100.0 * f->share);
+        }
+        printf("%s%s\n", f->remedy[0] != '\0' ? ": " : "", f->remedy);
+    }
+}
+
+// [{"limit", "share" (of the step, null where it is no part of it), "remedy"}]
+static json_t *findings_json(const cli_tuned *tuned)
+{
+    finding list[FINDINGS];
+    int count = find_all(tuned, list);
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(array,
+                              json_pack("{s:s, s:o, s:s}", "limit", list[i].limit, "share",
+                                        sp_json_figure(list[i].share), "remedy", list[i].remedy));
+    }
+    return array;
+}
+
+enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
+
+typedef struct choice {
+    json_t *value;             // borrowed from a spec, or a strategy's name; owned
+    const sweep_digest *best;  // the fastest of those that fit well; NULL: none
+    const sweep_digest *tight; // of those that fit tightly
+    double bound_ms;           // least of those that were left out for it; NAN: none
+    bool dropped;              // some were not tried
+    sweep_status status;       // the best of those that were evaluated; SWEEP_STATUSES: none was
+    const char *reason;        // of the first of these
+} choice;
+
+typedef struct choices {
+    const char *name;
+    choice of[CHOICES];
+    int count;
+} choices;
+
+static choice *find_choice(choices *all, const json_t *value)
+{
+    for (int i = 0; i < all->count; i++) {
+        if (json_equal(all->of[i].value, value)) {
+            return &all->of[i];
+        }
+    }
+    if (all->count == CHOICES) {
+        return NULL;
+    }
+    all->of[all->count] =
+        (choice){.value = json_deep_copy(value), .bound_ms = (double)NAN, .status = SWEEP_STATUSES};
+    return &all->of[all->count++];
+}
+
+static void count_evaluated(choice *c, const sweep_digest *digest)
+{
+    if (digest->status < c->status) {
+        c->status = digest->status;
+        c->reason = digest->reason;
+    }
+    if (digest->status == SWEEP_OK) {
+        const sweep_digest **best = digest->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
+        *best = *best == NULL || sweep_whole_ms(digest) < sweep_whole_ms(*best) ? digest : *best;
+    }
+}
+
+static void count_choice(choices *all, const json_t *value, const sweep_layout *point)
+{
+    choice *c = value != NULL ? find_choice(all, value) : NULL;
+    if (c == NULL) {
+        return;
+    }
+    if (point->dropped) {
+        c->dropped = true;
+    } else if (!point->evaluated) {
+        c->bound_ms = fmin(c->bound_ms, point->bound_ms);
+    } else {
+        count_evaluated(c, &point->digest);
+    }
+}
+
+// Of strategies, then of every axis.
+static void count_choices(const cli_tuned *tuned, choices all[GROUPS])
+{
+    all[0] = (choices){.name = "strategy"};
+    for (int a = 0; a < AXES; a++) {
+        all[a + 1] = (choices){.name = axes[a].name};
+    }
+    for (int64_t i = 0; i < tuned->layouts->count; i++) {
+        const sweep_layout *point = &tuned->layouts->point[i];
+        json_t *settings = sweep_layouts_settings(tuned->layouts, point);
+        json_t *strategy = json_string(tuned->options->strategies[point->strategy]);
+        count_choice(&all[0], strategy, point);
+        for (int a = 0; a < AXES; a++) {
+            count_choice(&all[a + 1], json_object_get(settings, axes[a].path), point);
+        }
+        json_decref(strategy);
+        json_decref(settings);
+    }
+}
+
+static void free_choices(choices all[GROUPS])
+{
+    for (int a = 0; a < GROUPS; a++) {
+        for (int i = 0; i < all[a].count; i++) {
+            json_decref(all[a].of[i].value);
+        }
+    }
+}
+
+static double best_of(const cli_tuned *tuned)
+{
+    return sweep_whole_ms(&tuned->layouts->ranked[0]->digest);
+}
+
+// Of strategies that leave tokens out for as many tokens. NAN: there is no such point.
+static double whole_ms(const sweep_digest *digest)
+{
+    return digest != NULL ? sweep_whole_ms(digest) : (double)NAN;
+}
+
+// "+12.3 %", or from what pure work takes of those that were left out to what was found.
+static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[COST])
+{
+    char loss[CLI_LOSS];
+    double best_ms = best_of(tuned);
+    double found = 100.0 * (whole_ms(c->best) / best_ms - 1.0);
+    double least = 100.0 * (c->bound_ms / best_ms - 1.0);
+    if (isfinite(found) && least < found) {
+        snprintf(text, COST, "+%.1f to %.1f %%", least, found);
+    } else if (isfinite(found)) {
+        snprintf(text, COST, found > 0.0 ? "+%.1f %%" : "best", found);
+    } else if (c->tight != NULL) {
+        snprintf(text, COST, "tight %+.1f %%", 100.0 * (whole_ms(c->tight) / best_ms - 1.0));
+    } else if (c->dropped) {
+        snprintf(text, COST, "not tried");
+    } else if (isfinite(least)) {
+        snprintf(text, COST, "at least +%.1f %%", least);
+    } else {
+        snprintf(text, COST,
+                 c->status == SWEEP_OOM          ? "does not fit"
+                 : c->status == SWEEP_INFEASIBLE ? "has no plan"
+                                                 : "does not go together");
+    }
+    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    if (shown != NULL && loss_beside_answer(tuned, shown, loss)[0] != '\0') {
+        size_t used = strlen(text);
+        snprintf(text + used, COST - used, " (%s)", loss);
+    }
+    return text;
+}
+
+// Of points of which none makes a step, the reason without the name of the document; else NULL.
+static const char *reason_of(const choice *c)
+{
+    static const char document[] = "point: ";
+    bool none = c->status == SWEEP_INFEASIBLE || c->status == SWEEP_INVALID;
+    if (!none || c->dropped || isfinite(c->bound_ms)) {
+        return NULL;
+    }
+    bool named = strncmp(c->reason, document, sizeof document - 1) == 0;
+    return c->reason + (named ? sizeof document - 1 : 0);
+}
+
+// Of the first choice of a setting that makes no step; NULL: of none.
+static const choice *first_reason(const choices *group)
+{
+    int i = 0;
+    while (i < group->count && reason_of(&group->of[i]) == NULL) {
+        i++;
+    }
+    return i < group->count ? &group->of[i] : NULL;
+}
+
+// Each reason once.
+static void print_reasons(const choices all[GROUPS])
+{
+    for (int a = 0; a < GROUPS; a++) {
+        const choice *c = first_reason(&all[a]);
+        bool told = c == NULL;
+        for (int before = 0; before < a && !told; before++) {
+            const choice *earlier = first_reason(&all[before]);
+            told = earlier != NULL && strcmp(reason_of(earlier), reason_of(c)) == 0;
+        }
+        if (!told) {
+            char value[CLI_TUNE_VALUE];
+            int column = printf("  %s %s: ", all[a].name, value_text(c->value, value));
+            cli_print_wrapped(stdout, reason_of(c), column, 16);
+        }
+    }
+}
+
+// What other choices cost, with all others free.
+static void print_choices(const cli_tuned *tuned)
+{
+    choices all[GROUPS];
+    count_choices(tuned, all);
+    puts("\nwhat another choice costs, with all others free:");
+    for (int a = 0; a < GROUPS; a++) {
+        if (all[a].count > 1) {
+            printf("  %-13s", all[a].name);
+            for (int i = 0; i < all[a].count; i++) {
+                char value[CLI_TUNE_VALUE];
+                char cost[COST];
+                const choice *c = &all[a].of[i];
+                printf("%s%s %s", i > 0 ? ", " : " ", value_text(c->value, value),
+                       cost_text(tuned, c, cost));
+            }
+            putchar('\n');
+        }
+    }
+    print_reasons(all);
+    free_choices(all);
+}
+
+static double figure_of(const sweep_digest *digest, sweep_figure figure)
+{
+    return digest != NULL ? digest->figure[figure] : (double)NAN;
+}
+
+static json_t *choice_json(const cli_tuned *tuned, const choice *c)
+{
+    char cost[COST];
+    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "value", c->value, "iteration_ms",
+                     sp_json_figure(figure_of(c->best, SWEEP_ITERATION_MS)), "tight_ms",
+                     sp_json_figure(figure_of(c->tight, SWEEP_ITERATION_MS)), "at_least_ms",
+                     sp_json_figure(c->bound_ms), "cost", cost_text(tuned, c, cost), "reason",
+                     sp_json_text_or_null(reason_of(c)), "left_out_share",
+                     sp_json_figure(figure_of(shown, SWEEP_LEFT_OUT_SHARE)), "cut_share",
+                     sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
+}
+
+// {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason", "left_out_share",
+// "cut_share"}], ...}: times are null where there is none, "cost" says in words what the terminal
+// says, "reason" why no such point goes together; shares of tokens are of the point of that time.
+static json_t *choices_json(const cli_tuned *tuned)
+{
+    choices all[GROUPS];
+    json_t *object = json_object();
+    count_choices(tuned, all);
+    for (int a = 0; a < GROUPS; a++) {
+        json_t *list = json_array();
+        for (int i = 0; i < all[a].count; i++) {
+            json_array_append_new(list, choice_json(tuned, &all[a].of[i]));
+        }
+        sp_json_put(object, all[a].name, list);
+    }
+    free_choices(all);
+    return object;
+}
 
 // ---- the front of time against memory ----
 
@@ -64,14 +661,6 @@ static void print_error(const cli_tuned *tuned)
     } else if (within > 1) {
         printf(" (the next %lld are within it)", (long long)within);
     }
-}
-
-static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
-{
-    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                           .cut = digest->figure[SWEEP_CUT_SHARE],
-                           .lossy = digest->lossy};
-    return cli_loss_text(loss, text);
 }
 
 static void print_answer(const cli_tuned *tuned)
@@ -167,45 +756,32 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-const char *cli_tune_loss(const cli_tuned *tuned, const sweep_digest *digest, char text[CLI_LOSS])
-{
-    char answer[CLI_LOSS];
-    loss_text(&tuned->layouts->ranked[0]->digest, answer);
-    loss_text(digest, text);
-    if (strcmp(text, answer) == 0) {
-        text[0] = '\0';
-    } else if (text[0] == '\0') {
-        snprintf(text, CLI_LOSS, "no tokens lost");
-    }
-    return text;
-}
+static const char columns[] =
+    "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 @peak_memory_gib|5 fits|"
+    "-12 strategy";
 
 static void print_head(void)
 {
-    printf("%12s %12s %9s %9s %5s  %-12s", "iteration ms", "tokens/s/GPU", "MFU full", "peak GiB",
-           "fits", "strategy");
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        printf(" %*s", cli_tune_axes[a].width, cli_tune_axes[a].name);
+    cli_print_heads(stdout, columns);
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, axes[a].name);
     }
     putchar('\n');
 }
 
 static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 {
-    char tokens[CLI_SHORT_NUMBER];
     char text[CLI_TUNE_VALUE];
     char loss[CLI_LOSS];
-    const sweep_digest *d = &point->digest;
+    cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    printf("%12.1f %12s %7.2f %% %9.2f %5s  %-12s", d->figure[SWEEP_ITERATION_MS],
-           cli_short_number(d->figure[SWEEP_TOKENS_PER_GPU_S], tokens),
-           100.0 * d->figure[SWEEP_MFU_FULL_ATTENTION], d->figure[SWEEP_PEAK_MEMORY_GIB],
-           sp_fits_names[d->fits], tuned->options->strategies[point->strategy]);
-    for (int a = 0; a < CLI_TUNE_AXES; a++) {
-        printf(" %*s", cli_tune_axes[a].width,
-               cli_tune_value(json_object_get(settings, cli_tune_axes[a].path), text));
+    cli_figure_cells(&row, cli_figure_of_digest, &point->digest);
+    cli_cell(&row, "%s", sp_fits_names[point->digest.fits]);
+    cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
+    for (int a = 0; a < AXES; a++) {
+        printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(d, loss);
+    loss_text(&point->digest, loss);
     printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
     json_decref(settings);
 }
@@ -268,8 +844,8 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     print_expandable(tuned);
     print_front(tuned);
-    cli_print_findings(tuned);
-    cli_print_choices(tuned);
+    print_findings(tuned);
+    print_choices(tuned);
     printf("\ngo on with: %s\n", tuned->go_on);
 }
 
@@ -366,8 +942,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         "go_on", tuned->go_on, "current_ms", sp_json_figure(tuned->current_ms), "current_reason",
         current_reason(tuned), "points", points, "top",
         points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
-        points_json(tuned, front, count), "limits_ms", limits, "findings", cli_findings_json(tuned),
-        "choices", cli_choices_json(tuned));
+        points_json(tuned, front, count), "limits_ms", limits, "findings", findings_json(tuned),
+        "choices", choices_json(tuned));
     sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",

@@ -12,7 +12,7 @@
 
 enum { MOST_SAMPLES = 4096 };
 
-// What the planning thread works on.
+// The work of the planning thread.
 typedef struct order {
     sp_planner *planner;
     const char *lengths;

@@ -150,7 +150,7 @@ static sp_executed_step *begin_steps(sp_execution *execution, int count)
     return steps;
 }
 
-static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *err)
+static void add_measured(executor *e, const sp_step_view *view)
 {
     sp_execution *execution = e->execution;
     sp_result *measured = &execution->measured;
@@ -162,12 +162,9 @@ static sp_status add_measured(executor *e, const sp_step_view *view, sp_error *e
     facts.simulate_ms = 0.0;
     describe(e, measured);
     warn_of_shared_cores(e->options, &execution->device, measured);
-    sp_status status = sp_step_metrics_compute(view->timeline, view->memory, &metrics, err);
-    if (status == SP_OK) {
-        status = sp_result_add(measured, &metrics, &facts, err);
-    }
+    sp_step_metrics_compute(view->timeline, view->memory, &metrics);
+    sp_result_add(measured, &metrics, &facts);
     sp_step_metrics_fini(&metrics);
-    return status;
 }
 
 static void compare_memory(executor *e, const sp_step_view *predicted, const sp_step_view *measured)
@@ -193,14 +190,11 @@ static sp_status measure(executor *e, const sp_step_view *view, const sp_measure
     measured.timeline = &step->timeline;
     measured.memory = &step->memory;
     measured.lower_bound_ms = -1.0;
-    sp_status status = add_measured(e, &measured, err);
-    if (status == SP_OK) {
-        compare_memory(e, view, &measured);
-    }
-    if (status == SP_OK && e->options->observer != NULL) {
-        status = e->options->observer(e->options->observer_context, view, &measured, err);
-    }
-    return status;
+    add_measured(e, &measured);
+    compare_memory(e, view, &measured);
+    return e->options->observer != NULL
+               ? e->options->observer(e->options->observer_context, view, &measured, err)
+               : SP_OK;
 }
 
 static sp_status execute_here(executor *e, const sp_step_view *view, const sp_run_request *request,

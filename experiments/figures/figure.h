@@ -1,5 +1,5 @@
 // A published figure or table (slimpack/figure/1): scenarios, what is read from their results, and
-// what was published of it.
+// what was published of it; and the figure beside what is computed for it.
 #ifndef SLIMPACK_EXPERIMENTS_FIGURES_FIGURE_H
 #define SLIMPACK_EXPERIMENTS_FIGURES_FIGURE_H
 
@@ -26,7 +26,7 @@ typedef enum figure_measure {
 // Where a setting has several values, each combination has a value, and the point has one of these.
 typedef enum figure_take { FIGURE_MEAN, FIGURE_MAX, FIGURE_MIN } figure_take;
 
-// What was published is the value, or a bound on it.
+// The published number is the value, or a bound on it.
 typedef enum figure_claim { FIGURE_EQUAL, FIGURE_AT_LEAST, FIGURE_AT_MOST } figure_claim;
 
 extern const char *const figure_claim_names[]; // "equal", ..., NULL
@@ -74,9 +74,49 @@ sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec 
                                 sp_error *err);
 void figure_spec_fini(figure_spec *spec);
 
-// The value at a dotted path, in which a number takes an element of an array ("ranks.0.span_ms");
-// NULL where there is none.
-const json_t *figure_value_at(const json_t *json, const char *path);
+// ---- a figure beside what is computed for it ----
+
+enum { FIGURE_LABEL = 160, FIGURE_NOTE = 256 };
+
+// One point, or one row of a table. The error is computed / published - 1, or (not relative)
+// computed - published.
+typedef struct figure_outcome {
+    char label[FIGURE_LABEL];
+    char note[FIGURE_NOTE]; // what is to be known of its scenarios: out of memory, say; ""
+    double published;
+    double computed; // NAN: there is none, the note says why
+    double error;    // NAN with it
+    bool relative;
+    figure_claim claim;
+    bool has_bar; // rows of a table have one together
+    double bar;
+    bool within;     // true where it has no bar of its own
+    bool fitted;     // to what was published: its error is that of the fit
+    const char *why; // belongs to the spec; NULL
+} figure_outcome;
+
+typedef struct figure_reproduction {
+    const figure_spec *spec;
+    figure_outcome *outcomes; // [count], owned
+    size_t count;
+    size_t within_count; // of points
+    size_t fitted_count; // of those within, the fitted ones
+    // A table's error is the size of the errors on which its bar is, in the mean or (differences)
+    // the largest.
+    bool of_table, relative;
+    const char *unit; // of a table: "iteration_ms", say
+    double table_error, table_bar;
+    bool within; // all of it
+} figure_reproduction;
+
+// Evaluates all scenarios of a figure, or its table. A scenario that cannot be read is an error,
+// one that cannot be run is an outcome. The outcome does not depend on the number of threads.
+sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
+                           figure_reproduction *reproduction, sp_error *err);
+void figure_reproduction_fini(figure_reproduction *reproduction);
+
+// {"name": ..., "points": [...], "within": ...}.
+json_t *figure_reproduction_json(const figure_reproduction *reproduction);
 
 // ---- the figures that travel with the program ----
 
@@ -88,7 +128,7 @@ typedef struct figure_folder {
     int count;
 } figure_folder;
 
-// Of the first folder of the program that has some (sp_data_folder()).
+// Lists those of the first folder of the program that has some (sp_data_folder()).
 sp_status figure_folder_list(figure_folder *folder, sp_error *err);
 
 // The file of a name; what ends in ".json" is a file itself. SP_ERR_USAGE with the nearest name

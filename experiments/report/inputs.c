@@ -12,6 +12,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum {
     FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
@@ -25,20 +26,35 @@ const char *const report_kind_names[REPORT_KINDS] = {
     "memory curve", "prefill",    "decode", "sweep",      "trace",
 };
 
+// The forms of what a page shows of a document.
+typedef enum form { NOTHING, NUMBER, OBJECT, OBJECTS } form;
+
+typedef struct member {
+    const char *key;
+    form form;
+} member;
+
+enum { MEMBERS = 2 };
+
+// A document has the members of one of its rows: the first row of its schema whose first member it
+// has, else the last one.
 static const struct {
     const char *schema;
     report_kind kind;
+    member members[MEMBERS];
 } schemas[] = {
-    {"slimpack/result/1", REPORT_RESULT},
-    {"slimpack/comparison/1", REPORT_COMPARISON},
-    {"slimpack/tune/1", REPORT_TUNE},
-    {"slimpack/validation/1", REPORT_VALIDATION},
-    {"slimpack/plan/1", REPORT_PLAN},
-    {"slimpack/sweep-summary/1", REPORT_SWEEP_SUMMARY},
-    {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE},
-    {"slimpack/prefill/1", REPORT_PREFILL},
-    {"slimpack/prefill-comparison/1", REPORT_PREFILL},
-    {"slimpack/decode/1", REPORT_DECODE},
+    {"slimpack/result/1", REPORT_RESULT, {{"iteration_ms", NUMBER}}},
+    {"slimpack/comparison/1", REPORT_COMPARISON, {{"rows", OBJECTS}}},
+    {"slimpack/tune/1", REPORT_TUNE, {{"answer", OBJECT}, {"top", OBJECTS}}},
+    {"slimpack/validation/1", REPORT_VALIDATION, {{"tables", OBJECTS}}},
+    {"slimpack/validation/1", REPORT_VALIDATION, {{"cases", OBJECTS}}},
+    {"slimpack/validation/1", REPORT_VALIDATION, {{"predicted", OBJECT}, {"measured", OBJECT}}},
+    {"slimpack/plan/1", REPORT_PLAN, {{"batches", OBJECTS}}},
+    {"slimpack/sweep-summary/1", REPORT_SWEEP_SUMMARY, {{"best", OBJECTS}}},
+    {"slimpack/memory_curve/1", REPORT_MEMORY_CURVE, {{"points", OBJECTS}}},
+    {"slimpack/prefill/1", REPORT_PREFILL, {{"prompts", OBJECTS}}},
+    {"slimpack/prefill-comparison/1", REPORT_PREFILL, {{"rows", OBJECTS}}},
+    {"slimpack/decode/1", REPORT_DECODE, {{"step_time_ms", OBJECT}}},
 };
 
 enum { SCHEMAS = sizeof schemas / sizeof schemas[0] };
@@ -82,81 +98,25 @@ static sp_status wrong_value(const report_input *input, const char *path, const 
                        quoted);
 }
 
-static sp_status expect_object(const report_input *input, const char *key, sp_error *err)
+static sp_status expect(const report_input *input, const member *wanted, sp_error *err)
 {
-    const json_t *value = json_object_get(input->json, key);
-    return json_is_object(value) ? SP_OK : wrong_value(input, key, "an object", value, err);
-}
-
-static sp_status expect_objects(const report_input *input, const char *key, sp_error *err)
-{
-    const json_t *list = json_object_get(input->json, key);
-    if (!json_is_array(list)) {
-        return wrong_value(input, key, "an array", list, err);
+    const json_t *value = json_object_get(input->json, wanted->key);
+    if (wanted->form == NUMBER && !json_is_number(value)) {
+        return wrong_value(input, wanted->key, "a number", value, err);
     }
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
+    if (wanted->form == OBJECT && !json_is_object(value)) {
+        return wrong_value(input, wanted->key, "an object", value, err);
+    }
+    if (wanted->form == OBJECTS && !json_is_array(value)) {
+        return wrong_value(input, wanted->key, "an array", value, err);
+    }
+    for (size_t i = 0; wanted->form == OBJECTS && i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
         if (!json_is_object(item)) {
             char path[SP_JSON_PATH];
-            snprintf(path, sizeof path, "%s[%zu]", key, i);
+            snprintf(path, sizeof path, "%s[%zu]", wanted->key, i);
             return wrong_value(input, path, "an object", item, err);
         }
-    }
-    return SP_OK;
-}
-
-static sp_status check_validation(const report_input *input, sp_error *err)
-{
-    if (json_object_get(input->json, "tables") != NULL) {
-        return expect_objects(input, "tables", err);
-    }
-    if (json_object_get(input->json, "cases") != NULL) {
-        return expect_objects(input, "cases", err);
-    }
-    sp_status status = expect_object(input, "predicted", err);
-    return status == SP_OK ? expect_object(input, "measured", err) : status;
-}
-
-static sp_status check_input(const report_input *input, sp_error *err)
-{
-    const json_t *time = json_object_get(input->json, "iteration_ms");
-    const char *outcome = json_string_value(json_object_get(input->json, "status"));
-    const char *reason = json_string_value(json_object_get(input->json, "reason"));
-    if (outcome != NULL && reason != NULL && strcmp(outcome, "ok") != 0) {
-        return sp_error_set(err, SP_ERR_CONTENT, "%s: holds no figures to show (%s): %s",
-                            input->path, outcome, reason);
-    }
-    switch (input->kind) {
-    case REPORT_RESULT:
-        return json_is_number(time) ? SP_OK
-                                    : wrong_value(input, "iteration_ms", "a number", time, err);
-    case REPORT_COMPARISON:
-        return expect_objects(input, "rows", err);
-    case REPORT_TUNE: {
-        sp_status status = expect_object(input, "answer", err);
-        return status == SP_OK ? expect_objects(input, "top", err) : status;
-    }
-    case REPORT_VALIDATION:
-        return check_validation(input, err);
-    case REPORT_PLAN:
-        return expect_objects(input, "batches", err);
-    case REPORT_SWEEP_SUMMARY:
-        return expect_objects(input, "best", err);
-    case REPORT_MEMORY_CURVE:
-        return expect_objects(input, "points", err);
-    case REPORT_PREFILL:
-        return expect_objects(
-            input, json_object_get(input->json, "rows") != NULL ? "rows" : "prompts", err);
-    case REPORT_DECODE:
-        return expect_object(input, "step_time_ms", err);
-    case REPORT_TRACE:
-        return input->timeline != NULL
-                   ? SP_OK
-                   : wrong_value(input, "traceEvents", "an array",
-                                 json_object_get(input->json, "traceEvents"), err);
-    case REPORT_SWEEP:
-    case REPORT_KINDS:
-        break;
     }
     return SP_OK;
 }
@@ -164,11 +124,12 @@ static sp_status check_input(const report_input *input, sp_error *err)
 // "a", "b" or "c".
 static const char *list_schemas(char text[KNOWN])
 {
-    size_t used = 0;
-    for (int i = 0; i < SCHEMAS && used < KNOWN; i++) {
+    text[0] = '\0';
+    for (int i = 0; i < SCHEMAS; i++) {
         const char *separator = i == 0 ? "" : i + 1 < SCHEMAS ? ", " : " or ";
-        used +=
-            (size_t)snprintf(text + used, KNOWN - used, "%s\"%s\"", separator, schemas[i].schema);
+        if (i == 0 || strcmp(schemas[i].schema, schemas[i - 1].schema) != 0) {
+            sp_append(text, KNOWN, "%s\"%s\"", separator, schemas[i].schema);
+        }
     }
     return text;
 }
@@ -176,23 +137,35 @@ static const char *list_schemas(char text[KNOWN])
 static sp_status recognise(report_input *input, sp_error *err)
 {
     const json_t *schema = json_object_get(input->json, "schema");
-    if (schema == NULL &&
-        (input->timeline != NULL || json_object_get(input->json, "traceEvents") != NULL)) {
-        input->kind = REPORT_TRACE;
-        return SP_OK;
-    }
-    if (schema == NULL) {
+    const json_t *events = json_object_get(input->json, "traceEvents");
+    const char *outcome = json_string_value(json_object_get(input->json, "status"));
+    const char *reason = json_string_value(json_object_get(input->json, "reason"));
+    int row = -1;
+    if (schema == NULL && input->timeline == NULL && events == NULL) {
         return sp_error_in(err, SP_ERR_CONTENT, input->path, NULL,
                            "expected an object with the key 'schema' or 'traceEvents'");
     }
     for (int i = 0; i < SCHEMAS && json_is_string(schema); i++) {
-        if (strcmp(json_string_value(schema), schemas[i].schema) == 0) {
-            input->kind = schemas[i].kind;
-            return SP_OK;
-        }
+        bool holds = row >= 0 && json_object_get(input->json, schemas[row].members[0].key) != NULL;
+        row = strcmp(json_string_value(schema), schemas[i].schema) == 0 && !holds ? i : row;
     }
-    char known[KNOWN];
-    return wrong_value(input, "schema", list_schemas(known), schema, err);
+    if (schema != NULL && row < 0) {
+        char known[KNOWN];
+        return wrong_value(input, "schema", list_schemas(known), schema, err);
+    }
+    if (outcome != NULL && reason != NULL && strcmp(outcome, "ok") != 0) {
+        return sp_error_set(err, SP_ERR_CONTENT, "%s: holds no figures to show (%s): %s",
+                            input->path, outcome, reason);
+    }
+    input->kind = schema != NULL ? schemas[row].kind : REPORT_TRACE;
+    if (input->kind == REPORT_TRACE && input->timeline == NULL) {
+        return wrong_value(input, "traceEvents", "an array", events, err);
+    }
+    sp_status status = SP_OK;
+    for (int m = 0; schema != NULL && status == SP_OK && m < MEMBERS; m++) {
+        status = expect(input, &schemas[row].members[m], err);
+    }
+    return status;
 }
 
 // ---- a document read member by member, so that the events of a trace are never all in memory ----
@@ -201,8 +174,6 @@ typedef struct stream {
     FILE *file;
     size_t given; // bytes, to the parser of one value
     int last;     // of them
-    char *text;   // of an event
-    size_t bytes, capacity;
     report_input *input;
     sp_status status; // of what the document says
     sp_error *err;
@@ -251,60 +222,20 @@ static int next_byte(stream *s)
     return byte;
 }
 
-// Takes an object's text up to the brace that ends it, or the end of the file.
-static void take_text(stream *s)
-{
-    bool string = false;
-    bool escaped = false;
-    int depth = 0;
-    s->bytes = 0;
-    do {
-        int byte = getc_unlocked(s->file);
-        if (byte == EOF) {
-            break;
-        }
-        if (s->bytes + 2 > s->capacity) {
-            sp_reserve((void **)&s->text, &s->capacity, s->bytes + 2, 1);
-        }
-        s->text[s->bytes++] = (char)byte;
-        string = string != (byte == '"' && !escaped);
-        escaped = string && byte == '\\' && !escaped;
-        depth += string ? 0 : (byte == '{') - (byte == '}');
-    } while (depth > 0);
-    s->text[s->bytes] = '\0';
-}
-
-static bool add_document(stream *s, size_t number)
-{
-    report_input *input = s->input;
-    json_t *event = json_loadb(s->text, s->bytes, FLAGS, NULL);
-    if (event != NULL) {
-        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
-    }
-    json_decref(event);
-    return event != NULL && s->status == SP_OK;
-}
-
 static bool take_event(stream *s, size_t number)
 {
-    take_text(s);
-    return report_timeline_add_text(s->input->timeline, s->text, s->bytes) ||
-           add_document(s, number);
-}
-
-static bool refuse_event(stream *s, size_t number)
-{
+    const report_input *input = s->input;
     json_t *event = next_value(s);
-    char path[SP_JSON_PATH];
-    char quoted[QUOTED];
-    if (event != NULL) {
+    if (json_is_object(event)) {
+        s->status = report_timeline_add_event(input->timeline, input->path, event, number, s->err);
+    } else if (event != NULL) {
+        char path[SP_JSON_PATH];
         snprintf(path, sizeof path, "traceEvents[%zu]", number);
-        sp_json_quote(event, quoted, sizeof quoted);
-        s->status = sp_error_in(s->err, SP_ERR_CONTENT, s->input->path, path,
-                                "expected an object, got %s", quoted);
+        s->status = wrong_value(input, path, "an object", event, s->err);
     }
+    bool good = event != NULL && s->status == SP_OK;
     json_decref(event);
-    return false;
+    return good;
 }
 
 // The byte that begins the next item behind `byte`, or `end` where none follows; EOF: neither may
@@ -326,7 +257,7 @@ static bool take_events(stream *s)
     bool good = true;
     for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
         ungetc(byte, s->file);
-        good = byte == '{' ? take_event(s, number++) : byte != EOF && refuse_event(s, number);
+        good = byte != EOF && take_event(s, number++);
     }
     return good;
 }
@@ -378,7 +309,7 @@ static void drop(report_input *input)
     input->timeline = NULL;
 }
 
-// What is wrong with a text, and where, the parser for whole documents says. It overlooks a zero
+// The parser for whole documents says what is wrong with a text, and where. It overlooks a zero
 // byte behind a number or a word.
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
@@ -399,7 +330,6 @@ static sp_status read_document(report_input *input, FILE *file, sp_error *err)
     stream s = {.file = file, .input = input, .err = err};
     input->json = json_object();
     bool good = take_object(&s);
-    sp_free(s.text);
     if (good) {
         return SP_OK;
     }
@@ -463,13 +393,10 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     return status;
 }
 
-// Of a trace the timeline is kept alone.
+// A trace keeps its timeline alone.
 static sp_status keep_document(report_input *input, sp_error *err)
 {
     sp_status status = recognise(input, err);
-    if (status == SP_OK) {
-        status = check_input(input, err);
-    }
     if (status == SP_OK && input->kind == REPORT_TRACE) {
         json_decref(input->json);
         input->json = NULL;

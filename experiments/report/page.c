@@ -23,23 +23,24 @@ static size_t count_timelines(const report_input *input)
 
 static sp_status take_timeline(report_page *page, report_input *input, size_t batch, sp_error *err)
 {
-    size_t at = page->timeline_count++;
+    size_t index = page->timeline_count++;
     sp_status status = SP_OK;
-    page->paths[at] = input->path;
+    page->paths[index] = input->path;
     if (input->kind == REPORT_TRACE) {
-        snprintf(page->titles[at], sizeof page->titles[at], "trace");
-        page->timelines[at] = input->timeline;
+        snprintf(page->titles[index], sizeof page->titles[index], "trace");
+        page->timelines[index] = input->timeline;
         input->timeline = NULL;
     } else {
-        snprintf(page->titles[at], sizeof page->titles[at], "executed batch %zu", batch);
-        page->timelines[at] = report_timeline_new();
-        status = report_timeline_from_executed(input, batch, page->timelines[at], err);
+        snprintf(page->titles[index], sizeof page->titles[index], "executed batch %zu", batch);
+        page->timelines[index] = report_timeline_new();
+        status = report_timeline_from_executed(input, batch, page->timelines[index], err);
     }
-    page->action_count += status == SP_OK ? report_timeline_extent(page->timelines[at]).actions : 0;
+    page->action_count +=
+        status == SP_OK ? report_timeline_extent(page->timelines[index]).actions : 0;
     return status;
 }
 
-// What a page shows of an executed step without its timelines.
+// A page shows the ranks of an executed step as timelines alone.
 static void drop_ranks(report_input *input)
 {
     json_t *batches = json_object_get(json_object_get(input->json, "execution"), "batches");
@@ -140,9 +141,10 @@ static bool pair_of(const report_inputs *inputs, const report_input *input,
                     const json_t **predicted, const json_t **executed)
 {
     for (int i = 0; i < inputs->count; i++) {
-        int at = prediction_of(inputs, &inputs->items[i]);
-        if (at >= 0 && (input == &inputs->items[i] || input == &inputs->items[at])) {
-            *predicted = inputs->items[at].json;
+        int prediction = prediction_of(inputs, &inputs->items[i]);
+        if (prediction >= 0 &&
+            (input == &inputs->items[i] || input == &inputs->items[prediction])) {
+            *predicted = inputs->items[prediction].json;
             *executed = inputs->items[i].json;
             return true;
         }
@@ -224,7 +226,7 @@ static void add_memory(line *to, const json_t *result)
     }
 }
 
-// What the strategy does not train as asked.
+// Says which tokens the strategy does not train as asked.
 static void add_loss(line *to, const json_t *result)
 {
     static const char *const shares[][2] = {{"left_out_share", "left out"},
@@ -241,8 +243,8 @@ static int degree(const json_t *ranks, const char *key)
 {
     int most = 0;
     for (size_t i = 0; i < json_array_size(ranks); i++) {
-        int at = (int)json_integer_value(json_object_get(json_array_get(ranks, i), key));
-        most = at > most ? at : most;
+        int rank = (int)json_integer_value(json_object_get(json_array_get(ranks, i), key));
+        most = rank > most ? rank : most;
     }
     return most + 1;
 }
@@ -506,7 +508,7 @@ static size_t count_unbound(const json_t *tables)
 static void add_worst(line *to, const json_t *tables)
 {
     const json_t *worst = NULL;
-    const json_t *of = NULL;
+    const json_t *worst_table = NULL;
     size_t i;
     const json_t *table;
     json_array_foreach (tables, i, table) {
@@ -517,13 +519,13 @@ static void add_worst(line *to, const json_t *tables)
         if (counts &&
             (worst == NULL || fabs(number(row, "error")) > fabs(number(worst, "error")))) {
             worst = row;
-            of = table;
+            worst_table = table;
         }
     }
     if (worst != NULL) {
         const char *label = string(worst, "label");
         say(to, "; mean error %.1f %%, the worst row line %.0f%s%s: %+.1f %%",
-            100.0 * number(of, "mean_absolute_error"), number(worst, "line"),
+            100.0 * number(worst_table, "mean_absolute_error"), number(worst, "line"),
             label != NULL && label[0] != '\0' ? ", " : "", label != NULL ? label : "",
             100.0 * number(worst, "error"));
     }
@@ -582,7 +584,7 @@ static void add_limit(line *to, const json_t *parts, double whole_ms)
     say(to, "; %s takes %.1f %% of it", word, 100.0 * number(parts, largest) / whole_ms);
 }
 
-// What is held of a limit, which stands beside it.
+// Says how much of a limit is held, which stands beside it.
 static void add_held(line *to, const json_t *held)
 {
     double limit = number(held, "limit");
@@ -752,7 +754,7 @@ static void write_version(sp_writer *out, const report_page *page)
 
 // ---- the block of data ----
 
-// Of a pack: slices, tokens, and the ids of the first samples.
+// A pack's slices, tokens, and the ids of its first samples.
 static json_t *pack_json(const json_t *pack, const json_t *samples)
 {
     const json_t *slices = json_object_get(pack, "slices");
@@ -817,17 +819,17 @@ static void write_input(sp_writer *out, const report_input *input)
     json_decref(plan);
 }
 
-// Of every executed result with a prediction the places of both among the inputs; one that is given
+// Writes the places among the inputs of every executed result and its prediction; one that is given
 // twice, by two commands, counts once.
 static void write_pairs(sp_writer *out, const report_inputs *inputs)
 {
     const char *separator = "";
     const json_t *last = NULL;
     for (int i = 0; i < inputs->count; i++) {
-        int at = prediction_of(inputs, &inputs->items[i]);
+        int prediction = prediction_of(inputs, &inputs->items[i]);
         const json_t *time = json_object_get(inputs->items[i].json, "iteration_ms");
-        if (at >= 0 && (last == NULL || !json_equal(last, time))) {
-            sp_write(out, "%s[%d,%d]", separator, at, i);
+        if (prediction >= 0 && (last == NULL || !json_equal(last, time))) {
+            sp_write(out, "%s[%d,%d]", separator, prediction, i);
             separator = ",";
             last = time;
         }

@@ -25,10 +25,6 @@ report_extent report_timeline_extent(const report_timeline *timeline);
 sp_status report_timeline_add_event(report_timeline *timeline, const char *path,
                                     const json_t *event, size_t number, sp_error *err);
 
-// Adds the event of this text, which a zero byte follows, where it is spelled as the program writes
-// events; the text is then changed. False: it is not taken, and is to be added as a document.
-bool report_timeline_add_text(report_timeline *timeline, char *text, size_t bytes);
-
 // Reads the ranks of an executed batch ("execution.batches[].ranks" of `run -o`).
 sp_status report_timeline_from_executed(const report_input *input, size_t batch,
                                         report_timeline *timeline, sp_error *err);

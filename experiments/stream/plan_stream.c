@@ -318,7 +318,7 @@ static sp_status answer_plan(sp_planner *planner, const sp_lengths *lengths, str
     return status;
 }
 
-// What the planner says of a batch comes with the line that brought it.
+// The planner's messages on a batch name the line that brought it.
 static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
 {
     const stream *s = context;

@@ -26,11 +26,11 @@ typedef struct stream_answer {
     size_t bytes;
     bool infeasible;
     bool invalid; // the line is no batch: such a document, too, with "status": "invalid"
-    // Of an infeasible batch or an invalid line; of the first answer that lacks memory with the
+    // Why a batch is infeasible or a line invalid; of the first answer that lacks memory with the
     // settings that would make it fit.
     char reason[SP_ERROR_TEXT];
     bool oom;
-    // What sp_batch_plan says of settings, of the first answer that is out of memory; "" of others.
+    // The settings of sp_batch_plan, of the first answer that is out of memory; "" of others.
     // The reason in its text has them, too.
     char settings[SP_WARNING_TEXT];
     int64_t peak_bytes, memory_limit_bytes;

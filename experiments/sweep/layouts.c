@@ -144,7 +144,7 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
     return grid;
 }
 
-// What the base has in a section; 0: nothing.
+// The number that the base has in a section; 0: none.
 static int64_t number_of(const json_t *base, const char *section, const char *key)
 {
     return (int64_t)json_number_value(json_object_get(json_object_get(base, section), key));
@@ -245,8 +245,8 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
 
 // ---- the grid: what is stated ----
 
-// What the base has at a dotted path, where an override put it there, or around or inside it; else
-// NULL.
+// The value of the base at a dotted path, where an override put it there, or around or inside it;
+// else NULL.
 static json_t *stated_at(const json_t *base, const sweep_layouts_options *options, const char *path)
 {
     char part[SP_JSON_PATH];
@@ -650,7 +650,7 @@ static bool may_fit(const sweep_digest *d)
            (d->status == SWEEP_OOM && !(d->figure[SWEEP_MEMORY_MARGIN_GIB] < -0.5 * limit_gib));
 }
 
-// Of the cheap points the fastest of each combination of the first axes; the best of these survive,
+// Takes the fastest cheap point of each combination of the first axes; the best of these survive,
 // not too many of the same degrees.
 static void choose_survivors(finder *f)
 {
@@ -818,7 +818,7 @@ static sp_status rank_all(finder *f, sp_error *err)
          rank_points(f->layouts)) {
         int alike = 0;
         count = list_uncounted(f, block);
-        // Of one kind at a time: hurried searches are repeated as they were.
+        // One kind at a time: hurried searches are repeated as they were.
         for (int i = 0; i < count; i++) {
             if (block[i]->hurried == block[0]->hurried) {
                 block[alike++] = block[i];

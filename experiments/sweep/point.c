@@ -15,7 +15,7 @@
 
 #define LINE_FLAGS (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(SWEEP_DIGITS))
 
-// What the cache of batches keeps that nobody uses; 16 bytes per sample.
+// The cache keeps so many batches that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
@@ -237,29 +237,8 @@ static void take_result(const sp_result *result, sweep_digest *digest)
 {
     digest->fits = sp_result_fits(result);
     digest->stall_ms = result->stall_ns / (double)result->batch_count / SP_NS_PER_MS;
-    digest->figure[SWEEP_ITERATION_MS] = sp_result_iteration_ms(result);
-    digest->figure[SWEEP_BUBBLE_RATIO] = sp_result_bubble_ratio(result);
-    digest->figure[SWEEP_TOKENS_PER_S] = sp_result_tokens_per_s(result);
-    digest->figure[SWEEP_TOKENS_PER_GPU_S] = sp_result_tokens_per_gpu_s(result);
-    digest->figure[SWEEP_TFLOPS_PER_GPU] = sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON);
-    digest->figure[SWEEP_MFU_FULL_ATTENTION] = sp_result_mfu(result, SP_FLOPS_MEGATRON);
-    digest->figure[SWEEP_MFU] = sp_result_mfu(result, SP_FLOPS_CAUSAL);
-    if (result->parameters > 0) {
-        digest->figure[SWEEP_PEAK_MEMORY_GIB] = sp_gib_from_bytes(result->peak_bytes);
-    }
-    if (result->reserved_peak_bytes > 0) {
-        digest->figure[SWEEP_RESERVED_GIB] = sp_gib_from_bytes(result->reserved_peak_bytes);
-    }
-    if (digest->fits != SP_FITS_NONE) {
-        digest->figure[SWEEP_MEMORY_MARGIN_GIB] = sp_gib_from_bytes(sp_result_margin_bytes(result));
-    }
-    if (result->parameters > 0) {
-        digest->figure[SWEEP_LEFT_OUT_SHARE] = sp_result_left_out_share(result);
-        digest->figure[SWEEP_CUT_SHARE] = sp_result_cut_share(result);
-        digest->figure[SWEEP_OVER_LENGTH_SHARE] = result->over_length_share;
-    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        digest->figure[f] = rounded(digest->figure[f]);
+        digest->figure[f] = rounded(sp_figure_value(result, sweep_figure_names[f]));
     }
     const sp_layout *layout = &result->layout;
     memcpy(digest->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
@@ -495,10 +474,10 @@ char *sweep_point_text(const json_t *point)
     return json_dumps(point, LINE_FLAGS);
 }
 
-sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, const char *text,
-                              sp_error *err)
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
+                              const char *text, sp_error *err)
 {
-    return sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+    return sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                        "%s: these are not the results of %s", text, spec->source);
 }
 
@@ -522,25 +501,25 @@ static bool is_of_grid(const sweep_spec *spec, const json_t *point)
 }
 
 static sp_status other_point(const sweep_spec *spec, const json_t *row, const char *expected,
-                             const char *found, const sweep_line_at *at, sp_error *err)
+                             const char *found, const sweep_line_place *place, sp_error *err)
 {
     char text[SP_ERROR_TEXT / 2];
     snprintf(text, sizeof text, "expected point %.120s, got %.120s", expected, found);
     return is_of_grid(spec, json_object_get(row, "point"))
-               ? sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+               ? sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                              "%s: the file was written with other --sample, --search, --seed, "
                              "--shard or --pareto, or for another 'where'",
                              text)
-               : sweep_line_of_other(spec, at, text, err);
+               : sweep_line_of_other(spec, place, text, err);
 }
 
 static sp_status same_point(const sweep_spec *spec, int64_t combination, const json_t *row,
-                            const sweep_line_at *at, sp_error *err)
+                            const sweep_line_place *place, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
     const char *tag = json_string_value(json_object_get(row, "base"));
     if (tag != NULL && strcmp(tag, spec->base_tag) != 0) {
-        return sweep_line_of_other(spec, at,
+        return sweep_line_of_other(spec, place,
                                    "has another base, or a file that it names has changed", err);
     }
     sweep_spec_digits(spec, combination, digit);
@@ -549,7 +528,7 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
     char *found = sweep_point_text(json_object_get(row, "point"));
     sp_status status = SP_OK;
     if (strcmp(expected, found) != 0) {
-        status = other_point(spec, row, expected, found, at, err);
+        status = other_point(spec, row, expected, found, place, err);
     }
     json_decref(point);
     free(expected);
@@ -558,7 +537,7 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
 }
 
 sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_at *at, sweep_digest *digest,
+                          size_t bytes, const sweep_line_place *place, sweep_digest *digest,
                           sp_error *err)
 {
     const char *expected = "";
@@ -566,18 +545,19 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
     errno = 0;
     json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (row == NULL) {
-        return sp_json_load_error(err, at->path, at->number, &wrong);
+        return sp_json_load_error(err, place->path, place->number, &wrong);
     }
     sp_status status = SP_OK;
     if (!is_as_written(row, line, bytes)) {
-        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0,
+        status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                              "the line was changed after it was written (its check differs): "
                              "without it and the lines behind it --resume evaluates them again");
     } else if (!sweep_digest_read(row, digest, &expected)) {
-        status = sp_error_at(err, SP_ERR_CONTENT, at->path, at->number, 0, "expected %s", expected);
+        status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0, "expected %s",
+                             expected);
     }
     if (status == SP_OK) {
-        status = same_point(spec, combination, row, at, err);
+        status = same_point(spec, combination, row, place, err);
     }
     json_decref(row);
     return status;

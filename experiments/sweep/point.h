@@ -50,7 +50,7 @@ extern const int sweep_figure_better[];        // 1 or -1
 enum { SWEEP_DEGREES = 4 };
 extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
 
-// What a line holds beside its point. Figures are NAN where the line has none.
+// The outcome of a point, which its line holds beside it. Figures are NAN where the line has none.
 typedef struct sweep_digest {
     sweep_status status;
     int degree[SWEEP_DEGREES];       // 0: not evaluated
@@ -67,14 +67,14 @@ typedef struct sweep_digest {
 // A digest of that status with no figures.
 void sweep_digest_begin(sweep_digest *digest, sweep_status status);
 
-// What the threads of a sweep evaluate with.
+// The means by which the threads of a sweep evaluate points.
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
-    // What a line does not tell is left out, and so are the settings with which a point out of
+    // Figures that no line holds are left out, and so are the settings with which a point out of
     // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
     sp_evaluate_options options;
 } sweep_evaluator;
@@ -129,19 +129,19 @@ char *sweep_point_text(const json_t *point);
 bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
 
 // Where a line stands, for messages: line `number`, from 1, of a file.
-typedef struct sweep_line_at {
+typedef struct sweep_line_place {
     const char *path;
     long number;
-} sweep_line_at;
+} sweep_line_place;
 
 // Reads the line of a combination, without its newline; a content error where it is that of another
 // point or sweep, or was changed.
 sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_at *at, sweep_digest *digest,
+                          size_t bytes, const sweep_line_place *place, sweep_digest *digest,
                           sp_error *err);
 
 // The error of a line that is not of this sweep; `text` says why.
-sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_at *at, const char *text,
-                              sp_error *err);
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
+                              const char *text, sp_error *err);
 
 #endif

@@ -193,10 +193,6 @@ typedef struct results_file {
     double synced_s;
 } results_file;
 
-// Called for each whole line, without its newline, counted from 1.
-typedef sp_status (*line_reader)(void *context, const char *line, size_t bytes, long number,
-                                 sp_error *err);
-
 static sp_status fail_by_errno(const results_file *file, sp_error *err)
 {
     return sp_error_system(err, file->path, errno);
@@ -259,7 +255,7 @@ static sp_status open_file(results_file *file, const char *path, const char *adv
     *file = (results_file){.path = path};
     file->fd = open(path, O_RDWR | O_CREAT, 0666);
     if (file->fd < 0 && errno == EACCES) {
-        // What can only be written to, such as another's terminal.
+        // Some files can only be written to, such as another's terminal.
         file->fd = open(path, O_WRONLY);
     }
     struct stat info;
@@ -276,52 +272,6 @@ static sp_status open_file(results_file *file, const char *path, const char *adv
     }
     if (status != SP_OK) {
         close_file(file, NULL);
-    }
-    return status;
-}
-
-// Hands on every whole line; *whole is the bytes of these.
-static sp_status read_lines(results_file *file, line_reader reader, void *context, off_t *whole,
-                            sp_error *err)
-{
-    char *line = NULL;
-    size_t room = 0;
-    long number = 0;
-    sp_status status = SP_OK;
-    while (status == SP_OK) {
-        errno = 0;
-        ssize_t bytes = getline(&line, &room, file->in);
-        if (bytes < 0 && ferror(file->in) != 0) {
-            status = fail_by_errno(file, err);
-        } else if (bytes < 0 && errno == ENOMEM) { // of getline(), which is no end of the file
-            status = sp_error_no_memory(err, "the results of a sweep");
-        }
-        if (bytes < 0 || line[bytes - 1] != '\n') {
-            break;
-        }
-        status = reader(context, line, (size_t)bytes - 1, ++number, err);
-        *whole += bytes;
-    }
-    free(line);
-    return status;
-}
-
-// A last line that was cut short by a kill is cut off the file; what is appended follows the last
-// whole one.
-static sp_status read_file(results_file *file, line_reader reader, void *context, sp_error *err)
-{
-    off_t whole = 0;
-    struct stat info;
-    if (!file->regular) {
-        return SP_OK;
-    }
-    file->in = fdopen(file->fd, "r");
-    sp_status status = file->in != NULL ? read_lines(file, reader, context, &whole, err)
-                                        : fail_by_errno(file, err);
-    bool cut = status == SP_OK && fstat(file->fd, &info) == 0 && info.st_size > whole;
-    if ((cut && ftruncate(file->fd, whole) != 0) ||
-        (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0)) {
-        status = fail_by_errno(file, err);
     }
     return status;
 }
@@ -397,10 +347,8 @@ static sp_status next_combination(runner *run, int64_t *combination, bool *found
 
 // ---- running: lines of an earlier run ----
 
-static sp_status read_line(void *context, const char *line, size_t bytes, long number,
-                           sp_error *err)
+static sp_status take_line(runner *run, const char *line, size_t bytes, long number, sp_error *err)
 {
-    runner *run = context;
     int64_t combination = 0;
     bool found = false;
     sweep_digest digest;
@@ -408,15 +356,54 @@ static sp_status read_line(void *context, const char *line, size_t bytes, long n
     if (status != SP_OK) {
         return status;
     }
-    const sweep_line_at at = {.path = run->file.path, .number = number};
-    status = found ? sweep_line_read(run->spec, combination, line, bytes, &at, &digest, err)
-                   : sweep_line_of_other(run->spec, &at, "is past the last point", err);
+    const sweep_line_place place = {.path = run->file.path, .number = number};
+    status = found ? sweep_line_read(run->spec, combination, line, bytes, &place, &digest, err)
+                   : sweep_line_of_other(run->spec, &place, "is past the last point", err);
     return status == SP_OK ? sweep_summary_add(run->summary, combination, &digest, err) : status;
 }
 
+// Takes every whole line; *whole is the bytes of these.
+static sp_status take_lines(runner *run, off_t *whole, sp_error *err)
+{
+    char *line = NULL;
+    size_t room = 0;
+    long number = 0;
+    sp_status status = SP_OK;
+    while (status == SP_OK) {
+        errno = 0;
+        ssize_t bytes = getline(&line, &room, run->file.in);
+        if (bytes < 0 && ferror(run->file.in) != 0) {
+            status = fail_by_errno(&run->file, err);
+        } else if (bytes < 0 && errno == ENOMEM) { // of getline(), which is no end of the file
+            status = sp_error_no_memory(err, "the results of a sweep");
+        }
+        if (bytes < 0 || line[bytes - 1] != '\n') {
+            break;
+        }
+        status = take_line(run, line, (size_t)bytes - 1, ++number, err);
+        *whole += bytes;
+    }
+    free(line);
+    return status;
+}
+
+// A last line that was cut short by a kill is cut off the file; what is appended follows the last
+// whole one.
 static sp_status read_back(runner *run, sp_error *err)
 {
-    sp_status status = read_file(&run->file, read_line, run, err);
+    results_file *file = &run->file;
+    off_t whole = 0;
+    struct stat info;
+    if (!file->regular) {
+        return SP_OK;
+    }
+    file->in = fdopen(file->fd, "r");
+    sp_status status = file->in != NULL ? take_lines(run, &whole, err) : fail_by_errno(file, err);
+    bool cut = status == SP_OK && fstat(file->fd, &info) == 0 && info.st_size > whole;
+    if ((cut && ftruncate(file->fd, whole) != 0) ||
+        (status == SP_OK && lseek(file->fd, whole, SEEK_SET) < 0)) {
+        status = fail_by_errno(file, err);
+    }
     run->summary->resumed = run->summary->written;
     return status;
 }
@@ -638,8 +625,8 @@ static void close_shards(shard_file *shards, int count)
 static sp_status read_point(const sweep_spec *spec, const shard_file *s, int64_t combination,
                             sweep_digest *digest, sp_error *err)
 {
-    const sweep_line_at at = {.path = s->path, .number = s->number};
-    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &at, digest, err);
+    const sweep_line_place place = {.path = s->path, .number = s->number};
+    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &place, digest, err);
 }
 
 // The file whose first line is that of the point; a file without lines where none is.
@@ -701,8 +688,8 @@ static sp_status merge_all(const sweep_spec *spec, sweep_choice *choice, shard_f
     }
     for (int i = 0; status == SP_OK && i < count; i++) {
         if (shards[i].bytes >= 0) {
-            const sweep_line_at at = {.path = shards[i].path, .number = shards[i].number};
-            status = sweep_line_of_other(spec, &at, "is past the last point", err);
+            const sweep_line_place place = {.path = shards[i].path, .number = shards[i].number};
+            status = sweep_line_of_other(spec, &place, "is past the last point", err);
         }
     }
     sp_free((void *)numbered);
@@ -743,12 +730,12 @@ static void find_number(const sweep_spec *spec, told_shard *told, int64_t combin
                         int64_t number)
 {
     for (int i = 0; i < TOLD_LINES; i++) {
-        const sweep_line_at at = {.path = told->path, .number = i + 1};
+        const sweep_line_place place = {.path = told->path, .number = i + 1};
         sweep_digest digest;
         sp_error ignored = {0};
         if (told->number[i] < 0 && told->bytes[i] > 0 &&
-            sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &at, &digest,
-                            &ignored) == SP_OK) {
+            sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &place,
+                            &digest, &ignored) == SP_OK) {
             told->number[i] = number;
             break;
         }

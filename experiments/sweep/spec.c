@@ -216,7 +216,7 @@ static sp_status hash_files(const json_t *names, uint64_t *hash, sp_error *err)
     return status;
 }
 
-// Of the base with sorted keys, and of the files that the spec names.
+// The tag is of the base with sorted keys, and of the files that the spec names.
 static sp_status tag_base(sweep_spec *spec, sp_error *err)
 {
     char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
@@ -366,7 +366,7 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
     return status;
 }
 
-// What else is wrong with a combination is a matter of points.
+// Unknown keys alone: all else that is wrong with a combination is a matter of its point.
 static sp_status check_keys_of(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
                                sp_error *err)
 {

@@ -1,4 +1,4 @@
-// What the lines of a sweep say together: how many are of which status, the best points, and the
+// The summary of a sweep's lines: how many are of which status, the best points, and the
 // Pareto front of two figures. Points of other work (another workload or model on an axis of the
 // grid) answer another question: each such group has its own best points and its own front. Memory
 // does not grow with the number of lines.

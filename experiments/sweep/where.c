@@ -41,7 +41,7 @@ typedef enum sweep_op {
 typedef struct sweep_node {
     sweep_op op;
     int left, right;            // nodes; right alone of a unary operator
-    int at;                     // character, from 1
+    int position;               // character, from 1
     sweep_value value;          // OP_VALUE; what stands for null of OP_SYMBOL
     const sweep_symbol *symbol; // OP_SYMBOL
 } sweep_node;
@@ -104,7 +104,8 @@ static sweep_value failed(evaluation *ev, const sweep_node *node, const char *wa
         ev->status = SP_ERR_CONTENT;
         const char *what = node->op < OP_VALUE ? operators[node->op].text : "where";
         sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, ev->where->path,
-                    "character %d: '%s' needs %s, got %s", node->at, what, wanted, kind_text(got));
+                    "character %d: '%s' needs %s, got %s", node->position, what, wanted,
+                    kind_text(got));
     }
     return (sweep_value){.kind = SWEEP_BOOL};
 }
@@ -179,7 +180,7 @@ static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value
     if (divides && !(b.number > 0.0 || b.number < 0.0)) {
         if (ev->status == SP_OK) {
             ev->status = sp_error_in(ev->err, SP_ERR_CONTENT, ev->where->source, ev->where->path,
-                                     "character %d: division by zero", node->at);
+                                     "character %d: division by zero", node->position);
         }
         return result;
     }
@@ -264,15 +265,15 @@ int sweep_where_parts(const sweep_where *where, sweep_where_part *parts, int mos
 {
     // A chain of && leans to the left: its last part is the right side of the root.
     int count = 0;
-    for (int at = where->root; count < most; count++) {
-        const sweep_node *node = &where->nodes[at];
+    for (int position = where->root; count < most; count++) {
+        const sweep_node *node = &where->nodes[position];
         bool joined = node->op == OP_AND && count + 1 < most;
-        int part = joined ? node->right : at;
+        int part = joined ? node->right : position;
         parts[count] = (sweep_where_part){.node = part, .axes = axes_of(where, part)};
         if (!joined) {
             return count + 1;
         }
-        at = node->left;
+        position = node->left;
     }
     return count;
 }
@@ -317,15 +318,15 @@ static int character(const parser *in)
 }
 
 SP_PRINTF(3, 4)
-static int fail(parser *in, int at, const char *format, ...)
+static int fail(parser *in, int position, const char *format, ...)
 {
     char text[SP_ERROR_TEXT / 2];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, in->where->path, "character %d: %s", at,
-                text);
+    sp_error_in(in->err, SP_ERR_CONTENT, in->where->source, in->where->path, "character %d: %s",
+                position, text);
     return -1;
 }
 
@@ -347,16 +348,16 @@ static void skip_blanks(parser *in)
 static int unexpected(parser *in, const char *wanted)
 {
     skip_blanks(in);
-    int at = character(in);
+    int position = character(in);
     if (*in->next == '\0') {
-        return fail(in, at, "expected %s, got the end", wanted);
+        return fail(in, position, "expected %s, got the end", wanted);
     }
     if (in->next[0] == '=' && in->next[1] != '=') {
-        return fail(in, at, "expected %s, got '=' (did you mean '=='?)", wanted);
+        return fail(in, position, "expected %s, got '=' (did you mean '=='?)", wanted);
     }
     return isprint((unsigned char)*in->next)
-               ? fail(in, at, "expected %s, got '%c'", wanted, *in->next)
-               : fail(in, at, "expected %s, got byte 0x%02x", wanted,
+               ? fail(in, position, "expected %s, got '%c'", wanted, *in->next)
+               : fail(in, position, "expected %s, got byte 0x%02x", wanted,
                       (unsigned)(unsigned char)*in->next);
 }
 
@@ -379,9 +380,9 @@ static sweep_op take_operator(parser *in, int binds)
 
 // ---- operands ----
 
-static int add_value(parser *in, int at, sweep_value value)
+static int add_value(parser *in, int position, sweep_value value)
 {
-    return add_node(in, (sweep_node){.op = OP_VALUE, .at = at, .value = value});
+    return add_node(in, (sweep_node){.op = OP_VALUE, .position = position, .value = value});
 }
 
 // Does the text begin with a number of tokens such as 128K? Takes it.
@@ -405,10 +406,11 @@ static bool take_tokens(parser *in, int64_t *tokens)
 // Decimal only: strtod would also read hexadecimal digits.
 static int parse_number(parser *in)
 {
-    int at = character(in);
+    int position = character(in);
     int64_t tokens = 0;
     if (take_tokens(in, &tokens)) {
-        return add_value(in, at, (sweep_value){.kind = SWEEP_NUMBER, .number = (double)tokens});
+        return add_value(in, position,
+                         (sweep_value){.kind = SWEEP_NUMBER, .number = (double)tokens});
     }
     size_t length = strspn(in->next, "0123456789.");
     if (in->next[length] == 'e' || in->next[length] == 'E') {
@@ -419,16 +421,16 @@ static int parse_number(parser *in)
     double number = strtod(in->next, &end);
     if (end != in->next + length || isalpha((unsigned char)*end) || *end == '_' ||
         !isfinite(number)) {
-        return fail(in, at, "expected a decimal number, got '%.*s'",
+        return fail(in, position, "expected a decimal number, got '%.*s'",
                     (int)(length < 40 ? length + 1 : 40), in->next);
     }
     in->next = end;
-    return add_value(in, at, (sweep_value){.kind = SWEEP_NUMBER, .number = number});
+    return add_value(in, position, (sweep_value){.kind = SWEEP_NUMBER, .number = number});
 }
 
 static int parse_string(parser *in)
 {
-    int at = character(in);
+    int position = character(in);
     char quote = *in->next++;
     const char *end = strchr(in->next, quote);
     if (end == NULL) {
@@ -441,7 +443,7 @@ static int parse_string(parser *in)
     text[length] = '\0';
     in->texts_used += length + 1;
     in->next = end + 1;
-    return add_value(in, at, (sweep_value){.kind = SWEEP_STRING, .text = text});
+    return add_value(in, position, (sweep_value){.kind = SWEEP_STRING, .text = text});
 }
 
 static const char *last_part(const char *path)
@@ -463,16 +465,16 @@ static const char *layout_path(const char *word)
 }
 
 // A word behind == or != is rather a text without its quotes than the name of something.
-static bool is_compared(const parser *in, int at)
+static bool is_compared(const parser *in, int position)
 {
-    const char *before = in->text + at - 1;
+    const char *before = in->text + position - 1;
     while (before > in->text && isspace((unsigned char)before[-1])) {
         before--;
     }
     return before > in->text && before[-1] == '=';
 }
 
-static int unknown_name(parser *in, int at, const char *word)
+static int unknown_name(parser *in, int position, const char *word)
 {
     const char *names[HINTS] = {"tp", "cp", "pp", "dp"};
     int n = 4;
@@ -485,19 +487,19 @@ static int unknown_name(parser *in, int at, const char *word)
     for (int i = 0; near == NULL && i < n; i++) {
         near = strncmp(names[i], word, strlen(word)) == 0 ? names[i] : NULL; // without its unit
     }
-    return near != NULL ? fail(in, at, "unknown name '%s' (did you mean '%s'?)", word, near)
-                        : fail(in, at, "'%s' is %s%s", word, in->symbols->unknown,
-                               is_compared(in, at) ? "; a text stands in quotes" : "");
+    return near != NULL ? fail(in, position, "unknown name '%s' (did you mean '%s'?)", word, near)
+                        : fail(in, position, "'%s' is %s%s", word, in->symbols->unknown,
+                               is_compared(in, position) ? "; a text stands in quotes" : "");
 }
 
-static int parse_word(parser *in, int at, const char *word)
+static int parse_word(parser *in, int position, const char *word)
 {
     if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
         double truth = word[0] == 't' ? 1.0 : 0.0;
-        return add_value(in, at, (sweep_value){.kind = SWEEP_BOOL, .number = truth});
+        return add_value(in, position, (sweep_value){.kind = SWEEP_BOOL, .number = truth});
     }
     if (strcmp(word, "null") == 0) {
-        return add_value(in, at, (sweep_value){.kind = SWEEP_NULL});
+        return add_value(in, position, (sweep_value){.kind = SWEEP_NULL});
     }
     const char *layout = layout_path(word);
     sweep_value one = {.kind = SWEEP_NUMBER, .number = 1.0};
@@ -514,20 +516,21 @@ static int parse_word(parser *in, int at, const char *word)
             continue;
         }
         if (found != NULL) {
-            return fail(in, at, "'%s' may be '%s' or '%s'", word, found->path, symbol->path);
+            return fail(in, position, "'%s' may be '%s' or '%s'", word, found->path, symbol->path);
         }
         found = symbol;
     }
     if (found != NULL) {
-        return add_node(in,
-                        (sweep_node){.op = OP_SYMBOL, .at = at, .symbol = found, .value = none});
+        return add_node(
+            in,
+            (sweep_node){.op = OP_SYMBOL, .position = position, .symbol = found, .value = none});
     }
-    return layout == NULL ? unknown_name(in, at, word) : add_value(in, at, one);
+    return layout == NULL ? unknown_name(in, position, word) : add_value(in, position, one);
 }
 
 static int parse_name(parser *in)
 {
-    int at = character(in);
+    int position = character(in);
     size_t length = 0;
     while (isalnum((unsigned char)in->next[length]) || in->next[length] == '_' ||
            in->next[length] == '.') {
@@ -540,7 +543,7 @@ static int parse_name(parser *in)
     memcpy(word, in->next, length);
     word[length] = '\0';
     in->next += length;
-    return parse_word(in, at, word);
+    return parse_word(in, position, word);
 }
 
 static int parse_operand(parser *in)
@@ -578,7 +581,7 @@ static int parse_operand(parser *in)
 static int parse_unary(parser *in)
 {
     skip_blanks(in);
-    int at = character(in);
+    int position = character(in);
     bool negates = in->next[0] == '-';
     if (!negates && (in->next[0] != '!' || in->next[1] == '=')) {
         return parse_operand(in);
@@ -589,10 +592,10 @@ static int parse_unary(parser *in)
     in->next++;
     int right = parse_unary(in);
     in->depth--;
-    return right < 0
-               ? -1
-               : add_node(in,
-                          (sweep_node){.op = negates ? OP_NEG : OP_NOT, .right = right, .at = at});
+    return right < 0 ? -1
+                     : add_node(in, (sweep_node){.op = negates ? OP_NEG : OP_NOT,
+                                                 .right = right,
+                                                 .position = position});
 }
 
 static int parse_binary(parser *in, int binds)
@@ -604,7 +607,7 @@ static int parse_binary(parser *in, int binds)
     for (int chained = 0; left >= 0; chained++) {
         skip_blanks(in);
         const char *start = in->next;
-        int at = character(in);
+        int position = character(in);
         sweep_op op = take_operator(in, binds);
         if (op == OP_VALUE) {
             break;
@@ -614,9 +617,11 @@ static int parse_binary(parser *in, int binds)
             return unexpected(in, "'&&' or '||' (comparisons do not chain)");
         }
         int right = parse_binary(in, binds + 1);
-        left = right < 0
-                   ? -1
-                   : add_node(in, (sweep_node){.op = op, .left = left, .right = right, .at = at});
+        left =
+            right < 0
+                ? -1
+                : add_node(in, (sweep_node){
+                                   .op = op, .left = left, .right = right, .position = position});
     }
     return left;
 }

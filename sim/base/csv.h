@@ -8,7 +8,7 @@
 
 #include "sim/base/status.h"
 
-// What is not read yet of a record, which lies in memory without its line end.
+// The rest of a record that is not read yet; it lies in memory without its line end.
 typedef struct sp_csv_record {
     const char *at; // NULL behind the last field
     const char *end;

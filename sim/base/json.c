@@ -11,6 +11,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 enum {
     DEFAULT_LIMIT_BYTES = 256 << 20,
@@ -459,23 +460,20 @@ void sp_object_schema(sp_object *root, const char *schema)
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback)
 {
     const json_t *value = sp_object_get(object, key);
+    const char *word = json_string_value(value);
+    char list[192] = "";
+    char found[80];
+    int n = 0;
     if (value == NULL) {
         return fallback;
     }
-    int n = 0;
-    char list[192] = "";
-    size_t used = 0;
     for (; names[n] != NULL; n++) {
-        if (json_is_string(value) && sp_same_name(json_string_value(value), names[n])) {
+        if (word != NULL && sp_same_name(word, names[n])) {
             return n;
         }
-        int more =
-            snprintf(list + used, sizeof list - used, "%s\"%s\"", n > 0 ? ", " : "", names[n]);
-        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+        sp_append(list, sizeof list, "%s\"%s\"", n > 0 ? ", " : "", names[n]);
     }
-    const char *near =
-        json_is_string(value) ? sp_nearest_name(json_string_value(value), names, n) : NULL;
-    char found[80];
+    const char *near = word != NULL ? sp_nearest_name(word, names, n) : NULL;
     sp_json_quote(value, found, sizeof found);
     if (near != NULL) {
         sp_object_error(object, key, "expected one of %s, got %s (did you mean \"%s\"?)", list,

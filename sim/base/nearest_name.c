@@ -7,7 +7,7 @@
 
 enum { WORD = 64 };
 
-// What others call something that has another name here.
+// Words of others for something that has another name here.
 static const char *const meanings[][2] = {
     {"lr", "learning_rate"},  {"megatron", "megatron-core-2025"},
     {"num-gpus", "gpus"},     {"ring", "te-cp"},

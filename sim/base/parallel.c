@@ -37,7 +37,7 @@ typedef struct shared {
     atomic_int next;
 } shared;
 
-// What one thread met: jobs are taken in order, so its first failure is its lowest.
+// The outcome of one thread: jobs are taken in order, so its first failure is its lowest.
 typedef struct worker {
     shared *all;
     int index;
@@ -295,20 +295,17 @@ static sp_status run_queue(queue *q, queue_worker *workers, sp_error *err)
 
 sp_status sp_ordered_run(const sp_ordered *how, sp_error *err)
 {
-    queue q = {.how = how, .failed = -1};
+    queue q = {.how = how,
+               .making = PTHREAD_MUTEX_INITIALIZER,
+               .mutex = PTHREAD_MUTEX_INITIALIZER,
+               .room = PTHREAD_COND_INITIALIZER,
+               .done = PTHREAD_COND_INITIALIZER,
+               .failed = -1};
     sp_arena arena = {0};
     q.items = sp_arena_take(&arena, (size_t)how->ahead, how->item_bytes);
     q.ready = sp_arena_take(&arena, (size_t)how->ahead, sizeof *q.ready);
     queue_worker *workers = sp_arena_take(&arena, (size_t)how->threads, sizeof *workers);
-    pthread_mutex_init(&q.making, NULL);
-    pthread_mutex_init(&q.mutex, NULL);
-    pthread_cond_init(&q.room, NULL);
-    pthread_cond_init(&q.done, NULL);
     sp_status status = run_queue(&q, workers, err);
-    pthread_cond_destroy(&q.done);
-    pthread_cond_destroy(&q.room);
-    pthread_mutex_destroy(&q.mutex);
-    pthread_mutex_destroy(&q.making);
     sp_arena_free(&arena);
     return status;
 }

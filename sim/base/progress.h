@@ -19,7 +19,7 @@ typedef struct sp_progress {
 // Starts a progress line; nothing is ever drawn when `quiet` or stderr is no terminal.
 void sp_progress_begin(sp_progress *progress, const char *label, int64_t total, bool quiet);
 
-// What the line ends with from now on, such as the best so far; one that is longer is cut.
+// Sets how the line ends from now on, such as with the best so far; a longer note is cut.
 void sp_progress_note(sp_progress *progress, const char *format, ...) SP_PRINTF(2, 3);
 
 // Redraws at most ten times a second.

@@ -63,7 +63,7 @@ enum {
     SP_ERROR_TEXT = 640,    // bytes of one message, terminator included
 };
 
-// What went wrong, filled by the failing function. The first error decides `status`; readers that
+// Errors, filled by the failing function. The first error decides `status`; readers that
 // can go on collect up to SP_ERROR_MESSAGES messages of the same kind. Each message is complete:
 // `source:line:column: text` for syntax, `source: path: text` for content.
 typedef struct sp_error {

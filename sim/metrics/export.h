@@ -27,18 +27,12 @@ typedef struct sp_predecessors sp_predecessors;
 
 // Chrome/Perfetto JSON: ranks as processes, compute and communication as threads, memory as
 // counters (memory may be NULL; needs points). With predecessors actions tell what of another rank
-// they waited for, and a flow connects the critical path; NULL: neither. Returns the number of
-// events through *events.
+// they waited for, and a flow connects the critical path; NULL: neither. `compressed`: as gzip
+// does, to about a seventh. Returns the number of events through *events (may be NULL).
 SP_API sp_status sp_export_trace(FILE *file, const sp_timeline *timeline,
                                  const sp_memory_timeline *memory, const sp_export_window *window,
-                                 const sp_predecessors *predecessors, int64_t *events,
-                                 sp_error *err);
-
-// The same trace as gzip compresses it, to about a seventh.
-SP_API sp_status sp_export_trace_gzip(FILE *file, const sp_timeline *timeline,
-                                      const sp_memory_timeline *memory,
-                                      const sp_export_window *window,
-                                      const sp_predecessors *predecessors, sp_error *err);
+                                 const sp_predecessors *predecessors, bool compressed,
+                                 int64_t *events, sp_error *err);
 
 // Events the trace would have without predecessors, for the size warning (viewers of JSON die above
 // about a million).

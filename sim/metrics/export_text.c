@@ -58,48 +58,6 @@ typedef struct sp_drawing {
     sp_cell *cell;
 } sp_drawing;
 
-static void draw_scale(sp_drawing *drawing);
-static void draw_rank(sp_drawing *drawing, const sp_rank_timeline *rank, int64_t busy_end_ns);
-static void draw_legend(sp_drawing *drawing, int columns);
-
-static int label_columns(const sp_timeline *timeline, const sp_export_window *window)
-{
-    size_t longest = strlen("ms");
-    for (size_t i = 0; i < timeline->rank_count; i++) {
-        if (sp_i_export_has_rank(window, &timeline->ranks[i])) {
-            char label[SP_I_LABEL];
-            sp_i_export_label(&timeline->ranks[i], label);
-            longest = strlen(label) > longest ? strlen(label) : longest;
-        }
-    }
-    return (int)longest + 1;
-}
-
-sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_export_window *window,
-                         int columns, bool colour, sp_error *err)
-{
-    sp_writer out;
-    sp_writer_init(&out, file);
-    sp_drawing drawing = {.out = &out, .colour = colour};
-    sp_i_export_range(window, timeline, &drawing.from_ns, &drawing.to_ns);
-    drawing.label_columns = label_columns(timeline, window);
-    drawing.cells = columns - drawing.label_columns - BUSY_COLUMNS;
-    if (drawing.cells < MIN_CELLS) {
-        return sp_error_set(err, SP_ERR_USAGE, "a timeline needs at least %d columns, got %d",
-                            drawing.label_columns + BUSY_COLUMNS + MIN_CELLS, columns);
-    }
-    drawing.cell = sp_calloc((size_t)drawing.cells, sizeof(*drawing.cell));
-    draw_scale(&drawing);
-    for (size_t i = 0; i < timeline->rank_count; i++) {
-        if (sp_i_export_has_rank(window, &timeline->ranks[i])) {
-            draw_rank(&drawing, &timeline->ranks[i], timeline->makespan_ns);
-        }
-    }
-    draw_legend(&drawing, columns);
-    sp_free(drawing.cell);
-    return sp_writer_finish(&out, "timeline", err);
-}
-
 static void spaces(sp_writer *out, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -371,4 +329,42 @@ static void draw_legend(sp_drawing *drawing, int columns)
     if (column > 0) {
         sp_write(drawing->out, "\n");
     }
+}
+
+static int label_columns(const sp_timeline *timeline, const sp_export_window *window)
+{
+    size_t longest = strlen("ms");
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        if (sp_i_export_has_rank(window, &timeline->ranks[i])) {
+            char label[SP_I_LABEL];
+            sp_i_export_label(&timeline->ranks[i], label);
+            longest = strlen(label) > longest ? strlen(label) : longest;
+        }
+    }
+    return (int)longest + 1;
+}
+
+sp_status sp_export_text(FILE *file, const sp_timeline *timeline, const sp_export_window *window,
+                         int columns, bool colour, sp_error *err)
+{
+    sp_writer out;
+    sp_writer_init(&out, file);
+    sp_drawing drawing = {.out = &out, .colour = colour};
+    sp_i_export_range(window, timeline, &drawing.from_ns, &drawing.to_ns);
+    drawing.label_columns = label_columns(timeline, window);
+    drawing.cells = columns - drawing.label_columns - BUSY_COLUMNS;
+    if (drawing.cells < MIN_CELLS) {
+        return sp_error_set(err, SP_ERR_USAGE, "a timeline needs at least %d columns, got %d",
+                            drawing.label_columns + BUSY_COLUMNS + MIN_CELLS, columns);
+    }
+    drawing.cell = sp_calloc((size_t)drawing.cells, sizeof(*drawing.cell));
+    draw_scale(&drawing);
+    for (size_t i = 0; i < timeline->rank_count; i++) {
+        if (sp_i_export_has_rank(window, &timeline->ranks[i])) {
+            draw_rank(&drawing, &timeline->ranks[i], timeline->makespan_ns);
+        }
+    }
+    draw_legend(&drawing, columns);
+    sp_free(drawing.cell);
+    return sp_writer_finish(&out, "timeline", err);
 }

@@ -366,30 +366,6 @@ static void write_events(sp_trace *trace)
     sp_free(trace->marks);
 }
 
-static sp_status write_trace(sp_writer *out, sp_trace *trace, sp_error *err)
-{
-    trace->out = out;
-    sp_write(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    write_events(trace);
-    sp_write(out, "\n]}\n");
-    return sp_writer_finish(out, "trace", err);
-}
-
-sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
-                          const sp_export_window *window, const sp_predecessors *predecessors,
-                          int64_t *events, sp_error *err)
-{
-    sp_trace trace = {
-        .timeline = timeline, .memory = memory, .window = window, .predecessors = predecessors};
-    sp_writer out;
-    sp_writer_init(&out, file);
-    sp_status status = write_trace(&out, &trace, err);
-    if (events != NULL) {
-        *events = trace.events;
-    }
-    return status;
-}
-
 // ---- compression ----
 
 typedef struct gzip {
@@ -417,24 +393,43 @@ static int compress_bytes(void *context, const char *bytes, size_t count)
     return 0;
 }
 
-sp_status sp_export_trace_gzip(FILE *file, const sp_timeline *timeline,
-                               const sp_memory_timeline *memory, const sp_export_window *window,
-                               const sp_predecessors *predecessors, sp_error *err)
+// zlib gives up for lack of memory alone.
+static void begin_gzip(gzip *g, sp_writer *out)
 {
     enum { GZIP = 16 + MAX_WBITS, MEMORY_LEVEL = 8 }; // the last is zlib's default
-    gzip g = {.file = file};
-    sp_trace trace = {
-        .timeline = timeline, .memory = memory, .window = window, .predecessors = predecessors};
-    sp_writer out;
-    sp_writer_init(&out, file);
-    out.sink = compress_bytes;
-    out.context = &g;
-    if (deflateInit2(&g.stream, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL, Z_DEFAULT_STRATEGY) !=
-        Z_OK) {
-        return sp_error_no_memory(err, "a compressed trace");
+    if (deflateInit2(&g->stream, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL,
+                     Z_DEFAULT_STRATEGY) != Z_OK) {
+        sp_out_of_memory(sizeof *g);
     }
-    sp_status status = write_trace(&out, &trace, err);
-    (void)deflateEnd(&g.stream);
+    out->sink = compress_bytes;
+    out->context = g;
+}
+
+sp_status sp_export_trace(FILE *file, const sp_timeline *timeline, const sp_memory_timeline *memory,
+                          const sp_export_window *window, const sp_predecessors *predecessors,
+                          bool compressed, int64_t *events, sp_error *err)
+{
+    gzip g = {.file = file};
+    sp_writer out;
+    sp_trace trace = {.out = &out,
+                      .timeline = timeline,
+                      .memory = memory,
+                      .window = window,
+                      .predecessors = predecessors};
+    sp_writer_init(&out, file);
+    if (compressed) {
+        begin_gzip(&g, &out);
+    }
+    sp_write(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    write_events(&trace);
+    sp_write(&out, "\n]}\n");
+    sp_status status = sp_writer_finish(&out, "trace", err);
+    if (compressed) {
+        (void)deflateEnd(&g.stream);
+    }
+    if (events != NULL) {
+        *events = trace.events;
+    }
     return status;
 }
 

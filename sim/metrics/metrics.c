@@ -177,13 +177,12 @@ static void split_epilogue(const sp_timeline *timeline, sp_step_metrics *metrics
     }
 }
 
-sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                                  sp_step_metrics *metrics, sp_error *err)
+void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                             sp_step_metrics *metrics)
 {
     int dp = timeline->plan->layout.dp;
     int pp = timeline->plan->layout.pp;
     const sp_pack_list *backwards = sp_packing_backward(timeline->plan->packing);
-    (void)err;
     scratch s = {.chunks = (size_t)timeline->plan->layout.chunks,
                  .regrouped = backwards != &timeline->plan->packing->forward};
     s.spreads = sp_arena_take(&s.work, 2 * s.chunks, sizeof *s.spreads);
@@ -234,5 +233,4 @@ sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_t
     metrics->backward_pack_cv = sqrt(backward / (double)metrics->rank_count);
     split_epilogue(timeline, metrics);
     sp_arena_free(&s.work);
-    return SP_OK;
 }

@@ -39,9 +39,8 @@ typedef struct sp_step_metrics {
     sp_rank_metrics *ranks; // [dp * pp], by dp then pp; owned
 } sp_step_metrics;
 
-// Always SP_OK.
-sp_status sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                                  sp_step_metrics *metrics, sp_error *err);
+void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                             sp_step_metrics *metrics);
 void sp_step_metrics_fini(sp_step_metrics *metrics);
 
 // 1 - busy / rank time, `rank_ns` being ranks * makespan; 0 where there is no time.

@@ -34,45 +34,6 @@ static size_t fullest_rank(const sp_memory_timeline *memory)
     return fullest;
 }
 
-static void add_states(explanation *e);
-static void add_transients(explanation *e);
-static void add_units(explanation *e);
-static void take_largest(explanation *e, sp_peak_memory *peak);
-
-sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_timeline *memory,
-                                 const sp_step_costs *costs, const sp_model *model,
-                                 const sp_memory_options *options, sp_peak_memory *peak,
-                                 sp_error *err)
-{
-    const sp_layout *layout = &timeline->plan->layout;
-    size_t fullest = fullest_rank(memory);
-    explanation e = {.timeline = timeline,
-                     .costs = costs,
-                     .model = model,
-                     .options = options,
-                     .rank = &timeline->ranks[fullest],
-                     .memory = &memory->ranks[fullest]};
-    *peak = (sp_peak_memory){
-        .known = true, .dp = e.rank->dp, .pp = e.rank->pp, .at_ns = e.memory->peak_ns};
-    if (e.memory->has_peak_action) {
-        sp_action_name(e.memory->peak_action, layout->chunks, peak->action);
-    }
-    sp_status status = sp_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
-    if (status == SP_OK) {
-        e.stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
-        status = sp_layout_stages(layout, model->layers, "", e.stages, err);
-    }
-    if (status == SP_OK) {
-        add_states(&e);
-        add_transients(&e);
-        add_units(&e);
-        take_largest(&e, peak);
-    }
-    sp_free(e.stages);
-    sp_peak_state_fini(&e.state);
-    return status;
-}
-
 static void add(explanation *e, const char *name, sp_memory_category category, int64_t bytes,
                 int64_t count)
 {
@@ -240,4 +201,38 @@ static void take_largest(explanation *e, sp_peak_memory *peak)
         peak->holders[peak->count++] = e->holders[largest];
         e->holders[largest].bytes = -1;
     }
+}
+
+sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_timeline *memory,
+                                 const sp_step_costs *costs, const sp_model *model,
+                                 const sp_memory_options *options, sp_peak_memory *peak,
+                                 sp_error *err)
+{
+    const sp_layout *layout = &timeline->plan->layout;
+    size_t fullest = fullest_rank(memory);
+    explanation e = {.timeline = timeline,
+                     .costs = costs,
+                     .model = model,
+                     .options = options,
+                     .rank = &timeline->ranks[fullest],
+                     .memory = &memory->ranks[fullest]};
+    *peak = (sp_peak_memory){
+        .known = true, .dp = e.rank->dp, .pp = e.rank->pp, .at_ns = e.memory->peak_ns};
+    if (e.memory->has_peak_action) {
+        sp_action_name(e.memory->peak_action, layout->chunks, peak->action);
+    }
+    sp_status status = sp_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
+    if (status == SP_OK) {
+        e.stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
+        status = sp_layout_stages(layout, model->layers, "", e.stages, err);
+    }
+    if (status == SP_OK) {
+        add_states(&e);
+        add_transients(&e);
+        add_units(&e);
+        take_largest(&e, peak);
+    }
+    sp_free(e.stages);
+    sp_peak_state_fini(&e.state);
+    return status;
 }

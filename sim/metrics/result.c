@@ -44,14 +44,12 @@ void sp_result_note_oom(sp_result *result, const char *text)
     }
 }
 
-sp_status sp_result_note_layers(sp_result *result, const sp_layout *layout, sp_error *err)
+void sp_result_note_layers(sp_result *result, const sp_layout *layout)
 {
     size_t bytes = (size_t)sp_layout_vstages(layout) * sizeof *result->stage_layers;
-    (void)err;
     if (layout->stage_layers != NULL) {
         result->stage_layers = memcpy(sp_malloc(bytes), layout->stage_layers, bytes);
     }
-    return SP_OK;
 }
 
 void sp_result_fini(sp_result *result)
@@ -95,10 +93,8 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->edges += facts->edges;
 }
 
-sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
-                        const sp_batch_facts *facts, sp_error *err)
+void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_batch_facts *facts)
 {
-    (void)err;
     if (result->ranks == NULL) {
         result->ranks = sp_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
     }
@@ -133,7 +129,6 @@ sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
         result->peak_bytes = metrics->peak_bytes;
         result->peak = metrics->peak;
     }
-    return SP_OK;
 }
 
 static double batches_of(const sp_result *result)
@@ -254,6 +249,9 @@ double sp_result_left_out_share(const sp_result *result)
 {
     double trained = 0.0;
     double left_out = 0.0;
+    if (result->parameters == 0) {
+        return (double)NAN;
+    }
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_facts *facts = &result->batches[b].facts;
         bool last = b + 1 == result->batch_count;
@@ -267,6 +265,9 @@ double sp_result_cut_share(const sp_result *result)
 {
     double trained = 0.0;
     double cut = 0.0;
+    if (result->parameters == 0) {
+        return (double)NAN;
+    }
     for (size_t b = 0; b < result->batch_count; b++) {
         trained += (double)result->batches[b].facts.tokens;
         cut += (double)result->batches[b].facts.cut_tokens;

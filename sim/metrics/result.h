@@ -124,15 +124,14 @@ typedef struct sp_result {
     int64_t rank_peak_bytes, rank_reserved_bytes; // both of the one rank that was asked for
 } sp_result;
 
-// Notes the layers of a layout's virtual stages, once. Always SP_OK.
-sp_status sp_result_note_layers(sp_result *result, const sp_layout *layout, sp_error *err);
+// Notes the layers of a layout's virtual stages, once.
+void sp_result_note_layers(sp_result *result, const sp_layout *layout);
 
 // Puts an OOM diagnosis, and its warning, in the place of an earlier one.
 void sp_result_note_oom(sp_result *result, const char *text);
 
-// Adds one batch. Always SP_OK.
-sp_status sp_result_add(sp_result *result, const sp_step_metrics *metrics,
-                        const sp_batch_facts *facts, sp_error *err);
+// Adds one batch.
+void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_batch_facts *facts);
 SP_API void sp_result_fini(sp_result *result);
 
 // Derived figures, NAN where they are not defined.
@@ -170,8 +169,9 @@ SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are know
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
-// Of all tokens of the batches: of samples that were dropped, or are still left for later batches
-// after the last, and of pieces that do not see the beginning of their document.
+// Of all tokens of the batches (by uniform costs there are none): of samples that were dropped, or
+// are still left for later batches after the last, and of pieces that do not see the beginning of
+// their document.
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
@@ -210,12 +210,19 @@ SP_API json_t *sp_result_json(const sp_result *result, bool with_ranks);
 // memory leaves them out; `object` may be NULL.
 SP_API void sp_result_put_notes(const sp_result *result, json_t *object);
 
-// A key of a result and what it says, with its unit; a member of an object behind a dot. NULL past
-// the last.
-typedef struct sp_result_key {
-    const char *key, *text;
-} sp_result_key;
-SP_API const sp_result_key *sp_result_key_at(int index);
+// A key of the document, in its order; a member of an object behind a dot. What is a number is a
+// figure, which tables and sweeps show as well; this is where each of them is defined.
+enum { SP_SHORT_NUMBER = -1 }; // thousands with a letter: "4.19 M"
+typedef struct sp_figure {
+    const char *key, *text; // what it says, with its unit
+    const char *label;      // heads a column; NULL: tables do not show it
+    int digits;             // behind the point in tables, or SP_SHORT_NUMBER
+    bool percent;           // tables show a hundred times the value
+} sp_figure;
+SP_API const sp_figure *sp_figure_at(int index);         // NULL past the last
+SP_API const sp_figure *sp_figure_find(const char *key); // NULL: there is none
+// That of a key which is a number; NAN where this result does not define it.
+SP_API double sp_figure_value(const sp_result *result, const char *key);
 
 // All keys of a result, null: the row of an infeasible strategy.
 json_t *sp_result_json_empty(void);

@@ -1,78 +1,251 @@
-// A result as a JSON document (slimpack/result/1).
-#include "sim/metrics/result.h"
-
+// A result as a JSON document (slimpack/result/1), and the table of its figures.
 #include <math.h>
+#include <string.h>
 
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/metrics/result.h"
 
 static double batches_of(const sp_result *result)
 {
     return (double)result->batch_count;
 }
 
-// Uniform costs know no bytes.
-static bool memory_is_known(const sp_result *result)
+// Uniform costs know no bytes and no tokens.
+static double if_known(const sp_result *result, double value)
 {
-    return result->parameters > 0;
+    return result->parameters > 0 ? value : (double)NAN;
 }
 
-static void put(json_t *object, const char *key, double value)
+static double gib(const sp_result *result, int64_t bytes)
 {
-    sp_json_put(object, key, sp_json_figure(value));
+    return if_known(result, sp_gib_from_bytes(bytes));
 }
 
-static json_t *gib(const sp_result *result, int64_t bytes)
+// ---- numbers ----
+
+static double margin_gib(const sp_result *result)
 {
-    return memory_is_known(result) ? sp_json_figure(sp_gib_from_bytes(bytes)) : json_null();
+    return sp_result_fits(result) != SP_FITS_NONE ? gib(result, sp_result_margin_bytes(result))
+                                                  : (double)NAN;
 }
 
-static json_t *json_memory(const sp_bytes *bytes)
+static double stall_ms(const sp_result *result)
 {
-    json_t *object = json_object();
-    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        sp_json_put(object, sp_memory_category_names[c],
-                    sp_json_figure(sp_gib_from_bytes(bytes->of[c])));
+    return result->stall_ns / batches_of(result) / SP_NS_PER_MS;
+}
+
+static double over_length_share(const sp_result *result)
+{
+    return if_known(result, result->over_length_share);
+}
+
+// ---- what is no number; NULL where this result does not have it ----
+
+static json_t *json_published_bubble_ratio(const sp_result *result)
+{
+    double ratio = result->published_bubble_ratio;
+    return ratio >= 0.0 ? sp_json_figure(ratio) : NULL;
+}
+
+static json_t *json_chunks(const sp_result *result)
+{
+    return json_integer(result->layout.chunks);
+}
+
+static json_t *json_stage_layers(const sp_result *result)
+{
+    json_t *layers = result->stage_layers != NULL ? json_array() : NULL;
+    for (int s = 0; layers != NULL && s < sp_layout_vstages(&result->layout); s++) {
+        json_array_append_new(layers, json_integer(result->stage_layers[s]));
     }
-    return object;
+    return layers;
 }
 
-static json_t *json_peak_memory(const sp_peak_memory *peak)
+static json_t *json_memory(const sp_result *result)
 {
+    if (result->parameters == 0) {
+        return json_null();
+    }
+    sp_json_builder b = sp_json_build();
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        sp_json_add_real(&b, sp_memory_category_names[c], sp_gib_from_bytes(result->peak.of[c]));
+    }
+    return sp_json_built(b);
+}
+
+static json_t *json_peak_memory(const sp_result *result)
+{
+    const sp_peak_memory *peak = &result->peak_memory;
+    if (!peak->known) {
+        return json_null();
+    }
     json_t *holders = json_array();
     for (int i = 0; i < peak->count; i++) {
         const sp_memory_holder *holder = &peak->holders[i];
-        json_t *object = json_object();
-        sp_json_put(object, "name", json_string(holder->name));
-        sp_json_put(object, "category", json_string(sp_memory_category_names[holder->category]));
-        put(object, "gib", sp_gib_from_bytes(holder->bytes));
-        sp_json_put(object, "count", json_integer(holder->count));
-        json_array_append_new(holders, object);
+        json_array_append_new(holders,
+                              json_pack("{s:s, s:s, s:f, s:I}", "name", holder->name, "category",
+                                        sp_memory_category_names[holder->category], "gib",
+                                        sp_gib_from_bytes(holder->bytes), "count",
+                                        (json_int_t)holder->count));
     }
-    json_t *object = json_object();
-    sp_json_put(object, "dp", json_integer(peak->dp));
-    sp_json_put(object, "pp", json_integer(peak->pp));
-    put(object, "at_ms", sp_ms_from_ns(peak->at_ns));
-    sp_json_put(object, "action", sp_json_text_or_null(peak->action));
-    sp_json_put(object, "holders", holders);
-    return object;
+    return json_pack("{s:i, s:i, s:f, s:o, s:o}", "dp", peak->dp, "pp", peak->pp, "at_ms",
+                     sp_ms_from_ns(peak->at_ns), "action", sp_json_text_or_null(peak->action),
+                     "holders", holders);
+}
+
+static json_t *json_oom(const sp_result *result)
+{
+    return json_boolean(sp_result_is_oom(result));
+}
+
+static json_t *json_fits(const sp_result *result)
+{
+    sp_fits fits = sp_result_fits(result);
+    return sp_json_text_or_null(fits != SP_FITS_NONE ? sp_fits_names[fits] : NULL);
+}
+
+// `launch` is part of `compute`.
+static json_t *json_breakdown(const sp_result *result)
+{
+    static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
+                                                     "dp_comm", "optimizer", "bubble"};
+    double ms[SP_TIME_PARTS];
+    sp_json_builder b = sp_json_build();
+    sp_result_time_parts(result, ms);
+    for (int i = 0; i < SP_TIME_PARTS; i++) {
+        sp_json_add_real(&b, names[i], ms[i]);
+        if (i == SP_TIME_COMPUTE) {
+            sp_json_add_real(&b, "launch", sp_result_launch_ms(result));
+        }
+    }
+    return sp_json_built(b);
+}
+
+// Its members are figures.
+static json_t *json_imbalance(const sp_result *result)
+{
+    (void)result;
+    return json_object();
+}
+
+static json_t *json_exchange(const sp_result *result)
+{
+    if (!result->has_exchange) {
+        return NULL;
+    }
+    return json_pack("{s:o, s:o, s:o, s:I}", "imbalance_before",
+                     sp_json_figure(result->exchange_before), "imbalance_after",
+                     sp_json_figure(result->exchange_after), "gib",
+                     sp_json_figure(result->exchange_bytes / SP_GIB / batches_of(result)),
+                     "messages", (json_int_t)result->exchange_messages);
+}
+
+static json_t *json_gap_parts(const sp_result *result)
+{
+    if (!sp_result_knows_gap(result)) {
+        return NULL;
+    }
+    const sp_batch_facts *sum = &result->sum;
+    double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms,
+                     "uneven_ranks", sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms,
+                     "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms, "memory",
+                     sum->bound_memory_ns * per_ms);
+}
+
+static json_t *json_model(const sp_result *result)
+{
+    if (result->parameters == 0) {
+        return json_null();
+    }
+    return json_pack("{s:o*, s:I, s:o}", "name", json_string(result->model_name), "parameters",
+                     (json_int_t)result->parameters, "flops_per_token",
+                     sp_json_figure(result->flops_per_token));
+}
+
+static json_t *json_provenance(const sp_result *result)
+{
+    sp_json_builder b = sp_json_build();
+    sp_json_add(&b, "profile", sp_json_text_or_null(result->profile));
+    sp_json_add_text(&b, "level", sp_level_names[result->level]);
+    if (result->compute_scale > 0.0) {
+        sp_json_add_real(&b, "compute_scale", result->compute_scale);
+    }
+    if (result->memory_scale > 0.0) {
+        sp_json_add_real(&b, "memory_scale", result->memory_scale);
+    }
+    if (result->network != SP_NETWORK_CLOSED) {
+        sp_json_add_text(&b, "network", sp_network_detail_names[result->network]);
+    }
+    if (result->collectives != SP_ALGORITHM_PROFILE) {
+        sp_json_add_text(&b, "collectives", sp_collective_algorithm_names[result->collectives]);
+    }
+    if (result->jitter.gpu_cv > 0.0) {
+        sp_json_add_real(&b, "jitter_gpu_cv", result->jitter.gpu_cv);
+        sp_json_add_int(&b, "jitter_seed", (int64_t)result->jitter.seed);
+    }
+    return sp_json_built(b);
+}
+
+static json_t *json_jitter(const sp_result *result)
+{
+    const sp_slowest_gpu *slowest = &result->slowest;
+    if (!(result->jitter.gpu_cv > 0.0)) {
+        return NULL;
+    }
+    json_t *scales = json_array();
+    for (int i = 0; i < SP_JITTER_SCALES; i++) {
+        json_array_append_new(scales,
+                              json_pack("{s:I, s:f}", "gpus", (json_int_t)sp_jitter_scales[i],
+                                        "slowest_expected", slowest->expected_of[i]));
+    }
+    return json_pack("{s:I, s:f, s:f, s:o}", "gpus", (json_int_t)slowest->gpus, "slowest_drawn",
+                     slowest->drawn, "slowest_expected", slowest->expected, "scales", scales);
+}
+
+static json_t *json_error(const sp_result *result)
+{
+    const sp_step_error *error = &result->step_error;
+    if (!error->known) {
+        return json_null();
+    }
+    return json_pack("{s:f, s:f, s:f, s:I, s:o*}", "median", error->median, "p90", error->p90,
+                     "bias", error->bias, "steps", (json_int_t)error->steps, "scope",
+                     json_string(error->scope));
+}
+
+static json_t *json_lossless(const sp_result *result)
+{
+    return json_boolean(result->lossless);
+}
+
+static json_t *json_warnings(const sp_result *result)
+{
+    return sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count);
+}
+
+static json_t *json_uncalibrated(const sp_result *result)
+{
+    return sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                         result->uncalibrated_count);
 }
 
 static json_t *json_batches(const sp_result *result)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < result->batch_count; i++) {
-        const sp_batch_result *b = &result->batches[i];
-        double rank_ns = (double)result->layout.dp * result->layout.pp * (double)b->makespan_ns;
-        json_t *object = json_object();
-        put(object, "iteration_ms", sp_ms_from_ns(b->iteration_ns));
-        put(object, "bubble_ratio", sp_bubble_of((double)b->busy_ns, rank_ns));
-        sp_json_put(object, "peak_memory_gib", gib(result, b->peak_bytes));
-        sp_json_put(object, "samples", json_integer(b->facts.samples));
-        sp_json_put(object, "tokens", json_integer(b->facts.tokens));
-        sp_json_put(object, "computed_tokens", json_integer(b->facts.computed_tokens));
-        sp_json_put(object, "microbatches", json_integer(b->facts.microbatches));
-        json_array_append_new(array, object);
+        const sp_batch_result *batch = &result->batches[i];
+        double rank_ns = (double)result->layout.dp * result->layout.pp * (double)batch->makespan_ns;
+        json_array_append_new(
+            array,
+            json_pack("{s:f, s:f, s:o, s:I, s:I, s:I, s:I}", "iteration_ms",
+                      sp_ms_from_ns(batch->iteration_ns), "bubble_ratio",
+                      sp_bubble_of((double)batch->busy_ns, rank_ns), "peak_memory_gib",
+                      sp_json_figure(gib(result, batch->peak_bytes)), "samples",
+                      (json_int_t)batch->facts.samples, "tokens", (json_int_t)batch->facts.tokens,
+                      "computed_tokens", (json_int_t)batch->facts.computed_tokens, "microbatches",
+                      (json_int_t)batch->facts.microbatches));
     }
     return array;
 }
@@ -82,320 +255,258 @@ static json_t *json_ranks(const sp_result *result)
 {
     json_t *array = json_array();
     size_t count = (size_t)result->layout.dp * (size_t)result->layout.pp;
+    double batches = batches_of(result);
     for (size_t i = 0; result->ranks != NULL && i < count; i++) {
         const sp_rank_metrics *rank = &result->ranks[i];
         for (int cp = 0; cp < result->layout.cp; cp++) {
-            json_t *object = json_object();
-            sp_json_put(object, "dp", json_integer(rank->dp));
-            sp_json_put(object, "cp", json_integer(cp));
-            sp_json_put(object, "pp", json_integer(rank->pp));
-            put(object, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches_of(result));
-            put(object, "span_ms", sp_ms_from_ns(rank->span_ns) / batches_of(result));
-            sp_json_put(object, "peak_gib", gib(result, rank->peak_bytes));
-            put(object, "activation_units_peak", rank->units_peak);
-            json_array_append_new(array, object);
+            json_array_append_new(
+                array, json_pack("{s:i, s:i, s:i, s:f, s:f, s:o, s:f}", "dp", rank->dp, "cp", cp,
+                                 "pp", rank->pp, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches,
+                                 "span_ms", sp_ms_from_ns(rank->span_ns) / batches, "peak_gib",
+                                 sp_json_figure(gib(result, rank->peak_bytes)),
+                                 "activation_units_peak", rank->units_peak));
         }
     }
     return array;
 }
 
-// `launch` is part of `compute`.
-static json_t *json_breakdown(const sp_result *result)
-{
-    static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
-                                                     "dp_comm", "optimizer", "bubble"};
-    double ms[SP_TIME_PARTS];
-    json_t *object = json_object();
-    sp_result_time_parts(result, ms);
-    for (int i = 0; i < SP_TIME_PARTS; i++) {
-        put(object, names[i], ms[i]);
-        if (i == SP_TIME_COMPUTE) {
-            put(object, "launch", sp_result_launch_ms(result));
-        }
+// ---- the table ----
+
+// Where a key's value comes from: one of these, or none (the first two keys).
+typedef struct row {
+    sp_figure figure;
+    double (*number)(const sp_result *result);
+    double (*of_flops)(const sp_result *result, sp_flops_count count);
+    sp_flops_count count;
+    json_t *(*json)(const sp_result *result);
+    // Byte of sp_result: a text, an int64_t, bytes as an int64_t (0: not known), a sum over
+    // batches.
+    size_t text_at, int_at, bytes_at, mean_at;
+} row;
+
+#define AT(member) offsetof(sp_result, member)
+#define FLOPS(name, what) .of_flops = sp_result_##name, .count = SP_FLOPS_##what
+
+#define KEY(name, meaning, source)                       \
+    {                                                    \
+        .figure = {.key = name, .text = meaning}, source \
     }
-    return object;
+// Of a number that tables show: its label, digits, and whether it is shown in percent.
+#define NUMBER(name, meaning, head, decimals, share, ...) \
+    {                                                     \
+        .figure = {.key = name,                           \
+                   .text = meaning,                       \
+                   .label = head,                         \
+                   .digits = decimals,                    \
+                   .percent = share},                     \
+        __VA_ARGS__                                       \
+    }
+
+// In the order of the document.
+static const row rows[] = {
+    KEY("schema", "slimpack/result/1.", .text_at = 0),
+    KEY("version", "Version of the program.", .text_at = 0),
+    KEY("strategy", "How samples became packs.", .text_at = AT(strategy)),
+    KEY("schedule", "Order of the pipeline's actions.", .text_at = AT(schedule)),
+    KEY("cp_overlap", "How context-parallel ranks exchange keys and values.",
+        .text_at = AT(cp_overlap)),
+    KEY("chunks_per_rank", "Model chunks of each pipeline rank.", .json = json_chunks),
+    KEY("stage_layers", "Layers of each virtual stage, where shares are not equal.",
+        .json = json_stage_layers),
+    NUMBER("iteration_ms", "Milliseconds of a step, the mean over the batches.", "iteration ms", 1,
+           false, .number = sp_result_iteration_ms),
+    NUMBER("bubble_ratio",
+           "Share of ranks x makespan in which no rank computes or waits for its own TP or CP "
+           "communication; gradient reduction and optimizer stand outside.",
+           "bubble", 2, true, .number = sp_result_bubble_ratio),
+    NUMBER("bubble_ratio_longest_stage",
+           "The longest stage's span without its work, over that span: the zero-bubble papers' "
+           "measure.",
+           "longest stage", 2, true, .number = sp_result_bubble_ratio_longest_stage),
+    KEY("bubble_ratio_published",
+        "Closed form of the zero-bubble tables, interleaved with uniform_costs.",
+        .json = json_published_bubble_ratio),
+    NUMBER("tokens_per_s", "Trained tokens a second: no padding, nothing dropped.", "tokens/s",
+           SP_SHORT_NUMBER, false, .number = sp_result_tokens_per_s),
+    NUMBER("tokens_per_gpu_s", "Trained tokens a second and GPU.", "tokens/s/GPU", SP_SHORT_NUMBER,
+           false, .number = sp_result_tokens_per_gpu_s),
+    NUMBER("tflops_per_gpu",
+           "TFLOP/s of a GPU by Megatron's formula: all pairs of tokens are counted.",
+           "TFLOP/s/GPU", 1, false, FLOPS(tflops_per_gpu, MEGATRON)),
+    KEY("tflops_per_gpu_causal", "TFLOP/s of a GPU with causal pairs counted once.",
+        FLOPS(tflops_per_gpu, CAUSAL)),
+    NUMBER("mfu",
+           "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
+           "the forward, no recomputation.",
+           "MFU causal", 2, true, FLOPS(mfu, CAUSAL)),
+    NUMBER("mfu_full_attention", "MFU with all pairs counted, as Megatron and SlimPipe do.",
+           "MFU full", 2, true, FLOPS(mfu, MEGATRON)),
+    KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
+    NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
+           .bytes_at = AT(peak_bytes)),
+    KEY("peak_memory_allocator_gib",
+        "GiB in blocks of PyTorch's allocator, as max_memory_allocated, over all ranks and two "
+        "steps.",
+        .bytes_at = AT(allocator_peak_bytes)),
+    KEY("peak_memory_reserved_gib",
+        "GiB that PyTorch's allocator reserves, as max_memory_reserved.",
+        .bytes_at = AT(reserved_peak_bytes)),
+    KEY("memory_gib", "The fullest rank's GiB at its peak by kind.", .json = json_memory),
+    KEY("peak_memory", "Where and when the peak is, and the largest tensors then.",
+        .json = json_peak_memory),
+    KEY("oom", "Does the step need more memory than the limit?", .json = json_oom),
+    NUMBER("memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves.",
+           "margin", 2, false, .number = margin_gib),
+    KEY("memory_stall_ms",
+        "Milliseconds of a step that a tight allocator takes to free and take blocks.",
+        .number = stall_ms),
+    KEY("fits", "yes, tight (the allocator has to free cached blocks) or no.", .json = json_fits),
+    KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
+        .json = json_breakdown),
+    KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
+    NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
+           "imbalance", 3, false, .number = sp_result_dp_max_over_mean),
+    KEY("imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times.",
+        .mean_at = AT(forward_pack_cv)),
+    KEY("imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times.",
+        .mean_at = AT(backward_pack_cv)),
+    KEY("exchange", "Bytes of attention that ranks hand to each other (schedule.exchange).",
+        .json = json_exchange),
+    NUMBER("microbatches", "Forward packs of a step, the mean over the batches.", "packs", 1, false,
+           .number = sp_result_microbatches),
+    KEY("lower_bound_ms", "Milliseconds that no plan of this kind is faster than.",
+        .number = sp_result_lower_bound_ms),
+    NUMBER("gap", "Time of a step above lower_bound_ms, over lower_bound_ms.", "gap", 1, true,
+           .number = sp_result_gap),
+    KEY("gap_work", "Time of a step above pure work, over pure work.",
+        .number = sp_result_gap_work),
+    KEY("gap_parts_ms",
+        "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages.",
+        .json = json_gap_parts),
+    NUMBER("solver_ms", "Milliseconds that the strategy took for a batch on this machine.",
+           "solver ms", 2, false, .mean_at = AT(sum.solver_ms)),
+    KEY("simulate_ms", "Milliseconds that the simulation of a batch took on this machine.",
+        .mean_at = AT(sum.simulate_ms)),
+    KEY("tasks", "Actions and transfers of the simulated steps.", .int_at = AT(sum.tasks)),
+    KEY("edges", "Dependencies between them.", .int_at = AT(sum.edges)),
+    KEY("model", "Name, parameters, and FLOPs of a token, forward and backward.",
+        .json = json_model),
+    KEY("provenance",
+        "The profile, and whether its rates are measured, published, fitted or assumed.",
+        .json = json_provenance),
+    KEY("jitter", "How many times the mean the slowest GPU takes (jitter.gpu_cv).",
+        .json = json_jitter),
+    KEY("error", "Error of the profile on logged steps like this one that its fit had not seen.",
+        .json = json_error),
+    KEY("not_validated", "Why the error is not known.", .text_at = AT(step_error.not_validated)),
+    KEY("seed", "The workload's seed.", .int_at = AT(seed)),
+    KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
+    KEY("left_out_share",
+        "Share of tokens that the strategy dropped, or left for later batches at the end.",
+        .number = sp_result_left_out_share),
+    KEY("cut_share",
+        "Share of trained tokens in pieces that do not see the beginning of their document.",
+        .number = sp_result_cut_share),
+    KEY("over_length_share", "Share of tokens that workload.over_length dropped or truncated.",
+        .number = over_length_share),
+    KEY("warnings", "What was lost, replaced or is not modelled.", .json = json_warnings),
+    KEY("uncalibrated", "Sizes outside the profile's tables.", .json = json_uncalibrated),
+    KEY("batches", "The figures of each batch.", .json = json_batches),
+    KEY("ranks", "The figures of each rank.", .json = json_ranks),
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+const sp_figure *sp_figure_at(int index)
+{
+    return index >= 0 && index < ROWS ? &rows[index].figure : NULL;
 }
 
-static json_t *json_exchange(const sp_result *result)
+static const row *find_row(const char *key)
 {
-    json_t *object = json_object();
-    put(object, "imbalance_before", result->exchange_before);
-    put(object, "imbalance_after", result->exchange_after);
-    put(object, "gib", result->exchange_bytes / SP_GIB / batches_of(result));
-    sp_json_put(object, "messages", json_integer(result->exchange_messages));
-    return object;
+    int i = 0;
+    while (i < ROWS && strcmp(rows[i].figure.key, key) != 0) {
+        i++;
+    }
+    return i < ROWS ? &rows[i] : NULL;
 }
 
-static json_t *json_gap_parts(const sp_result *result)
+const sp_figure *sp_figure_find(const char *key)
 {
-    const sp_batch_facts *sum = &result->sum;
-    double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms,
-                     "uneven_ranks", sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms,
-                     "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms, "memory",
-                     sum->bound_memory_ns * per_ms);
+    const row *r = find_row(key);
+    return r != NULL ? &r->figure : NULL;
 }
 
-static json_t *json_slowest(const sp_slowest_gpu *slowest)
+static int64_t int_at(const sp_result *result, size_t at)
 {
-    json_t *object = json_object();
-    json_t *scales = json_array();
-    sp_json_put(object, "gpus", json_integer(slowest->gpus));
-    put(object, "slowest_drawn", slowest->drawn);
-    put(object, "slowest_expected", slowest->expected);
-    for (int i = 0; i < SP_JITTER_SCALES; i++) {
-        json_array_append_new(scales,
-                              json_pack("{s:I, s:f}", "gpus", (json_int_t)sp_jitter_scales[i],
-                                        "slowest_expected", slowest->expected_of[i]));
-    }
-    sp_json_put(object, "scales", scales);
-    return object;
+    int64_t number;
+    memcpy(&number, (const char *)result + at, sizeof number);
+    return number;
 }
 
-static void put_model(const sp_result *result, json_t *object)
+static double number_of(const row *r, const sp_result *result)
 {
-    json_t *model = json_null();
-    if (result->parameters > 0) {
-        model = json_object();
-        sp_json_put(model, "name", json_string(result->model_name));
-        sp_json_put(model, "parameters", json_integer(result->parameters));
-        put(model, "flops_per_token", result->flops_per_token);
+    double sum;
+    if (r->number != NULL) {
+        return r->number(result);
     }
-    sp_json_put(object, "model", model);
-    json_t *provenance = json_object();
-    sp_json_put(provenance, "profile", sp_json_text_or_null(result->profile));
-    sp_json_put(provenance, "level", json_string(sp_level_names[result->level]));
-    if (result->compute_scale > 0.0) {
-        put(provenance, "compute_scale", result->compute_scale);
+    if (r->of_flops != NULL) {
+        return r->of_flops(result, r->count);
     }
-    if (result->memory_scale > 0.0) {
-        put(provenance, "memory_scale", result->memory_scale);
+    if (r->bytes_at > 0) {
+        int64_t bytes = int_at(result, r->bytes_at);
+        return bytes > 0 ? gib(result, bytes) : (double)NAN;
     }
-    if (result->network != SP_NETWORK_CLOSED) {
-        sp_json_put(provenance, "network", json_string(sp_network_detail_names[result->network]));
-    }
-    if (result->collectives != SP_ALGORITHM_PROFILE) {
-        sp_json_put(provenance, "collectives",
-                    json_string(sp_collective_algorithm_names[result->collectives]));
-    }
-    if (result->jitter.gpu_cv > 0.0) {
-        put(provenance, "jitter_gpu_cv", result->jitter.gpu_cv);
-        sp_json_put(provenance, "jitter_seed", json_integer((json_int_t)result->jitter.seed));
-    }
-    sp_json_put(object, "provenance", provenance);
-    if (result->jitter.gpu_cv > 0.0) {
-        sp_json_put(object, "jitter", json_slowest(&result->slowest));
-    }
+    memcpy(&sum, (const char *)result + r->mean_at, sizeof sum);
+    return sum / batches_of(result);
 }
 
-static void put_memory(const sp_result *result, json_t *object)
+double sp_figure_value(const sp_result *result, const char *key)
 {
-    sp_json_put(object, "peak_memory_gib", gib(result, result->peak_bytes));
-    sp_json_put(object, "peak_memory_allocator_gib",
-                result->allocator_peak_bytes > 0 ? gib(result, result->allocator_peak_bytes)
-                                                 : json_null());
-    sp_json_put(object, "peak_memory_reserved_gib",
-                result->reserved_peak_bytes > 0 ? gib(result, result->reserved_peak_bytes)
-                                                : json_null());
-    sp_json_put(object, "memory_gib",
-                memory_is_known(result) ? json_memory(&result->peak) : json_null());
-    sp_json_put(object, "peak_memory",
-                result->peak_memory.known ? json_peak_memory(&result->peak_memory) : json_null());
-    sp_json_put(object, "oom", json_boolean(sp_result_is_oom(result)));
-    sp_fits fits = sp_result_fits(result);
-    bool known = fits != SP_FITS_NONE;
-    sp_json_put(object, "memory_margin_gib",
-                known ? gib(result, sp_result_margin_bytes(result)) : json_null());
-    put(object, "memory_stall_ms", result->stall_ns / batches_of(result) / SP_NS_PER_MS);
-    sp_json_put(object, "fits", sp_json_text_or_null(known ? sp_fits_names[fits] : NULL));
+    const row *r = find_row(key);
+    SP_ASSERT(r != NULL && r->json == NULL && r->text_at + r->int_at == 0);
+    return number_of(r, result);
 }
 
-static void put_throughput(const sp_result *result, json_t *object)
+static json_t *value_of(const row *r, const sp_result *result)
 {
-    put(object, "tokens_per_s", sp_result_tokens_per_s(result));
-    put(object, "tokens_per_gpu_s", sp_result_tokens_per_gpu_s(result));
-    put(object, "tflops_per_gpu", sp_result_tflops_per_gpu(result, SP_FLOPS_MEGATRON));
-    put(object, "tflops_per_gpu_causal", sp_result_tflops_per_gpu(result, SP_FLOPS_CAUSAL));
-    put(object, "mfu", sp_result_mfu(result, SP_FLOPS_CAUSAL));
-    put(object, "mfu_full_attention", sp_result_mfu(result, SP_FLOPS_MEGATRON));
-    put(object, "hfu", sp_result_hfu(result));
-}
-
-static void put_error(const sp_step_error *found, json_t *object)
-{
-    json_t *error = json_null();
-    if (found->known) {
-        error = json_object();
-        put(error, "median", found->median);
-        put(error, "p90", found->p90);
-        put(error, "bias", found->bias);
-        sp_json_put(error, "steps", json_integer(found->steps));
-        sp_json_put(error, "scope", json_string(found->scope));
-    }
-    sp_json_put(object, "error", error);
-    sp_json_put(object, "not_validated", sp_json_text_or_null(found->not_validated));
-}
-
-// Of steps of uniform costs there are no tokens to leave out.
-static void put_shares(const sp_result *result, json_t *object)
-{
-    bool known = result->parameters > 0;
-    put(object, "left_out_share", known ? sp_result_left_out_share(result) : (double)NAN);
-    put(object, "cut_share", known ? sp_result_cut_share(result) : (double)NAN);
-    put(object, "over_length_share", known ? result->over_length_share : (double)NAN);
+    return r->json != NULL  ? r->json(result)
+           : r->text_at > 0 ? sp_json_text_or_null((const char *)result + r->text_at)
+           : r->int_at > 0  ? json_integer(int_at(result, r->int_at))
+                            : sp_json_figure(number_of(r, result));
 }
 
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
 {
-    json_t *object = json_object();
-    json_t *imbalance = json_object();
-    put(imbalance, "dp_max_over_mean", sp_result_dp_max_over_mean(result));
-    put(imbalance, "forward_pack_cv", result->forward_pack_cv / batches_of(result));
-    put(imbalance, "backward_pack_cv", result->backward_pack_cv / batches_of(result));
-    sp_json_put(object, "schema", json_string("slimpack/result/1"));
-    sp_json_put(object, "version", json_string(SP_VERSION));
-    sp_json_put(object, "strategy", sp_json_text_or_null(result->strategy));
-    sp_json_put(object, "schedule", json_string(result->schedule));
-    sp_json_put(object, "cp_overlap", sp_json_text_or_null(result->cp_overlap));
-    sp_json_put(object, "chunks_per_rank", json_integer(result->layout.chunks));
-    if (result->stage_layers != NULL) {
-        json_t *layers = json_array();
-        for (int s = 0; s < sp_layout_vstages(&result->layout); s++) {
-            json_array_append_new(layers, json_integer(result->stage_layers[s]));
+    sp_json_builder b = sp_json_build();
+    sp_json_add_text(&b, "schema", "slimpack/result/1");
+    sp_json_add_text(&b, "version", SP_VERSION);
+    for (int i = 2; i < ROWS; i++) {
+        const char *key = rows[i].figure.key;
+        const char *dot = strchr(key, '.');
+        if (dot != NULL) {
+            sp_json_put(json_object_get(b.json, "imbalance"), dot + 1, value_of(&rows[i], result));
+        } else if (with_ranks || strcmp(key, "ranks") != 0) {
+            sp_json_put(b.json, key, value_of(&rows[i], result));
         }
-        sp_json_put(object, "stage_layers", layers);
     }
-    put(object, "iteration_ms", sp_result_iteration_ms(result));
-    put(object, "bubble_ratio", sp_result_bubble_ratio(result));
-    put(object, "bubble_ratio_longest_stage", sp_result_bubble_ratio_longest_stage(result));
-    if (result->published_bubble_ratio >= 0.0) {
-        put(object, "bubble_ratio_published", result->published_bubble_ratio);
-    }
-    put_throughput(result, object);
-    put_memory(result, object);
-    sp_json_put(object, "time_breakdown_ms", json_breakdown(result));
-    sp_json_put(object, "imbalance", imbalance);
-    if (result->has_exchange) {
-        sp_json_put(object, "exchange", json_exchange(result));
-    }
-    put(object, "microbatches", sp_result_microbatches(result));
-    put(object, "lower_bound_ms", sp_result_lower_bound_ms(result));
-    put(object, "gap", sp_result_gap(result));
-    put(object, "gap_work", sp_result_gap_work(result));
-    if (sp_result_knows_gap(result)) {
-        sp_json_put(object, "gap_parts_ms", json_gap_parts(result));
-    }
-    put(object, "solver_ms", result->sum.solver_ms / batches_of(result));
-    put(object, "simulate_ms", result->sum.simulate_ms / batches_of(result));
-    sp_json_put(object, "tasks", json_integer(result->sum.tasks));
-    sp_json_put(object, "edges", json_integer(result->sum.edges));
-    put_model(result, object);
-    put_error(&result->step_error, object);
-    sp_json_put(object, "seed", json_integer((json_int_t)result->seed));
-    sp_json_put(object, "lossless", json_boolean(result->lossless));
-    put_shares(result, object);
-    sp_result_put_notes(result, object);
-    sp_json_put(object, "batches", json_batches(result));
-    if (with_ranks) {
-        sp_json_put(object, "ranks", json_ranks(result));
-    }
-    return object;
+    return sp_json_built(b);
 }
 
 void sp_result_put_notes(const sp_result *result, json_t *object)
 {
-    sp_json_put(object, "warnings",
-                sp_json_lines(result->warnings.text[0], SP_WARNING_TEXT, result->warnings.count));
-    sp_json_put(object, "uncalibrated",
-                sp_json_lines(result->uncalibrated[0], sizeof result->uncalibrated[0],
-                              result->uncalibrated_count));
-}
-
-static const sp_result_key keys[] = {
-    {"schema", "slimpack/result/1."},
-    {"version", "Version of the program."},
-    {"strategy", "How samples became packs."},
-    {"schedule", "Order of the pipeline's actions."},
-    {"cp_overlap", "How context-parallel ranks exchange keys and values."},
-    {"chunks_per_rank", "Model chunks of each pipeline rank."},
-    {"stage_layers", "Layers of each virtual stage, where shares are not equal."},
-    {"iteration_ms", "Milliseconds of a step, the mean over the batches."},
-    {"bubble_ratio",
-     "Share of ranks x makespan in which no rank computes or waits for its own TP or "
-     "CP communication; gradient reduction and optimizer stand outside."},
-    {"bubble_ratio_longest_stage",
-     "The longest stage's span without its work, over that span: the zero-bubble papers' measure."},
-    {"bubble_ratio_published",
-     "Closed form of the zero-bubble tables, interleaved with uniform_costs."},
-    {"tokens_per_s", "Trained tokens a second: no padding, nothing dropped."},
-    {"tokens_per_gpu_s", "Trained tokens a second and GPU."},
-    {"tflops_per_gpu", "TFLOP/s of a GPU by Megatron's formula: all pairs of tokens are counted."},
-    {"tflops_per_gpu_causal", "TFLOP/s of a GPU with causal pairs counted once."},
-    {"mfu", "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
-            "the forward, no recomputation."},
-    {"mfu_full_attention", "MFU with all pairs counted, as Megatron and SlimPipe do."},
-    {"hfu", "Hardware FLOPs utilization: as mfu, with recomputation."},
-    {"peak_memory_gib", "GiB of tensors on the fullest rank."},
-    {"peak_memory_allocator_gib", "GiB in blocks of PyTorch's allocator, as max_memory_allocated, "
-                                  "over all ranks and two steps."},
-    {"peak_memory_reserved_gib", "GiB that PyTorch's allocator reserves, as max_memory_reserved."},
-    {"memory_gib", "The fullest rank's GiB at its peak by kind."},
-    {"peak_memory", "Where and when the peak is, and the largest tensors then."},
-    {"oom", "Does the step need more memory than the limit?"},
-    {"memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves."},
-    {"memory_stall_ms",
-     "Milliseconds of a step that a tight allocator takes to free and take blocks."},
-    {"fits", "yes, tight (the allocator has to free cached blocks) or no."},
-    {"time_breakdown_ms", "A rank's step by kind of time, the mean over ranks."},
-    {"imbalance", "How uneven ranks and packs are."},
-    {"imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean."},
-    {"imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times."},
-    {"imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times."},
-    {"exchange", "Bytes of attention that ranks hand to each other (schedule.exchange)."},
-    {"microbatches", "Forward packs of a step, the mean over the batches."},
-    {"lower_bound_ms", "Milliseconds that no plan of this kind is faster than."},
-    {"gap", "Time of a step above lower_bound_ms, over lower_bound_ms."},
-    {"gap_work", "Time of a step above pure work, over pure work."},
-    {"gap_parts_ms",
-     "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages."},
-    {"solver_ms", "Milliseconds that the strategy took for a batch on this machine."},
-    {"simulate_ms", "Milliseconds that the simulation of a batch took on this machine."},
-    {"tasks", "Actions and transfers of the simulated steps."},
-    {"edges", "Dependencies between them."},
-    {"model", "Name, parameters, and FLOPs of a token, forward and backward."},
-    {"provenance",
-     "The profile, and whether its rates are measured, published, fitted or assumed."},
-    {"jitter", "How many times the mean the slowest GPU takes (jitter.gpu_cv)."},
-    {"error", "Error of the profile on logged steps like this one that its fit had not seen."},
-    {"not_validated", "Why the error is not known."},
-    {"seed", "The workload's seed."},
-    {"lossless", "Are all samples trained, whole and in this step?"},
-    {"left_out_share",
-     "Share of tokens that the strategy dropped, or left for later batches at the end."},
-    {"cut_share",
-     "Share of trained tokens in pieces that do not see the beginning of their document."},
-    {"over_length_share", "Share of tokens that workload.over_length dropped or truncated."},
-    {"warnings", "What was lost, replaced or is not modelled."},
-    {"uncalibrated", "Sizes outside the profile's tables."},
-    {"batches", "The figures of each batch."},
-    {"ranks", "The figures of each rank."},
-};
-
-const sp_result_key *sp_result_key_at(int index)
-{
-    return index >= 0 && index < (int)(sizeof keys / sizeof keys[0]) ? &keys[index] : NULL;
+    sp_json_put(object, "warnings", json_warnings(result));
+    sp_json_put(object, "uncalibrated", json_uncalibrated(result));
 }
 
 json_t *sp_result_json_empty(void)
 {
     sp_result nothing = {.published_bubble_ratio = -1.0};
-    json_t *full = sp_result_json(&nothing, false);
+    json_t *empty = sp_result_json(&nothing, false);
     const char *key;
     json_t *value;
-    json_t *empty = json_object();
-    json_object_foreach (full, key, value) {
+    json_object_foreach (empty, key, value) {
         sp_json_put(empty, key, json_null());
     }
-    json_decref(full);
     return empty;
 }

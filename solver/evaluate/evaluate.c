@@ -289,11 +289,9 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
         return SP_OK;
     }
     sp_i_step_recompute(&ev->steps);
-    status = sp_result_note_layers(result, &ev->steps.scenario->layout, err);
-    if (status == SP_OK) {
-        sp_i_group_starts_init(&ev->starts, ev->steps.scenario);
-    }
-    return status == SP_OK ? sp_i_steps_init(&ev->steps, err) : status;
+    sp_result_note_layers(result, &ev->steps.scenario->layout);
+    sp_i_group_starts_init(&ev->starts, ev->steps.scenario);
+    return sp_i_steps_init(&ev->steps, err);
 }
 
 void sp_i_evaluate_describe(sp_i_evaluation *ev)

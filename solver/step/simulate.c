@@ -39,10 +39,8 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     if (status != SP_OK) {
         return status;
     }
-    status = sp_step_metrics_compute(&timeline, &memory, &metrics, err);
-    if (status == SP_OK) {
-        status = plan_memory(steps, plan->packing, &metrics, err);
-    }
+    sp_step_metrics_compute(&timeline, &memory, &metrics);
+    status = plan_memory(steps, plan->packing, &metrics, err);
     if (status == SP_OK) {
         status = count_blocks(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
     }
@@ -60,7 +58,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         sp_i_step_bounds(steps, plan, costs, &metrics, facts);
     }
     if (status == SP_OK) {
-        status = sp_result_add(steps->result, &metrics, facts, err);
+        sp_result_add(steps->result, &metrics, facts);
     }
     if (status == SP_OK && steps->options->observer != NULL) {
         sp_step_view view = {.batch = index,

@@ -272,7 +272,7 @@ for heading in "iteration ms" speed-up tokens/s/GPU TFLOP/s/GPU "MFU full" "MFU 
     grep -q "^strategy.* $heading " text || [ "$heading" = status ] || complain "compare has no '$heading'"
     echo "$heading" >>words
 done
-printf '%s\n' "busy ms" "span ms" units waiting gain "scenario ms" "longest stage" "last rank" tight measured fitted >>words
+printf '%s\n' "busy ms" "span ms" units waiting gain "scenario ms" "longest stage" "last rank" rows chunks front extrapolated worst tight measured fitted >>words
 while read -r word; do
     "$program" help "$word" >text 2>&1 || complain "help '$word': $(cat text)"
 done <words

@@ -15,7 +15,7 @@ static json_t *export_trace(const made_timeline *made, bool memory, const sp_exp
     FILE *file = tmpfile();
     assert_non_null(file);
     must_succeed(sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window, NULL,
-                                 events, ERR));
+                                 false, events, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
@@ -108,7 +108,7 @@ TEST(nanoseconds_are_exact)
     made.timeline.ranks[0].spans[0].start_ns = 1;
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
-    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, NULL, ERR));
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, false, NULL, ERR));
     char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
@@ -274,11 +274,10 @@ TEST(the_critical_path_is_a_flow)
     enum { STEPS = sizeof ranks / sizeof ranks[0] };
     made_timeline made;
     made_spec spec = made_default();
-    sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    predecessors = sp_predecessors_new(&made.timeline, NULL);
+    sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     FILE *file = tmpfile();
-    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, predecessors, NULL, ERR));
+    must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, predecessors, false, NULL, ERR));
     char *text = made_read_all(file, NULL);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *list = json_object_get(root, "traceEvents");
@@ -323,14 +322,14 @@ TEST(a_window_shows_its_part_of_the_path)
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
     made_timeline made;
     made_spec spec = made_default();
-    sp_predecessors *predecessors;
     make_timeline(&made, &spec);
-    predecessors = sp_predecessors_new(&made.timeline, NULL);
+    sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
         char phases[8] = "";
         FILE *file = tmpfile();
-        must_succeed(sp_export_trace(file, &made.timeline, NULL, &window, predecessors, NULL, ERR));
+        must_succeed(
+            sp_export_trace(file, &made.timeline, NULL, &window, predecessors, false, NULL, ERR));
         char *text = made_read_all(file, NULL);
         json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
         const json_t *list = json_object_get(root, "traceEvents");
@@ -381,8 +380,10 @@ TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
     make_timeline(&made, &spec);
     FILE *plain = tmpfile();
     FILE *packed = tmpfile();
-    must_succeed(sp_export_trace(plain, &made.timeline, &made.memory, NULL, NULL, NULL, ERR));
-    must_succeed(sp_export_trace_gzip(packed, &made.timeline, &made.memory, NULL, NULL, ERR));
+    must_succeed(
+        sp_export_trace(plain, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR));
+    must_succeed(
+        sp_export_trace(packed, &made.timeline, &made.memory, NULL, NULL, true, NULL, ERR));
     size_t bytes = 0;
     char *text = made_read_all(plain, &bytes);
     char *unpacked = malloc(bytes + 1);
@@ -409,13 +410,15 @@ TEST(full_disk_is_an_error)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     sp_error_clear(ERR);
-    assert_int_equal(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, NULL, ERR),
-                     SP_ERR_IO);
+    assert_int_equal(
+        sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR),
+        SP_ERR_IO);
     assert_int_equal(ERR->count, 1);
     assert_int_equal(strncmp(ERR->message[0], "cannot write the trace: ", 24), 0);
     sp_error_clear(ERR);
-    assert_int_equal(sp_export_trace_gzip(file, &made.timeline, &made.memory, NULL, NULL, ERR),
-                     SP_ERR_IO);
+    assert_int_equal(
+        sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, true, NULL, ERR),
+        SP_ERR_IO);
     assert_int_equal(ERR->count, 1);
     fclose(file);
     made_timeline_free(&made);

@@ -2,7 +2,6 @@
 #include <jansson.h>
 
 #include "experiments/figures/figure.h"
-#include "experiments/figures/reproduction.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -101,15 +101,11 @@ static searched try_all(const char *base, const char *strategy, const char *limi
     return found;
 }
 
-static sweep_layouts find(const char *text, const char *strategy, bool exhaustive, int threads)
+static sweep_layouts find_by(const char *text, sweep_layouts_options options)
 {
     sp_scenario scenario;
     sweep_layouts layouts;
-    const sweep_layouts_options options = {.strategies = &strategy,
-                                           .strategy_count = 1,
-                                           .exhaustive = exhaustive,
-                                           .threads = threads,
-                                           .quiet = true};
+    options.quiet = true;
     must_succeed(run_read(text, &scenario, ERR));
     json_t *base = json_loads(text, 0, NULL);
     must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
@@ -120,6 +116,24 @@ static sweep_layouts find(const char *text, const char *strategy, bool exhaustiv
     json_decref(base);
     sp_scenario_fini(&scenario);
     return layouts;
+}
+
+static sweep_layouts find(const char *text, const char *strategy, bool exhaustive, int threads)
+{
+    return find_by(text, (sweep_layouts_options){.strategies = &strategy,
+                                                 .strategy_count = 1,
+                                                 .exhaustive = exhaustive,
+                                                 .threads = threads});
+}
+
+// The points that were evaluated, left out or no survivors.
+static int64_t points_of(const sweep_layouts *layouts)
+{
+    int64_t count = layouts->left_out + layouts->dropped;
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        count += layouts->of_status[s];
+    }
+    return count;
 }
 
 static double document_ms(const json_t *json)
@@ -156,11 +170,7 @@ static bool check(const char *base, const char *strategy, const char *limit_gib,
     searched all = try_all(base, strategy, limit_gib, brings_order, ranks);
     for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
         sweep_layouts layouts = find(text, strategy, exhaustive, threads);
-        int64_t count = layouts.left_out;
-        for (int s = 0; s < SWEEP_STATUSES; s++) {
-            count += layouts.of_status[s];
-        }
-        assert_int_equal(count, all.layouts);
+        assert_int_equal(points_of(&layouts), all.layouts);
         assert_true(!exhaustive || layouts.left_out == 0);
         assert_within(best_ms(&layouts), all.fastest.well_ms, 0.0);
         for (int64_t i = 0; i < layouts.count; i++) {
@@ -228,23 +238,14 @@ TEST(the_whole_space_of_several_strategies)
     int64_t left_out = 0;
     put_json(text, BASE ", 'parallel': {'dp': 2}}");
     for (int run = 0; run < 3; run++) {
-        sp_scenario scenario;
-        sweep_layouts layouts;
-        const sweep_layouts_options options = {.strategies = strategies,
-                                               .strategy_count = 3,
-                                               .wide = true,
-                                               .exhaustive = run == 0,
-                                               .survivors = run == 0 ? 0 : 24,
-                                               .threads = run == 1 ? 1 : 3,
-                                               .quiet = true};
-        must_succeed(run_read(text, &scenario, ERR));
-        json_t *base = json_loads(text, 0, NULL);
-        must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
-        int64_t count = layouts.left_out + layouts.dropped;
-        for (int s = 0; s < SWEEP_STATUSES; s++) {
-            count += layouts.of_status[s];
-        }
-        assert_int_equal(count, layouts.count);
+        sweep_layouts layouts =
+            find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                  .strategy_count = 3,
+                                                  .wide = true,
+                                                  .exhaustive = run == 0,
+                                                  .survivors = run == 0 ? 0 : 24,
+                                                  .threads = run == 1 ? 1 : 3});
+        assert_int_equal(points_of(&layouts), layouts.count);
         for (int64_t i = 1; i < layouts.ranked_count; i++) {
             assert_false(
                 sweep_is_better(&layouts.ranked[i]->digest, &layouts.ranked[i - 1]->digest));
@@ -252,9 +253,7 @@ TEST(the_whole_space_of_several_strategies)
         best[run] = layouts.ranked[0]->digest.figure[SWEEP_ITERATION_MS];
         assert_true(run != 2 || layouts.left_out == left_out);
         left_out = layouts.left_out;
-        json_decref(base);
         sweep_layouts_fini(&layouts);
-        sp_scenario_fini(&scenario);
     }
     assert_true(left_out > 0);
     assert_within(best[1], best[0], 0.0);
@@ -267,25 +266,16 @@ TEST(survivors_without_a_cheap_strategy)
 {
     static const char *const strategies[] = {"slimpack", "packed-tuned", "packed"};
     char text[RUN_TEXT] = "";
-    sp_scenario scenario;
     sweep_layouts layouts[2];
     put_json(text, BASE ", 'parallel': {'dp': 2}}");
-    must_succeed(run_read(text, &scenario, ERR));
-    json_t *base = json_loads(text, 0, NULL);
     for (int with = 0; with < 2; with++) {
-        const sweep_layouts_options options = {.strategies = strategies,
-                                               .strategy_count = 2 + with,
-                                               .survivors = 2,
-                                               .threads = 2,
-                                               .quiet = true};
-        must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts[with], ERR));
+        layouts[with] = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                              .strategy_count = 2 + with,
+                                                              .survivors = 2,
+                                                              .threads = 2});
     }
     const sweep_layouts *alone = &layouts[0];
-    int64_t count = alone->left_out + alone->dropped;
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        count += alone->of_status[s];
-    }
-    assert_int_equal(count, alone->count);
+    assert_int_equal(points_of(alone), alone->count);
     assert_true(alone->dropped > 0);
     assert_true(alone->count < layouts[1].count);
     for (int64_t i = 0; i < alone->count; i++) {
@@ -297,8 +287,6 @@ TEST(survivors_without_a_cheap_strategy)
     for (int with = 0; with < 2; with++) {
         sweep_layouts_fini(&layouts[with]);
     }
-    json_decref(base);
-    sp_scenario_fini(&scenario);
 }
 
 // What would be faster than the answer loses memory between PyTorch's blocks; what is shown is
@@ -308,17 +296,11 @@ static void check_blocks(const char *limit_gib, int shown)
     static const char *const strategies[] = {"packed", "slimpack"};
     char text[RUN_TEXT] = "";
     put_json(text, BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", limit_gib);
-    sp_scenario scenario;
-    sweep_layouts layouts;
-    const sweep_layouts_options options = {.strategies = strategies,
-                                           .strategy_count = 2,
-                                           .survivors = 4,
-                                           .shown = shown,
-                                           .threads = 2,
-                                           .quiet = true};
-    must_succeed(run_read(text, &scenario, ERR));
-    json_t *base = json_loads(text, 0, NULL);
-    must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
+    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                  .strategy_count = 2,
+                                                                  .survivors = 4,
+                                                                  .shown = shown,
+                                                                  .threads = 2});
     assert_true(layouts.ranked_count > shown);
     const sweep_layout *fastest = layouts.ranked[0];
     double least_gib = (double)HUGE_VAL;
@@ -335,9 +317,7 @@ static void check_blocks(const char *limit_gib, int shown)
     assert_true(faster > 0);
     assert_true(fastest->counted);
     assert_false(is_tight(fastest));
-    json_decref(base);
     sweep_layouts_fini(&layouts);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(blocks_of_what_is_fastest)
@@ -366,16 +346,9 @@ TEST(survivors_whatever_their_blocks)
     static const char *const strategies[] = {"packed", "slimpack-symmetric"};
     char text[RUN_TEXT] = "";
     put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
-    sp_scenario scenario;
-    sweep_layouts layouts;
-    const sweep_layouts_options options = {.strategies = strategies,
-                                           .strategy_count = 2,
-                                           .survivors = 1000,
-                                           .threads = 2,
-                                           .quiet = true};
-    must_succeed(run_read(text, &scenario, ERR));
-    json_t *base = json_loads(text, 0, NULL);
-    must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
+    sweep_layouts layouts = find_by(
+        text, (sweep_layouts_options){
+                  .strategies = strategies, .strategy_count = 2, .survivors = 1000, .threads = 2});
     int lacking = 0; // rows whose bytes fit, and whose blocks lack half of the memory
     for (int64_t i = 0; i < layouts.count; i++) {
         const sweep_layout *row = &layouts.point[i];
@@ -392,9 +365,7 @@ TEST(survivors_whatever_their_blocks)
         assert_true(tried);
     }
     assert_true(lacking > 0);
-    json_decref(base);
     sweep_layouts_fini(&layouts);
-    sp_scenario_fini(&scenario);
 }
 
 // Budgets and slices between those of the grid: none beside the best layout of the grid is faster

@@ -236,7 +236,7 @@ TEST(trace_has_copy_threads)
     int64_t events = 0;
     FILE *file = open_memstream(&text, &bytes);
     assert_non_null(file);
-    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, NULL, &events, ERR));
+    must_succeed(sp_export_trace(file, &s.timeline, NULL, &window, NULL, false, &events, ERR));
     assert_int_equal(fclose(file), 0);
     assert_int_equal(sp_export_trace_events(&s.timeline, &window, false), events);
     assert_true(sp_export_trace_events(&s.timeline, &window, true) > events);

@@ -111,25 +111,6 @@ static json_t *fresh_lines(const char *text, int threads, ran *summary)
     return lines;
 }
 
-TEST(lines_do_not_depend_on_threads)
-{
-    static const int threads[] = {2, 3, 7, 40};
-    ran one;
-    json_t *expected = fresh_lines(UNIFORM_SWEEP, 1, &one);
-    assert_int_equal(json_array_size(expected), UNIFORM_POINTS);
-    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
-        ran summary;
-        json_t *lines = fresh_lines(UNIFORM_SWEEP, threads[i], &summary);
-        assert_true(json_equal(lines, expected));
-        assert_int_equal(summary.best_count, one.best_count);
-        for (int b = 0; b < one.best_count; b++) {
-            assert_int_equal(summary.best[b].combination, one.best[b].combination);
-        }
-        json_decref(lines);
-    }
-    json_decref(expected);
-}
-
 // GPipe and 1F1B idle (p-1)/(m+p-1) of the time, interleaved with v chunks (p-1)/(vm+p-1)
 // (Narayanan et al., arXiv 2104.04473, section 2.2), and the order of the lines is that of the
 // loops.
@@ -267,18 +248,6 @@ TEST(points_out_of_memory_name_a_sample)
     }
     assert_int_equal(summary.of_status[SWEEP_OOM], 1);
     assert_int_equal(summary.of_status[SWEEP_INFEASIBLE], 1);
-    json_decref(lines);
-}
-
-TEST(a_stated_count_of_microbatches_may_be_infeasible)
-{
-    ran summary;
-    json_t *lines = fresh_lines("{'base': {'model': 'llama-7b', 'workload': {'uniform': 128, "
-                                "'samples_per_batch': 8}}, 'grid': {'schedule.microbatches': [4, "
-                                "8]}}",
-                                1, &summary);
-    assert_int_equal(summary.of_status[SWEEP_INFEASIBLE], 1);
-    assert_non_null(strstr(summary.reason[SWEEP_INFEASIBLE], "schedule.microbatches"));
     json_decref(lines);
 }
 

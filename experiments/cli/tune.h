@@ -1,6 +1,6 @@
-// What `tune` answers, for people and for programs.
-#ifndef SLIMPACK_EXPERIMENTS_CLI_TUNE_REPORT_H
-#define SLIMPACK_EXPERIMENTS_CLI_TUNE_REPORT_H
+// What `tune` found, and how that is said: cmd_tune.c searches, tune_report.c prints.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_TUNE_H
+#define SLIMPACK_EXPERIMENTS_CLI_TUNE_H
 
 #include "experiments/cli/run_report.h"
 #include "experiments/sweep/layouts.h"
@@ -33,5 +33,18 @@ json_t *cli_tuned_json(const cli_tuned *tuned);
 
 // Its keys where no point fits, null but for the question and the counts of points.
 json_t *cli_tuned_json_empty(const cli_tuned *tuned);
+
+// What is to be known of models with experts.
+#define CLI_TUNE_EXPERTS \
+    "expert parallelism is not searched: every GPU holds all experts of its layers"
+
+enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
+
+// "tp 8, cp 4, ..., packed"; returns text.
+const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
+                           const sweep_layout *point, char text[CLI_TUNE_POINT]);
+
+// "12.3 GiB", of less than one "0.123 GiB"; returns text.
+const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
 
 #endif

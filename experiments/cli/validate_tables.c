@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/report.h"
-#include "experiments/cli/validate_modes.h"
+#include "experiments/cli/validate.h"
 #include "experiments/measurements/measurements.h"
 #include "experiments/measurements/validation.h"
 #include "sim/base/alloc.h"

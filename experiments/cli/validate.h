@@ -1,7 +1,7 @@
 // What `validate` compares with what is computed: tables of measured steps, or steps that it
 // executes.
-#ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
-#define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_MODES_H
+#ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
+#define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
 
 #include "experiments/cli/execute_options.h"
 #include "experiments/execution/scenario_set.h"
@@ -24,15 +24,7 @@ typedef struct cli_validate {
     const char *scenario; // path, of one or of a set of them
 } cli_validate;
 
-// Each of these returns the exit status.
-// --published and --measurements: computes the rows of tables.
+// --published and --measurements: computes the rows of tables. Returns the exit status.
 int cli_validate_with_tables(const cli_validate *args);
-
-// --backend: predicts a scenario's steps, or those of every case of a set, and executes them.
-int cli_validate_with_backend(const cli_validate *args);
-
-// --backend with a set that was read: predicts and executes its cases, or with --export writes the
-// plans of its cases; takes over `document`.
-int cli_validate_set_with_backend(const cli_validate *args, json_t *document);
 
 #endif
