@@ -19,7 +19,7 @@ typedef struct sp_i_offload_cut {
     int64_t buffer_bytes; // what comes back in one piece
 } sp_i_offload_cut;
 
-// What units of one shape share.
+// Units of one shape share this.
 typedef struct sp_i_unit_shape {
     sp_tensor_program program;
     sp_i_offload_cut cut;
@@ -82,7 +82,7 @@ void sp_i_offload_end(sp_i_unit_memory *memory, sp_i_unit *unit);
 void sp_i_load_begin(sp_i_unit_memory *memory, sp_i_unit *unit);
 void sp_i_load_end(sp_i_unit_memory *memory, sp_i_unit *unit);
 
-// What a rank holds through all steps, block by block.
+// ---- what a rank holds through all steps, block by block ----
 
 // The most that a pack of a rank has: tokens, and pairs of tokens whose scores are kept (0 where
 // attention keeps none).
@@ -107,7 +107,7 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
 void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                            int64_t rank, sp_i_pieces *pieces);
 
-// What parameters in fp32 count in blocks of their own.
+// Counts parameters in fp32 in blocks of their own.
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,
                             sp_error *err);
 // Both moments of each piece.

@@ -87,7 +87,7 @@ static int64_t reduce_buckets(const sp_step_costs *costs, const sp_timeline *tim
     }
 }
 
-// What computes in the first forward of a rank. Parameters are not gathered beside its
+// The computation of a rank's first forward. Parameters are not gathered beside its
 // communication.
 static int64_t first_forward_ns(const sp_rank_timeline *rank)
 {
@@ -194,7 +194,7 @@ typedef struct collective {
     sp_collective_algorithm algorithm;
 } collective;
 
-// What the data-parallel ranks of one pipeline rank exchange, those of all TP ranks together.
+// The exchanges of the data-parallel ranks of one pipeline rank, those of all TP ranks together.
 typedef struct reduction {
     size_t left; // actions that have not ended, but for copies
     chunk_gradients *chunks;

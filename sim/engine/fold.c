@@ -57,7 +57,7 @@ static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-// What packs of a side must agree in.
+// Packs of a side are alike when they agree in these.
 static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS])
 {
     size_t n = (size_t)c->classes;
@@ -82,17 +82,17 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
 
-static inline const unsigned char *row_of(const column *of, size_t pack)
+static inline const unsigned char *row_of(const column *table, size_t pack)
 {
-    size_t row = of->row_of != NULL ? (size_t)of->row_of[pack] : pack;
-    return (const unsigned char *)of->rows + row * of->bytes;
+    size_t row = table->row_of != NULL ? (size_t)table->row_of[pack] : pack;
+    return (const unsigned char *)table->rows + row * table->bytes;
 }
 
-static inline bool same_row(const column *of, size_t a, size_t b)
+static inline bool same_row(const column *table, size_t a, size_t b)
 {
-    const unsigned char *x = row_of(of, a);
-    const unsigned char *y = row_of(of, b);
-    return x == y || memcmp(x, y, of->bytes) == 0;
+    const unsigned char *x = row_of(table, a);
+    const unsigned char *y = row_of(table, b);
+    return x == y || memcmp(x, y, table->bytes) == 0;
 }
 
 static uint64_t hash_pack(const view *v, int side, size_t pack)
@@ -100,8 +100,10 @@ static uint64_t hash_pack(const view *v, int side, size_t pack)
     const sp_pack *p = &v->list[side]->packs[pack];
     uint64_t hash = 0xcbf29ce484222325u;
     for (int k = 0; k < COLUMNS; k++) {
-        const column *of = &v->columns[side][k];
-        hash = of->rows != NULL && of->hashed ? mix_words(hash, row_of(of, pack), of->bytes) : hash;
+        const column *table = &v->columns[side][k];
+        hash = table->rows != NULL && table->hashed
+                   ? mix_words(hash, row_of(table, pack), table->bytes)
+                   : hash;
     }
     for (size_t s = 0; side == 1 && v->forward_pack != NULL && s < p->slice_count; s++) {
         hash = mix(hash, (uint64_t)v->ordinal[0][v->forward_pack[p->first_slice + s]]);
@@ -135,8 +137,8 @@ static bool same_pack(const view *v, int side, size_t a, size_t b)
 {
     bool same = true;
     for (int k = 0; same && k < COLUMNS; k++) {
-        const column *of = &v->columns[side][k];
-        same = of->rows == NULL || same_row(of, a, b);
+        const column *table = &v->columns[side][k];
+        same = table->rows == NULL || same_row(table, a, b);
     }
     return same && (side == 1 ? same_slices(v, a, b)
                               : v->list[0]->packs[a].computed == v->list[0]->packs[b].computed);

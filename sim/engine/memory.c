@@ -6,7 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 
-// What the walks over all ranks share.
+// The walks over all ranks share this.
 typedef struct shared_state {
     const sp_timeline *timeline;
     const sp_step_costs *costs;
@@ -26,7 +26,7 @@ typedef struct shared_state {
     sp_arena work;
 } shared_state;
 
-// Of one rank.
+// The walk over one rank.
 typedef struct rank_walk {
     const shared_state *shared;
     const sp_rank_timeline *rank;

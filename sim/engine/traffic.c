@@ -12,7 +12,7 @@
 // hides; gradients that nothing hides are scattered.
 typedef enum action_stage { BEFORE_WORK, BESIDE_WORK, BEHIND_WORK, STAGES } action_stage;
 
-// What ZeRO exchanges in an action on one rank: it gets its part of the collectives of all
+// The exchanges of ZeRO in an action on one rank, which gets its part of the collectives of all
 // data-parallel ranks, each of which takes part in an action of its own and waits for none of the
 // others.
 typedef struct sharded {
@@ -115,8 +115,8 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
 
 // ---- what context-parallel ranks exchange in an action ----
 //
-// What computation does not hide of it comes last, at the rate of the links; what it hides goes at
-// the pace of the computation and holds that up only where the links give less.
+// The part that computation does not hide comes last, at the rate of the links; the hidden one goes
+// at the pace of the computation and holds that up only where the links give less.
 
 // Layers of an action in which context-parallel ranks exchange as in [0] a forward or an input
 // gradient, [1] a recomputation; returns whether by the costs of forward packs.
@@ -157,7 +157,7 @@ static void add_layers(sp_cp_exchange *sum, double layers, const sp_cp_exchange 
     }
 }
 
-// Of all layers of the action's stage. NULL: none of what it exchanges is flows.
+// Sums up the layers of the action's stage. NULL: none of what it exchanges is flows.
 static const sp_i_group_paths *group_of(const sp_i_traffic *t, const sp_walk_action *action,
                                         sp_cp_exchange *whole)
 {
@@ -221,8 +221,8 @@ static void make_exchange(const sp_i_group_paths *group, sp_cp_exchange whole, i
                          .alone_ns = heads_ns};
 }
 
-// What nothing hides of what an action exchanges alone, of exposed_ns by its formulas: computation
-// hides as much in the same time.
+// Returns how much of an action's exchange nothing hides when it is alone, of exposed_ns by its
+// formulas: computation hides as much in the same time.
 static int64_t exposed_cp_ns(const sp_i_traffic *t, const sp_walk_action *action,
                              int64_t exposed_ns)
 {
@@ -344,12 +344,13 @@ static void add_rings(sp_i_traffic *t, sp_i_transfer *transfer, const sp_pack_zo
         const sp_zone_exchange *zone = &zones->zones[z];
         const sp_i_group_paths *group = zone_group(t, zone, pp);
         if (group != NULL) {
-            const sp_cp_exchange *of = zone->of;
-            add_beside(t, transfer, &group->keys, layers[0] * of[0].bytes + layers[1] * of[1].bytes,
-                       ns, &is_beside);
-            add_beside(t, transfer, &group->heads,
-                       layers[0] * of[0].heads_bytes + layers[1] * of[1].heads_bytes, ns,
+            const sp_cp_exchange *exchange = zone->of;
+            add_beside(t, transfer, &group->keys,
+                       layers[0] * exchange[0].bytes + layers[1] * exchange[1].bytes, ns,
                        &is_beside);
+            add_beside(t, transfer, &group->heads,
+                       layers[0] * exchange[0].heads_bytes + layers[1] * exchange[1].heads_bytes,
+                       ns, &is_beside);
         }
     }
     end_beside(transfer, ns, is_beside);
@@ -418,8 +419,9 @@ static double shorten_collective(const sp_i_collective_paths *paths, sp_exchange
     return saved_s;
 }
 
-// Of dp_ns, how much longer work takes that hides a share of an exchange. The rest has nothing
-// beside it or does not fit behind work: dp = bare + beyond + share * (whole - bare - beyond).
+// Returns how much longer, of dp_ns, work takes that hides a share of an exchange. The rest has
+// nothing beside it or does not fit behind work: dp = bare + beyond + share * (whole - bare -
+// beyond).
 static int64_t slowed_ns(double share, const zero_exchange *exchange, int64_t dp_ns)
 {
     double bare_s = exchange->gather.bare_s;
@@ -467,9 +469,9 @@ static int64_t shorten_all(const sp_i_traffic *t, int rank, const sp_sharded_sta
     return exposed_ns;
 }
 
-// What an action on its rank exchanges, by which formulas make the action dp_ns longer: by how much
-// it alone makes each stage longer. Gathers and scatters have equal shares of what is exposed, and
-// of what is hidden.
+// Finds by how much the exchange of an action on its rank alone makes each stage longer; formulas
+// make the action dp_ns longer by it. Gathers and scatters have equal shares of what is exposed,
+// and of what is hidden.
 static void set_sharded(sp_i_traffic *t, const sp_walk_action *action, int64_t dp_ns,
                         int64_t stage_ns[STAGES])
 {
@@ -508,8 +510,8 @@ static void add_part(sp_i_transfer *transfer, const sp_i_collective_paths *paths
     sp_i_transfer_add_collective(transfer, bytes > 0.0 ? paths : NULL, bytes, ns);
 }
 
-// What comes in a stage that takes as long: beside the work parameters and then gradients, each
-// over its share of the time.
+// Adds the exchange of a stage that takes as long: beside the work parameters and then gradients,
+// each over its share of the time.
 static void add_sharded(sp_i_traffic *t, int rank, action_stage stage, int64_t stage_ns,
                         sp_i_transfer *transfer)
 {

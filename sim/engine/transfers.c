@@ -98,7 +98,8 @@ static void add_group(sp_i_paths *p, int dp_first, int dp_count, int pp,
     }
 }
 
-const sp_cp_exchange *sp_i_cp_exchange_of(const sp_i_paths *p, size_t pack, bool backward)
+// Finds the exchange of a pack that several ranks share; NULL: there is none, or zones exchange.
+static const sp_cp_exchange *cp_exchange_of(const sp_i_paths *p, size_t pack, bool backward)
 {
     const sp_step_costs *costs = p->costs;
     const sp_cp_exchange *exchange = backward ? &costs->cp_i[pack] : &costs->cp_f[pack];
@@ -113,7 +114,7 @@ static void find_groups(sp_i_paths *p, const sp_pack_list *list, bool backward)
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         const sp_cp_exchange *exchange =
-            p->plan->layout.cp * pack->dp_count > 1 ? sp_i_cp_exchange_of(p, k, backward) : NULL;
+            p->plan->layout.cp * pack->dp_count > 1 ? cp_exchange_of(p, k, backward) : NULL;
         for (int pp = 0; exchange != NULL && pp < p->plan->layout.pp; pp++) {
             add_group(p, pack->dp_first, pack->dp_count, pp, exchange);
         }
@@ -412,8 +413,8 @@ static bool note_user(const sp_i_collective_paths *list, int32_t rank, int pp, i
     return alone;
 }
 
-// What the data-parallel ranks of a pipeline rank exchange in actions and what they reduce and
-// gather behind those follow each other as well, where none of them uses another's links. `users`
+// Exchanges of the data-parallel ranks of a pipeline rank in actions, and the reductions and
+// gathers behind those, follow each other as well, where none of them uses another's links. `users`
 // has room for the links.
 static void join_sharded(sp_i_paths *p, int pp, int32_t *users)
 {

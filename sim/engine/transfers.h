@@ -83,8 +83,6 @@ sp_i_move_paths *sp_i_paths_move(const sp_i_paths *paths, const sp_zone_move *mo
 const sp_i_collective_paths *sp_i_paths_collective(const sp_i_collective_paths *list,
                                                    sp_collective_algorithm algorithm,
                                                    sp_collective kind);
-// Of a pack that several ranks share; NULL: it exchanges nothing, or zones do.
-const sp_cp_exchange *sp_i_cp_exchange_of(const sp_i_paths *paths, size_t pack, bool backward);
 
 // ---- transfers ----
 

@@ -71,7 +71,7 @@ static inline int64_t less(int64_t spare, int64_t used)
     return (int64_t)((uint64_t)spare - (uint64_t)used);
 }
 
-// What a link can carry, in units, and what its flows could have.
+// The capacity of a link, in units, and the demand of its flows.
 typedef struct link_demand {
     int64_t capacity;
     int64_t wanted; // in WANTED_UNITs, rounded up flow by flow, so that no sum is too large
@@ -118,7 +118,7 @@ struct sp_flows {
     sp_flows_counts counts;
 };
 
-// What a flow could have of a link for itself.
+// Returns what a flow could have of a link for itself.
 static inline int64_t alone_on(const sp_flows *flows, int32_t link, int32_t times)
 {
     const int64_t capacity = flows->demand[link].capacity;

@@ -31,7 +31,7 @@ typedef struct node_members {
 
 static void hops_add_uneven(hop_sum *h, int64_t from, int64_t to, int times, int last_times);
 
-// What routes are made of: links that many ways add up to, and the members of nodes.
+// Routes are made of links, to which many paths add up, and of the members of nodes.
 
 static bool is_in_one_node(const sp_topology *t, int64_t from, int64_t to)
 {
@@ -57,11 +57,13 @@ static void hops_add_uneven(hop_sum *h, int64_t from, int64_t to, int times, int
 {
     double latency_s;
     double spine_s;
-    hop_list *of = &h->parts[to / h->split.stride % h->split.count];
-    sp_reserve((void **)&of->hops, &of->capacity, of->count + SP_PATH_HOPS, sizeof *of->hops);
-    int hops = sp_topology_path(h->topology, from, to, &of->hops[of->count], &latency_s, &spine_s);
+    hop_list *list = &h->parts[to / h->split.stride % h->split.count];
+    sp_reserve((void **)&list->hops, &list->capacity, list->count + SP_PATH_HOPS,
+               sizeof *list->hops);
+    int hops =
+        sp_topology_path(h->topology, from, to, &list->hops[list->count], &latency_s, &spine_s);
     for (int i = 0; i < hops; i++) {
-        of->hops[of->count++].times = i + 1 < hops ? times : last_times;
+        list->hops[list->count++].times = i + 1 < hops ? times : last_times;
     }
     if (is_in_one_node(h->topology, from, to)) {
         h->inside_s = fmax(h->inside_s, latency_s);
@@ -84,7 +86,7 @@ static bool is_of_formulas(sp_link_kind kind)
     return kind == SP_LINK_NVLINK || kind == SP_LINK_NIC;
 }
 
-// Of each link one.
+// Adds up the hops of each link.
 static void merge_hops(hop_list *list)
 {
     size_t kept = 0;
@@ -124,10 +126,11 @@ static void lower_rates(const hop_sum *h, const hop_list *list, sp_route *route)
 static void join_parts(const hop_sum *h, hop_list *all)
 {
     for (int i = 0; i < h->split.count; i++) {
-        const hop_list *of = &h->parts[i];
-        sp_reserve((void **)&all->hops, &all->capacity, all->count + of->count, sizeof *all->hops);
-        for (size_t k = 0; k < of->count; k++) {
-            all->hops[all->count++] = of->hops[k];
+        const hop_list *list = &h->parts[i];
+        sp_reserve((void **)&all->hops, &all->capacity, all->count + list->count,
+                   sizeof *all->hops);
+        for (size_t k = 0; k < list->count; k++) {
+            all->hops[all->count++] = list->hops[k];
         }
     }
 }

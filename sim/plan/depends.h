@@ -1,8 +1,8 @@
 // The rules of a plan, which stand here and nowhere else: what an action reads, on its own rank and
 // from another one, what it leaves and releases, which ranks run it together, and which actions
 // need a share of the vocabulary of every pipeline rank. The walk (walk.h), the memory timeline and
-// the executors follow them; sim/verify has them once more, written by themselves, to check the
-// walk.
+// the executors follow them; dependencies.h enumerates by them what each action waits for, by which
+// the walk is checked.
 #ifndef SLIMPACK_SIM_PLAN_DEPENDS_H
 #define SLIMPACK_SIM_PLAN_DEPENDS_H
 

@@ -52,7 +52,8 @@ typedef struct edge {
     int32_t from, to;
 } edge;
 
-// What the current stage has done for one pack and chunk; `stage` tells entries of earlier stages.
+// The progress of the current stage for one pack and chunk; `stage` tells entries of earlier
+// stages.
 typedef struct progress {
     uint32_t stage;
     uint32_t seen; // bits 1 << sp_action_kind

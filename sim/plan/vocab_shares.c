@@ -154,10 +154,10 @@ static void find_splits(const maker *m, const sp_stage_plan *stage)
 }
 
 // As B or I, what the rank does itself on the chunk.
-static sp_action own_action(const maker *m, const shared_action *of)
+static sp_action own_action(const maker *m, const shared_action *shared)
 {
-    bool head = of->part == SP_SHARE_HEAD || of->part == SP_SHARE_HEAD_BACKWARD;
-    sp_action action = of->action;
+    bool head = shared->part == SP_SHARE_HEAD || shared->part == SP_SHARE_HEAD_BACKWARD;
+    sp_action action = shared->action;
     action.with_next = 0;
     action.chunk = (uint16_t)(head ? m->plan->layout.chunks - 1 : 0);
     if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
@@ -172,13 +172,14 @@ static void place_shares(maker *m, int dp, int pp)
     size_t place = next_place(stage, 0);
     find_splits(m, stage);
     for (size_t i = m->of_dp[dp]; i < m->of_dp[dp + 1]; i++) {
-        const shared_action *of = &m->shared[i];
-        bool own = of->pp == pp;
-        bool head = of->part == SP_SHARE_HEAD || of->part == SP_SHARE_HEAD_BACKWARD;
+        const shared_action *shared = &m->shared[i];
+        bool own = shared->pp == pp;
+        bool head = shared->part == SP_SHARE_HEAD || shared->part == SP_SHARE_HEAD_BACKWARD;
         while (place < stage->count) {
             timestamp at = timestamp_of(m, dp, pp, place);
-            bool done = own ? place < of->place || (of->part == SP_SHARE_HEAD && place == of->place)
-                            : compare_timestamps(&at, &of->at) < 0;
+            bool done = own ? place < shared->place ||
+                                  (shared->part == SP_SHARE_HEAD && place == shared->place)
+                            : compare_timestamps(&at, &shared->at) < 0;
             if (!done) {
                 break;
             }
@@ -186,7 +187,7 @@ static void place_shares(maker *m, int dp, int pp)
         }
         if (head || !own) {
             *m->next++ = (sp_share){
-                .part = of->part, .action = own_action(m, of), .own = own, .before = place};
+                .part = shared->part, .action = own_action(m, shared), .own = own, .before = place};
         }
     }
 }

@@ -236,7 +236,7 @@ static sp_status send(walk_state *w, walk_rank *rank, sp_action action, int vsta
     return status;
 }
 
-// Of the ranks of a merged pack: moves all starts behind the last (sp_walk_driver.joint_inputs).
+// Moves all starts of the ranks of a merged pack behind the last (sp_walk_driver.joint_inputs).
 static void level_starts(walk_start *starts, int count)
 {
     const walk_start *last = &starts[0];
@@ -832,7 +832,7 @@ static inline sp_status execute(walk_state *w, walk_rank *rank, const step *s, s
     return status;
 }
 
-// What the first of a pair gives is there at the end of the second, and both are sent then.
+// The output of the first of a pair is there at the end of the second, and both are sent then.
 static sp_status finish_pair(walk_state *w, walk_rank *rank, size_t first_place, sp_error *err)
 {
     step first = step_at(w, rank, first_place);
@@ -853,7 +853,7 @@ static inline void end_action(const walk_state *w, walk_rank *rank, const step *
     rank->done++;
 }
 
-// What an action that has ended means for its pair.
+// Notes for its pair that an action has ended.
 static inline sp_status end_pair(walk_state *w, walk_rank *rank, const step *s, sp_error *err)
 {
     if (s->place.action.with_next) {

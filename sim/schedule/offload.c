@@ -3,7 +3,7 @@
 #include "sim/base/alloc.h"
 #include "sim/plan/depends.h"
 
-// What one rank does with a forward pack on one chunk, by positions in its list.
+// One rank's use of a forward pack on one chunk, by positions in its list.
 typedef struct use {
     size_t forward, reader; // reader: NEVER before one is found
     size_t load;            // its L stands before the action here

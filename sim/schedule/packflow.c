@@ -31,7 +31,7 @@ typedef struct stage_state {
 // An action that a rank would start next.
 typedef struct choice {
     int64_t start_ns; // NEVER: nothing is left, or nothing can be known to become ready
-    stage_state *at;
+    stage_state *stage;
     sp_packflow_kind kind;
 } choice;
 
@@ -77,13 +77,13 @@ static void choose_on(run *r, int k);
 
 static void choose_again(run *r, int k, choice started);
 
-static void find_forward(run *r, stage_state *at);
+static void find_forward(run *r, stage_state *stage);
 
-static void find_backward(run *r, stage_state *at);
+static void find_backward(run *r, stage_state *stage);
 
-static bool fits(const run *r, const rank_state *on, const stage_state *at);
+static bool fits(const run *r, const rank_state *on, const stage_state *stage);
 
-static bool is_exempt(const run *r, const rank_state *on, const stage_state *at);
+static bool is_exempt(const run *r, const rank_state *on, const stage_state *stage);
 
 static choice choose(const run *r, const rank_state *on);
 
@@ -186,11 +186,13 @@ static void place_stages(run *r)
         }
     }
     for (int v = 0; v < r->vstages; v++) {
-        stage_state *at = r->of[v];
-        at->before = v > 0 ? r->of[v - 1] : NULL;
-        at->behind = v + 1 < r->vstages ? r->of[v + 1] : NULL;
-        at->p2p_f_ns = at->behind != NULL && at->behind->rank != at->rank ? job->p2p_f_ns : NULL;
-        at->p2p_b_ns = at->before != NULL && at->before->rank != at->rank ? job->p2p_b_ns : NULL;
+        stage_state *stage = r->of[v];
+        stage->before = v > 0 ? r->of[v - 1] : NULL;
+        stage->behind = v + 1 < r->vstages ? r->of[v + 1] : NULL;
+        stage->p2p_f_ns =
+            stage->behind != NULL && stage->behind->rank != stage->rank ? job->p2p_f_ns : NULL;
+        stage->p2p_b_ns =
+            stage->before != NULL && stage->before->rank != stage->rank ? job->p2p_b_ns : NULL;
     }
 }
 
@@ -220,8 +222,8 @@ static void add_bytes(run *r)
     for (int k = 0; k < job->layout->pp; k++) {
         rank_state *on = &r->ranks[k];
         on->has_room = job->room_bytes == NULL;
-        for (const stage_state *at = on->first; !on->has_room && at < on->end; at++) {
-            on->left_bytes += r->tokens_before[job->forward] * job->token_bytes[at->vstage];
+        for (const stage_state *stage = on->first; !on->has_room && stage < on->end; stage++) {
+            on->left_bytes += r->tokens_before[job->forward] * job->token_bytes[stage->vstage];
         }
         look_for_room(job, k, on);
     }
@@ -253,9 +255,9 @@ static void begin(run *r, void **memory)
     r->sets = carve(&piece, pp * 2 * words * sizeof *r->sets);
     memset(r->sets, 0, pp * 2 * words * sizeof *r->sets);
     place_stages(r);
-    for (stage_state *at = r->stages; at < r->stages + vstages; at++) {
-        at->f_there_ns = carve(&piece, job->forward * sizeof *at->f_there_ns);
-        at->b_there_ns = carve(&piece, job->backward * sizeof *at->b_there_ns);
+    for (stage_state *stage = r->stages; stage < r->stages + vstages; stage++) {
+        stage->f_there_ns = carve(&piece, job->forward * sizeof *stage->f_there_ns);
+        stage->b_there_ns = carve(&piece, job->backward * sizeof *stage->b_there_ns);
     }
     add_up(job->tokens, job->forward, r->tokens_before);
     add_up(job->freed, job->backward, r->freed_before);
@@ -309,7 +311,7 @@ static void choose_on(run *r, int k)
 // and goes first where nothing else is ready by then.
 static void choose_elsewhere(run *r, choice ready)
 {
-    int k = ready.at->rank;
+    int k = ready.stage->rank;
     rank_state *on = &r->ranks[k];
     if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
         return;
@@ -317,7 +319,8 @@ static void choose_elsewhere(run *r, choice ready)
     ready.start_ns = sp_larger(ready.start_ns, on->free_ns);
     if (ready.start_ns == r->next_ns[k]) {
         choose_on(r, k);
-    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.at) || is_exempt(r, on, ready.at)) {
+    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.stage) ||
+               is_exempt(r, on, ready.stage)) {
         on->next = ready;
         r->next_ns[k] = ready.start_ns;
     }
@@ -327,67 +330,69 @@ static void choose_elsewhere(run *r, choice ready)
 // before: where that is what comes next there.
 static void choose_again(run *r, int k, choice started)
 {
-    stage_state *at = started.at;
-    choice ready = {NEVER, at, started.kind};
+    stage_state *stage = started.stage;
+    choice ready = {NEVER, stage, started.kind};
     if (started.kind == SP_PACKFLOW_F) {
-        find_forward(r, at);
-        if (at->b_ready_ns == NEVER) {
-            find_backward(r, at);
+        find_forward(r, stage);
+        if (stage->b_ready_ns == NEVER) {
+            find_backward(r, stage);
         }
-        if (at->behind != NULL && at->behind->forwards + 1 == at->forwards) {
-            ready.at = at->behind;
-            find_forward(r, ready.at);
-            ready.start_ns = ready.at->f_ready_ns;
+        if (stage->behind != NULL && stage->behind->forwards + 1 == stage->forwards) {
+            ready.stage = stage->behind;
+            find_forward(r, ready.stage);
+            ready.start_ns = ready.stage->f_ready_ns;
         }
     } else if (started.kind == SP_PACKFLOW_B) {
-        find_backward(r, at);
-        if (at->before != NULL && at->before->backwards + 1 == at->backwards) {
-            ready.at = at->before;
-            find_backward(r, ready.at);
-            ready.start_ns = ready.at->b_ready_ns;
+        find_backward(r, stage);
+        if (stage->before != NULL && stage->before->backwards + 1 == stage->backwards) {
+            ready.stage = stage->before;
+            find_backward(r, ready.stage);
+            ready.start_ns = ready.stage->b_ready_ns;
         }
     }
     choose_on(r, k);
-    if (ready.at->rank != k) {
+    if (ready.stage->rank != k) {
         choose_elsewhere(r, ready);
     }
 }
 
-static int64_t forward_ready_ns(const run *r, const stage_state *at)
+static int64_t forward_ready_ns(const run *r, const stage_state *stage)
 {
-    size_t next = at->forwards;
+    size_t next = stage->forwards;
     if (next == r->job->forward) {
         return NEVER;
     }
-    if (at->before == NULL) {
+    if (stage->before == NULL) {
         return 0;
     }
-    return at->before->forwards > next ? at->before->f_there_ns[next] : NEVER;
+    return stage->before->forwards > next ? stage->before->f_there_ns[next] : NEVER;
 }
 
-static int64_t backward_ready_ns(const run *r, const stage_state *at)
+static int64_t backward_ready_ns(const run *r, const stage_state *stage)
 {
     const sp_packflow_job *job = r->job;
-    size_t next = at->backwards;
-    if (next == job->backward || at->forwards <= (size_t)job->need[next]) {
+    size_t next = stage->backwards;
+    if (next == job->backward || stage->forwards <= (size_t)job->need[next]) {
         return NEVER;
     }
-    if (at->behind == NULL) {
-        return at->f_there_ns[job->need[next]];
+    if (stage->behind == NULL) {
+        return stage->f_there_ns[job->need[next]];
     }
-    return at->behind->backwards > next ? at->behind->b_there_ns[next] : NEVER;
+    return stage->behind->backwards > next ? stage->behind->b_there_ns[next] : NEVER;
 }
 
-static inline void find_forward(run *r, stage_state *at)
+static inline void find_forward(run *r, stage_state *stage)
 {
-    at->f_ready_ns = forward_ready_ns(r, at);
-    *at->f_known = at->f_ready_ns == NEVER ? *at->f_known & ~at->bit : *at->f_known | at->bit;
+    stage->f_ready_ns = forward_ready_ns(r, stage);
+    *stage->f_known =
+        stage->f_ready_ns == NEVER ? *stage->f_known & ~stage->bit : *stage->f_known | stage->bit;
 }
 
-static inline void find_backward(run *r, stage_state *at)
+static inline void find_backward(run *r, stage_state *stage)
 {
-    at->b_ready_ns = backward_ready_ns(r, at);
-    *at->b_known = at->b_ready_ns == NEVER ? *at->b_known & ~at->bit : *at->b_known | at->bit;
+    stage->b_ready_ns = backward_ready_ns(r, stage);
+    *stage->b_known =
+        stage->b_ready_ns == NEVER ? *stage->b_known & ~stage->bit : *stage->b_known | stage->bit;
 }
 
 // The chunks of a set that are left, from the last on.
@@ -412,9 +417,9 @@ static inline stage_state *next_chunk(const rank_state *on, chunks_left *left)
 
 // ---- memory ----
 
-static int64_t forward_bytes(const sp_packflow_job *job, const stage_state *at)
+static int64_t forward_bytes(const sp_packflow_job *job, const stage_state *stage)
 {
-    return job->tokens[at->forwards] * job->token_bytes[at->vstage];
+    return job->tokens[stage->forwards] * job->token_bytes[stage->vstage];
 }
 
 // What a rank would hold when so many packs went forward and back on each of its chunks, or more
@@ -433,9 +438,9 @@ static int64_t held_bytes(const run *r, const rank_state *on, size_t forwards, s
 {
     const int64_t *token_bytes = r->job->token_bytes;
     while (h->short_f > on->first && h->short_f[-1].forwards < forwards) {
-        const stage_state *at = --h->short_f;
-        h->forward_bytes += token_bytes[at->vstage];
-        h->f_bytes += r->tokens_before[at->forwards] * token_bytes[at->vstage];
+        const stage_state *stage = --h->short_f;
+        h->forward_bytes += token_bytes[stage->vstage];
+        h->f_bytes += r->tokens_before[stage->forwards] * token_bytes[stage->vstage];
     }
     for (; h->full_b < on->end && h->full_b->backwards < backwards; h->full_b++) {
         h->backward_bytes += token_bytes[h->full_b->vstage];
@@ -453,9 +458,9 @@ static bool leaves_room(const run *r, const rank_state *on, const stage_state *n
     size_t pack = next->forwards;
     // Mostly there is even room for all that they need at once: later chunks are behind.
     int64_t all_bytes = on->bare_bytes;
-    for (const stage_state *at = next + 1; at < on->end; at++) {
-        all_bytes += (r->tokens_before[pack] - r->tokens_before[at->forwards]) *
-                     job->token_bytes[at->vstage];
+    for (const stage_state *stage = next + 1; stage < on->end; stage++) {
+        all_bytes += (r->tokens_before[pack] - r->tokens_before[stage->forwards]) *
+                     job->token_bytes[stage->vstage];
     }
     if (all_bytes <= room) {
         return true;
@@ -472,21 +477,21 @@ static bool leaves_room(const run *r, const rank_state *on, const stage_state *n
     return true;
 }
 
-static bool fits(const run *r, const rank_state *on, const stage_state *at)
+static bool fits(const run *r, const rank_state *on, const stage_state *stage)
 {
     if (on->has_room) {
         return true;
     }
-    int64_t room = forwards_room(r->job, at->rank) - forward_bytes(r->job, at);
+    int64_t room = forwards_room(r->job, stage->rank) - forward_bytes(r->job, stage);
     bool alone = on->held_bytes == 0 || on->held_bytes <= room;
-    return alone && (on->first + 1 == on->end || leaves_room(r, on, at, room));
+    return alone && (on->first + 1 == on->end || leaves_room(r, on, stage, room));
 }
 
 // The first chunk's backwards come last: what the next of them needs is needed by all.
-static bool is_exempt(const run *r, const rank_state *on, const stage_state *at)
+static bool is_exempt(const run *r, const rank_state *on, const stage_state *stage)
 {
     return on->first->backwards < r->job->backward &&
-           at->forwards <= (size_t)r->job->need[on->first->backwards];
+           stage->forwards <= (size_t)r->job->need[on->first->backwards];
 }
 
 // ---- what goes first ----
@@ -494,11 +499,11 @@ static bool is_exempt(const run *r, const rank_state *on, const stage_state *at)
 // The last chunk's of several weight gradients that are left; NULL: there is none.
 static stage_state *next_weight(const rank_state *on)
 {
-    stage_state *at = on->weights_left > 0 ? on->end - 1 : NULL;
-    while (at != NULL && at->weights == at->backwards) {
-        at--;
+    stage_state *stage = on->weights_left > 0 ? on->end - 1 : NULL;
+    while (stage != NULL && stage->weights == stage->backwards) {
+        stage--;
     }
-    return at;
+    return stage;
 }
 
 // Of a forward and a backward that are ready the other kind than the last goes first: with several
@@ -508,16 +513,16 @@ static stage_state *next_weight(const rank_state *on)
 static choice choose(const run *r, const rank_state *on)
 {
     int64_t free_ns = on->free_ns;
-    stage_state *at;
+    stage_state *stage;
     int last = r->words - 1;
     chunks_left backwards = {on->backwards, on->backwards[last], last};
     chunks_left forwards = {on->forwards, on->forwards[last], last};
     choice backward = {NEVER, on->first, SP_PACKFLOW_B};
-    while ((at = next_chunk(on, &backwards)) != NULL) {
-        if (at->b_ready_ns < backward.start_ns) {
-            backward.start_ns = sp_larger(at->b_ready_ns, free_ns);
-            backward.at = at;
-            if (at->b_ready_ns <= free_ns) {
+    while ((stage = next_chunk(on, &backwards)) != NULL) {
+        if (stage->b_ready_ns < backward.start_ns) {
+            backward.start_ns = sp_larger(stage->b_ready_ns, free_ns);
+            backward.stage = stage;
+            if (stage->b_ready_ns <= free_ns) {
                 break; // no chunk before it is ready earlier
             }
         }
@@ -529,12 +534,12 @@ static choice choose(const run *r, const rank_state *on)
     choice forward = {before_ns, on->first, SP_PACKFLOW_F};
     bool found = false;
     bool room = true;
-    while (forward.start_ns > free_ns && (at = next_chunk(on, &forwards)) != NULL) {
-        if (at->f_ready_ns < forward.start_ns) {
-            bool has_room = fits(r, on, at);
-            if (has_room || is_exempt(r, on, at)) {
-                forward.start_ns = sp_larger(at->f_ready_ns, free_ns);
-                forward.at = at;
+    while (forward.start_ns > free_ns && (stage = next_chunk(on, &forwards)) != NULL) {
+        if (stage->f_ready_ns < forward.start_ns) {
+            bool has_room = fits(r, on, stage);
+            if (has_room || is_exempt(r, on, stage)) {
+                forward.start_ns = sp_larger(stage->f_ready_ns, free_ns);
+                forward.stage = stage;
                 found = true;
             }
             room = room && has_room;
@@ -558,7 +563,7 @@ static void hold(run *r, int k, const choice *c, size_t pack)
 {
     const sp_packflow_job *job = r->job;
     rank_state *on = &r->ranks[k];
-    int64_t token_bytes = job->token_bytes[c->at->vstage];
+    int64_t token_bytes = job->token_bytes[c->stage->vstage];
     if (c->kind == SP_PACKFLOW_F) {
         int64_t bytes = job->tokens[pack] * token_bytes;
         on->held_bytes += bytes;
@@ -581,30 +586,30 @@ static void start(run *r, int k)
     const sp_packflow_job *job = r->job;
     rank_state *on = &r->ranks[k];
     const choice c = on->next;
-    stage_state *at = c.at;
+    stage_state *stage = c.stage;
     size_t pack;
     int64_t end_ns = c.start_ns;
-    size_t row = (size_t)at->vstage;
+    size_t row = (size_t)stage->vstage;
     size_t each = (size_t)r->vstages;
     int64_t duration_ns;
     switch (c.kind) {
     case SP_PACKFLOW_F:
-        pack = at->forwards++;
+        pack = stage->forwards++;
         duration_ns = job->f_ns[pack * each + row];
         end_ns += duration_ns;
-        at->f_there_ns[pack] = end_ns + (at->p2p_f_ns != NULL ? at->p2p_f_ns[pack] : 0);
+        stage->f_there_ns[pack] = end_ns + (stage->p2p_f_ns != NULL ? stage->p2p_f_ns[pack] : 0);
         on->after_backward = false;
         break;
     case SP_PACKFLOW_B:
-        pack = at->backwards++;
+        pack = stage->backwards++;
         duration_ns = job->b_ns[pack * each + row];
         end_ns += duration_ns;
-        at->b_there_ns[pack] = end_ns + (at->p2p_b_ns != NULL ? at->p2p_b_ns[pack] : 0);
+        stage->b_there_ns[pack] = end_ns + (stage->p2p_b_ns != NULL ? stage->p2p_b_ns[pack] : 0);
         on->after_backward = true;
         on->weights_left += job->w_ns != NULL;
         break;
     default:
-        pack = at->weights++;
+        pack = stage->weights++;
         duration_ns = job->w_ns[pack * each + row];
         end_ns += duration_ns;
         on->weights_left--;
@@ -618,7 +623,7 @@ static void start(run *r, int k)
     r->outcome->makespan_ns = sp_larger(r->outcome->makespan_ns, end_ns);
     if (r->steps != NULL) {
         r->steps[(size_t)k * sp_packflow_length(job) + on->steps++] =
-            (sp_packflow_step){(int32_t)pack, (int16_t)at->chunk, (uint8_t)c.kind};
+            (sp_packflow_step){(int32_t)pack, (int16_t)stage->chunk, (uint8_t)c.kind};
     }
 }
 
@@ -663,7 +668,7 @@ static bool is_beaten(run *r, int k)
     return !sp_packflow_is_better(r->outcome, r->job->beaten);
 }
 
-// What the orders of all data-parallel ranks are made from.
+// The orders of all data-parallel ranks are made from this.
 typedef struct ordering {
     const sp_schedule_spec *spec;
     const sp_schedule_costs *costs;

@@ -1,6 +1,7 @@
-// The dependency graph of a plan in igraph, built from the rules of execution and not from the
-// walk: for the independent check of the engine, the naming of a cycle, the critical path and
-// GraphML. Costs far more than a simulation; never on the fast path.
+// The dependency graph of a plan in igraph, built from the enumeration of what actions wait for
+// (plan/dependencies.h) and not from the walk: for the independent check of the engine, the naming
+// of a cycle, the critical path and GraphML. Costs far more than a simulation; never on the fast
+// path.
 #ifndef SLIMPACK_SIM_VERIFY_DEPENDENCY_GRAPH_H
 #define SLIMPACK_SIM_VERIFY_DEPENDENCY_GRAPH_H
 

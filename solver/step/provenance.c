@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/engine/jitter.h"
+#include "sim/engine/engine.h"
 #include "sim/model/inventory.h"
 #include "solver/setting_uses.h"
 #include "solver/step/step.h"

@@ -1,14 +1,49 @@
 #include "tests/support/flow_run.h"
 
+#include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+#include "tests/support/uniform_step.h"
 
-void flow_add_actions(flow_step *s, int dp, int pp, const char *actions)
+void flow_step_uniform(flow_step *s, double f_bytes, double b_bytes)
 {
-    for (const char *c = actions; *c != '\0'; c += 2) {
-        sp_action_kind kind = *c == 'F' ? SP_ACTION_F : *c == 'R' ? SP_ACTION_R : SP_ACTION_B;
-        sp_stage_plan_add(sp_plan_stage(&s->plan, dp, pp), kind, 0, c[1] - '0');
+    must_succeed(uniform_packing(&s->packing, s->layout.dp, 1, ERR));
+    sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false);
+    flow_step_set_bytes(&s->costs, f_bytes, b_bytes);
+    flow_step_set_exchanges(s, 0.0);
+}
+
+void flow_step_schedule(flow_step *s, sp_schedule_kind kind, sp_network_detail detail)
+{
+    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, kind, ERR));
+    flow_step_set_cluster(s, detail);
+}
+
+void flow_assert_same(const sp_timeline *a, const sp_timeline *b)
+{
+    assert_int_equal(a->rank_count, b->rank_count);
+    for (size_t r = 0; r < a->rank_count; r++) {
+        assert_int_equal(a->ranks[r].count, b->ranks[r].count);
+        assert_memory_equal(a->ranks[r].spans, b->ranks[r].spans,
+                            a->ranks[r].count * sizeof *a->ranks[r].spans);
+        assert_int_equal(a->ranks[r].gather_end_ns, b->ranks[r].gather_end_ns);
     }
+    assert_int_equal(a->iteration_ns, b->iteration_ns);
+}
+
+void flow_link_bytes(const flow_step *s, double bytes[SP_LINK_KINDS][2])
+{
+    sp_topology *topology;
+    double *of_links;
+    memset(bytes, 0, sizeof(double[SP_LINK_KINDS][2]));
+    must_succeed(sp_step_traffic(&s->plan, &s->costs, &s->network, &topology, &of_links, ERR));
+    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
+        sp_link link = sp_topology_link(topology, l);
+        bytes[link.kind][link.inward] += of_links[l];
+    }
+    sp_topology_free(topology);
+    sp_free(of_links);
 }
 
 void flow_reduced_last(const sp_timeline *timeline)

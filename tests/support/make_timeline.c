@@ -165,9 +165,9 @@ void make_timeline(made_timeline *made, const made_spec *spec)
             abort();
         }
     }
-    made->plan.layout =
-        (sp_layout){.tp = 1, .cp = 1, .pp = spec->pp, .dp = spec->alike, .chunks = spec->chunks};
-    made->plan.packing = &made->packing;
+    const sp_layout layout = {
+        .tp = 1, .cp = 1, .pp = spec->pp, .dp = spec->alike, .chunks = spec->chunks};
+    sp_plan_init(&made->plan, &layout, &made->packing);
     sp_timeline *timeline = &made->timeline;
     timeline->plan = &made->plan;
     timeline->rank_count = (size_t)spec->pp;
@@ -186,6 +186,11 @@ void make_timeline(made_timeline *made, const made_spec *spec)
         row->spans = timeline->span_store + (size_t)r * actions;
         row->count = actions;
         order_actions(spec, r, row->spans);
+        for (size_t a = 0; a < actions; a++) {
+            sp_action action = row->spans[a].action;
+            sp_stage_plan_add(sp_plan_stage(&made->plan, 0, r), (sp_action_kind)action.kind,
+                              action.chunk, action.pack);
+        }
     }
     place_all(spec, timeline);
     add_epilogue(spec, timeline);
@@ -202,6 +207,7 @@ void made_timeline_free(made_timeline *made)
         free(made->memory.ranks[r].points);
     }
     free(made->memory.ranks);
+    sp_plan_fini(&made->plan);
     sp_packing_fini(&made->packing);
     free(made->timeline.span_store);
     free(made->timeline.alike_store);

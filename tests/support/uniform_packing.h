@@ -2,6 +2,8 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 #define SLIMPACK_TESTS_SUPPORT_UNIFORM_PACKING_H
 
+#include <stdlib.h>
+
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 
@@ -39,6 +41,25 @@ static inline sp_status plan_by_schedule(sp_plan *plan, const sp_layout *layout,
     const sp_schedule_spec spec = {.kind = kind};
     sp_plan_init(plan, layout, packing);
     return sp_schedule_generate(&spec, NULL, "test", plan, err);
+}
+
+// Appends actions to a rank: "F0 B1.1", pack and chunk; behind a pair's first stands '+'.
+static inline void plan_add_actions(sp_plan *plan, int dp, int pp, const char *actions)
+{
+    sp_stage_plan *stage = sp_plan_stage(plan, dp, pp);
+    char *at = (char *)actions;
+    while (*at != '\0') {
+        int kind = 0;
+        while (sp_action_letters[kind] != *at) {
+            kind++;
+        }
+        long pack = strtol(at + 1, &at, 10);
+        long chunk = *at == '.' ? strtol(at + 1, &at, 10) : 0;
+        sp_stage_plan_add(stage, (sp_action_kind)kind, (int)chunk, pack);
+        stage->actions[stage->count - 1].with_next = *at == '+';
+        at += *at == '+';
+        at += *at == ' ';
+    }
 }
 
 #endif

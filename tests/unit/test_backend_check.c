@@ -44,8 +44,7 @@ TEST(requirements_of_one_rank)
                               .vocab_parallel = true};
     assert_int_equal(uniform_packing(&packing, 1, 1, NULL), SP_OK);
     sp_plan_init(&plan, &layout, &packing);
-    sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_F, 0, 0);
-    sp_stage_plan_add(sp_plan_stage(&plan, 0, 0), SP_ACTION_B, 0, 0);
+    plan_add_actions(&plan, 0, 0, "F0 B0");
     sp_run_request request = {.plan = &plan, .precision = SP_FP32, .steps = 1};
     sp_requirements_find(&request, &r);
     assert_true(r.needed == (SP_CAN(FP32) | SP_CAN(CLOCK_VIRTUAL) | SP_CAN(NO_MODEL)));
@@ -125,14 +124,6 @@ TEST(requests_are_checked)
 // between: each waits for the other.
 TEST(plans_that_cannot_end)
 {
-    static const sp_action orders[2][4] = {{{.kind = SP_ACTION_F},
-                                            {.kind = SP_ACTION_B},
-                                            {.kind = SP_ACTION_F, .pack = 1},
-                                            {.kind = SP_ACTION_B, .pack = 1}},
-                                           {{.kind = SP_ACTION_F, .pack = 1},
-                                            {.kind = SP_ACTION_B, .pack = 1},
-                                            {.kind = SP_ACTION_F},
-                                            {.kind = SP_ACTION_B}}};
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_registry *registry = NULL;
     const sp_backend *fake = NULL;
@@ -144,12 +135,8 @@ TEST(plans_that_cannot_end)
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
     assert_int_equal(uniform_packing(&packing, 1, 2, NULL), SP_OK);
     sp_plan_init(&plan, &layout, &packing);
-    for (int p = 0; p < 2; p++) {
-        for (int a = 0; a < 4; a++) {
-            sp_stage_plan_add(sp_plan_stage(&plan, 0, p), (sp_action_kind)orders[p][a].kind, 0,
-                              orders[p][a].pack);
-        }
-    }
+    plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
+    plan_add_actions(&plan, 0, 1, "F1 B1 F0 B0");
     const sp_backend_option options[] = {{"durations", "F=1,B=1"}};
     sp_run_request request = base;
     request.plan = &plan;

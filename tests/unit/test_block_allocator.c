@@ -22,21 +22,91 @@ static int32_t take(sp_block_allocator *allocator, int64_t bytes)
     return block;
 }
 
-static int64_t counted(sp_block_allocator *allocator, int64_t bytes)
-{
-    return sp_block_bytes(allocator, take(allocator, bytes));
-}
+// A request and what its block counts, 0: not looked at; below 0 the number of an earlier request,
+// from 1 on, whose block is given back.
+enum { STEPS = 12 };
 
-// round_size: multiples of 512 B, at least one.
-TEST(requests_are_rounded_to_512_bytes)
+// The rules one by one, each with the bytes in segments at the end.
+static const struct {
+    int64_t split_limit;
+    int64_t steps[STEPS][2];
+    int64_t reserved;
+} rules[] = {
+    // round_size: multiples of 512 B, at least one.
+    {0, {{1, 512}, {512, 512}, {513, 1024}, {5 * MIB + 1, 5 * MIB + 512}}, 22 * MIB},
+    // get_allocation_size: 2 MiB up to 1 MiB, 20 MiB below 10 MiB, else rounded up to 2 MiB.
+    {0, {{1}}, 2 * MIB},
+    {0, {{MIB}}, 2 * MIB},
+    {0, {{MIB + 1}}, 20 * MIB},
+    {0, {{10 * MIB - 512}}, 20 * MIB},
+    {0, {{10 * MIB}}, 10 * MIB},
+    {0, {{10 * MIB + 1}}, 12 * MIB},
+    {0, {{33 * MIB}}, 34 * MIB},
+    {0, {{172 * MIB}}, 172 * MIB},
+    // should_split: the small pool splits from 512 B on, the large one beyond 1 MiB.
+    {0, {{MIB, MIB}, {MIB - 512, MIB - 512}, {512, 512}}, 2 * MIB},
+    {0, {{11 * MIB, 12 * MIB}, {11 * MIB - 512, 11 * MIB - 512}}, 24 * MIB},
+    // get_pool: a free large block never serves a small request, nor the other way round.
+    {0, {{20 * MIB}, {-1}, {4 * KIB}}, 22 * MIB},
+    {0, {{20 * MIB}, {-1}, {4 * KIB}, {3 * MIB / 2}}, 22 * MIB},
+    // The smallest block that suffices is taken.
+    {0,
+     {{64 * MIB},
+      {32 * MIB},
+      {16 * MIB},
+      {-1},
+      {-2},
+      {-3},
+      {31 * MIB + 512, 32 * MIB},
+      {63 * MIB + 512, 64 * MIB},
+      {15 * MIB + 512, 16 * MIB}},
+     112 * MIB},
+    // Among equal ones that of the lowest address: here the first's, so that the last two merge.
+    {0,
+     {{4 * MIB},
+      {4 * MIB},
+      {4 * MIB},
+      {4 * MIB},
+      {4 * MIB},
+      {-4},
+      {-1},
+      {4 * MIB},
+      {-5},
+      {8 * MIB}},
+     20 * MIB},
+    // Neighbours of two segments do not merge.
+    {0, {{10 * MIB}, {10 * MIB}, {-1}, {-2}, {20 * MIB}}, 40 * MIB},
+    // get_free_block with max_split_size: an oversize block counts in full, less than 20 MiB of it
+    // idle.
+    {21 * MIB, {{128 * MIB}, {-1}, {108 * MIB + 512, 128 * MIB}}, 128 * MIB},
+    {21 * MIB, {{128 * MIB}, {-1}, {108 * MIB, 108 * MIB}}, 236 * MIB},
+    // Smaller requests leave oversize blocks; a block just below the limit serves them.
+    {21 * MIB, {{22 * MIB}, {-1}, {21 * MIB - 512, 21 * MIB - 512}}, 44 * MIB},
+    {21 * MIB,
+     {{22 * MIB}, {-1}, {21 * MIB - 512}, {20 * MIB}, {-4}, {12 * MIB, 12 * MIB}},
+     64 * MIB},
+    // The segment of 20.5 MiB is 22 MiB: what is left, 1.5 MiB, is split off since the request is
+    // below the limit; with both parts free they are one block above it.
+    {21 * MIB, {{41 * MIB / 2, 41 * MIB / 2}, {-1}, {21 * MIB, 22 * MIB}}, 22 * MIB},
+};
+
+TEST(rules_of_the_source)
 {
-    sp_block_allocator *a = make(0);
-    assert_int_equal(counted(a, 1), 512);
-    assert_int_equal(counted(a, 512), 512);
-    assert_int_equal(counted(a, 513), 1024);
-    assert_int_equal(counted(a, 5 * MIB + 1), 5 * MIB + 512);
-    assert_int_equal(sp_block_allocator_allocated(a), 5 * MIB + 2560);
-    sp_block_allocator_free(a);
+    for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
+        sp_block_allocator *a = make(rules[r].split_limit);
+        int32_t blocks[STEPS];
+        for (int i = 0; i < STEPS && rules[r].steps[i][0] != 0; i++) {
+            const int64_t *step = rules[r].steps[i];
+            if (step[0] < 0) {
+                sp_block_release(a, blocks[-step[0] - 1]);
+                continue;
+            }
+            blocks[i] = take(a, step[0]);
+            assert_true(step[1] == 0 || sp_block_bytes(a, blocks[i]) == step[1]);
+        }
+        assert_int_equal(sp_block_allocator_reserved(a), rules[r].reserved);
+        sp_block_allocator_free(a);
+    }
 }
 
 TEST(nothing_has_no_block)
@@ -46,84 +116,6 @@ TEST(nothing_has_no_block)
     assert_int_equal(sp_block_bytes(a, SP_NO_BLOCK), 0);
     sp_block_release(a, SP_NO_BLOCK);
     assert_int_equal(sp_block_allocator_reserved(a), 0);
-    sp_block_allocator_free(a);
-}
-
-// get_allocation_size: 2 MiB up to 1 MiB, 20 MiB below 10 MiB, else rounded up to 2 MiB.
-TEST(segments_have_three_sizes)
-{
-    const struct {
-        int64_t bytes, segment;
-    } cases[] = {
-        {1, 2 * MIB},         {MIB, 2 * MIB},
-        {MIB + 1, 20 * MIB},  {10 * MIB - 512, 20 * MIB},
-        {10 * MIB, 10 * MIB}, {10 * MIB + 1, 12 * MIB},
-        {33 * MIB, 34 * MIB}, {172 * MIB, 172 * MIB},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_block_allocator *a = make(0);
-        take(a, cases[i].bytes);
-        assert_int_equal(sp_block_allocator_reserved(a), cases[i].segment);
-        sp_block_allocator_free(a);
-    }
-}
-
-// should_split: the small pool splits from 512 B on, the large one beyond 1 MiB.
-TEST(small_rests_stay_with_the_block)
-{
-    sp_block_allocator *a = make(0);
-    assert_int_equal(counted(a, MIB), MIB);
-    assert_int_equal(counted(a, MIB - 512), MIB - 512);
-    assert_int_equal(counted(a, 512), 512);
-    assert_int_equal(sp_block_allocator_reserved(a), 2 * MIB);
-    assert_int_equal(counted(a, 11 * MIB), 12 * MIB);
-    assert_int_equal(counted(a, 11 * MIB - 512), 11 * MIB - 512);
-    sp_block_allocator_free(a);
-}
-
-// get_pool: a free large block never serves a small request, nor the other way round.
-TEST(pools_are_apart)
-{
-    sp_block_allocator *a = make(0);
-    sp_block_release(a, take(a, 20 * MIB));
-    take(a, 4 * KIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
-    take(a, 3 * MIB / 2);
-    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
-    sp_block_allocator_free(a);
-}
-
-TEST(the_smallest_block_that_suffices_is_taken)
-{
-    sp_block_allocator *a = make(0);
-    int32_t large = take(a, 64 * MIB);
-    int32_t middle = take(a, 32 * MIB);
-    int32_t little = take(a, 16 * MIB);
-    sp_block_release(a, large);
-    sp_block_release(a, middle);
-    sp_block_release(a, little);
-    assert_int_equal(counted(a, 31 * MIB + 512), 32 * MIB);
-    assert_int_equal(counted(a, 63 * MIB + 512), 64 * MIB);
-    assert_int_equal(counted(a, 15 * MIB + 512), 16 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 112 * MIB);
-    sp_block_allocator_free(a);
-}
-
-// Equal sizes: the lowest address. Seen through which neighbours can merge later.
-TEST(among_equal_blocks_the_lowest_address_is_taken)
-{
-    sp_block_allocator *a = make(0);
-    int32_t piece[5]; // 4 MiB each in one segment of 20 MiB
-    for (int i = 0; i < 5; i++) {
-        piece[i] = take(a, 4 * MIB);
-    }
-    sp_block_release(a, piece[3]);
-    sp_block_release(a, piece[0]);
-    take(a, 4 * MIB); // the place of piece 0
-    sp_block_release(a, piece[4]);
-    take(a, 8 * MIB); // 3 and 4 have merged
-    assert_int_equal(sp_block_allocator_reserved(a), 20 * MIB);
-    assert_int_equal(sp_block_allocator_allocated(a), 20 * MIB);
     sp_block_allocator_free(a);
 }
 
@@ -137,66 +129,10 @@ TEST(freed_neighbours_merge_in_any_order)
         for (int i = 0; i < 3; i++) {
             sp_block_release(a, piece[orders[o][i]]);
         }
-        assert_int_equal(counted(a, 20 * MIB), 20 * MIB);
+        assert_int_equal(sp_block_bytes(a, take(a, 20 * MIB)), 20 * MIB);
         assert_int_equal(sp_block_allocator_reserved(a), 20 * MIB);
         sp_block_allocator_free(a);
     }
-}
-
-TEST(neighbours_of_two_segments_do_not_merge)
-{
-    sp_block_allocator *a = make(0);
-    int32_t one = take(a, 10 * MIB);
-    int32_t two = take(a, 10 * MIB);
-    sp_block_release(a, one);
-    sp_block_release(a, two);
-    take(a, 20 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 40 * MIB);
-    sp_block_allocator_free(a);
-}
-
-// get_free_block with max_split_size: an oversize block counts in full, less than 20 MiB of it
-// idle.
-TEST(oversize_blocks_are_not_split)
-{
-    sp_block_allocator *a = make(21 * MIB);
-    int32_t block = take(a, 128 * MIB);
-    sp_block_release(a, block);
-    assert_int_equal(counted(a, 108 * MIB + 512), 128 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 128 * MIB);
-    sp_block_allocator_free(a);
-
-    a = make(21 * MIB);
-    sp_block_release(a, take(a, 128 * MIB));
-    assert_int_equal(counted(a, 108 * MIB), 108 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 236 * MIB);
-    sp_block_allocator_free(a);
-}
-
-TEST(smaller_requests_leave_oversize_blocks)
-{
-    sp_block_allocator *a = make(21 * MIB);
-    sp_block_release(a, take(a, 22 * MIB));
-    assert_int_equal(counted(a, 21 * MIB - 512), 21 * MIB - 512);
-    assert_int_equal(sp_block_allocator_reserved(a), 44 * MIB);
-    // A block just below the limit serves requests below it.
-    sp_block_release(a, take(a, 20 * MIB));
-    assert_int_equal(counted(a, 12 * MIB), 12 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 64 * MIB);
-    sp_block_allocator_free(a);
-}
-
-// The segment of 20.5 MiB is 22 MiB: what is left, 1.5 MiB, is split off since the request is
-// below the limit; with both parts free they are one block above it.
-TEST(a_segment_beyond_the_limit_is_split_for_a_request_below_it)
-{
-    sp_block_allocator *a = make(21 * MIB);
-    int32_t block = take(a, 41 * MIB / 2);
-    assert_int_equal(sp_block_bytes(a, block), 41 * MIB / 2);
-    sp_block_release(a, block);
-    assert_int_equal(counted(a, 21 * MIB), 22 * MIB);
-    assert_int_equal(sp_block_allocator_reserved(a), 22 * MIB);
-    sp_block_allocator_free(a);
 }
 
 TEST(the_peak_is_kept_until_reset)

@@ -137,11 +137,6 @@ TEST(unlike_ranks_stay_apart)
     sp_packing_fini(&packing);
 }
 
-static void add(sp_plan *plan, int dp, int pp, sp_action_kind kind, int pack)
-{
-    sp_stage_plan_add(sp_plan_stage(plan, dp, pp), kind, 0, pack);
-}
-
 static sp_status run_with(const sp_plan *plan, sp_engine_options options, sp_error *err)
 {
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
@@ -170,14 +165,8 @@ TEST(deadlock_is_named)
     sp_plan plan;
     must_succeed(uniform_packing(&packing, 1, 2, ERR));
     sp_plan_init(&plan, &layout, &packing);
-    add(&plan, 0, 0, SP_ACTION_F, 0);
-    add(&plan, 0, 0, SP_ACTION_B, 0);
-    add(&plan, 0, 0, SP_ACTION_F, 1);
-    add(&plan, 0, 0, SP_ACTION_B, 1);
-    add(&plan, 0, 1, SP_ACTION_F, 0);
-    add(&plan, 0, 1, SP_ACTION_F, 1);
-    add(&plan, 0, 1, SP_ACTION_B, 0);
-    add(&plan, 0, 1, SP_ACTION_B, 1);
+    plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
+    plan_add_actions(&plan, 0, 1, "F0 F1 B0 B1");
     assert_int_equal(run_uniform(&plan, ERR), SP_ERR_DEADLOCK);
     // The only circle: F1 on rank 0 after B0 there, B0 on rank 1's B0, that after F1, F1 on rank
     // 0's F1.
@@ -232,10 +221,7 @@ TEST(regrouped_packs)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
     for (int r = 0; r < 2; r++) {
-        add(&plan, 0, r, SP_ACTION_F, 0);
-        add(&plan, 0, r, SP_ACTION_F, 1);
-        add(&plan, 0, r, SP_ACTION_B, 0);
-        add(&plan, 0, r, SP_ACTION_B, 1);
+        plan_add_actions(&plan, 0, r, "F0 F1 B0 B1");
     }
     must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
@@ -266,10 +252,7 @@ TEST(regrouped_deadlock)
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
-    add(&plan, 0, 0, SP_ACTION_F, 0);
-    add(&plan, 0, 0, SP_ACTION_B, 0);
-    add(&plan, 0, 0, SP_ACTION_F, 1);
-    add(&plan, 0, 0, SP_ACTION_B, 1);
+    plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
     must_fail_with(run_uniform(&plan, ERR), SP_ERR_DEADLOCK, "its activations");
     sp_plan_fini(&plan);
     sp_packing_fini(&packing);
@@ -296,14 +279,8 @@ TEST(merged_packs_meet)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
     for (int r = 0; r < 2; r++) {
-        add(&plan, 0, r, SP_ACTION_F, 0);
-        add(&plan, 0, r, SP_ACTION_B, 0);
-        add(&plan, 0, r, SP_ACTION_F, 1);
-        add(&plan, 0, r, SP_ACTION_B, 1);
-        add(&plan, 1, r, SP_ACTION_F, 1);
-        add(&plan, 1, r, SP_ACTION_B, 1);
-        add(&plan, 1, r, SP_ACTION_F, 2);
-        add(&plan, 1, r, SP_ACTION_B, 2);
+        plan_add_actions(&plan, 0, r, "F0 B0 F1 B1");
+        plan_add_actions(&plan, 1, r, "F1 B1 F2 B2");
     }
     must_succeed(sp_plan_check(&plan, "test", ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
@@ -420,9 +397,7 @@ TEST(explicit_recompute)
     costs.b[0].tp_ns += costs.r[0].tp_ns;
     costs.b[0].cp_ns += costs.r[0].cp_ns;
     sp_plan_init(&plan, &layout, &packing);
-    add(&plan, 0, 0, SP_ACTION_F, 0);
-    add(&plan, 0, 0, SP_ACTION_R, 0);
-    add(&plan, 0, 0, SP_ACTION_B, 0);
+    plan_add_actions(&plan, 0, 0, "F0 R0 B0");
     simulate(&plan, &costs, false, &s);
     // What the recomputation exchanges (ZeRO 3) comes on top.
     assert_int_equal(s.metrics.makespan_ns, sp_action_cost_ns(&costs.f[0]) +

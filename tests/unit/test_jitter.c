@@ -2,7 +2,6 @@
 // order statistics of normal variates.
 #include "sim/base/alloc.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/jitter.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

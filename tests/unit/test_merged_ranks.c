@@ -3,6 +3,7 @@
 // is checked against the longest path in igraph.
 #include "sim/engine/engine.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { F = 1000000, I = 2000000, W = 3000000 }; // ns
 
@@ -13,15 +14,6 @@ typedef struct step {
     sp_timeline timeline;
     sp_memory_timeline memory;
 } step;
-
-static void add(step *s, int rank, const char *actions)
-{
-    const char *kinds = "FBIWR";
-    for (const char *c = actions; *c != '\0'; c += 2) {
-        sp_action_kind kind = (sp_action_kind)(strchr(kinds, *c) - kinds);
-        sp_stage_plan_add(sp_plan_stage(&s->plan, rank, 0), kind, 0, c[1] - '0');
-    }
-}
 
 // Pack 0 on both ranks, pack 1 on the first, packs 2 and 3 on the second.
 static void run(const char *first, const char *second, step *s)
@@ -37,8 +29,8 @@ static void run(const char *first, const char *second, step *s)
         assert_true(sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]));
     }
     sp_plan_init(&s->plan, &layout, &s->packing);
-    add(s, 0, first);
-    add(s, 1, second);
+    plan_add_actions(&s->plan, 0, 0, first);
+    plan_add_actions(&s->plan, 1, 0, second);
     must_succeed(sp_plan_check(&s->plan, "test", ERR));
     must_succeed(sp_step_costs_uniform(&uniform, &layout, &s->packing, &s->costs, ERR));
     must_succeed_for(

@@ -27,37 +27,6 @@ static int group_of(const flat_network *f, int first, int nodes, int per_node, i
     return count;
 }
 
-// Bytes so large that a ring is faster than a tree. The sum of the parts of several rings may be
-// rounded otherwise than the whole, by far less than a nanosecond.
-TEST(a_ring_alone_takes_the_closed_time)
-{
-    flat_network f;
-    flat_network_begin("h800-8", 4, &f);
-    const double bytes = 1.0e9 + 17.0;
-    for (int nodes = 1; nodes <= 4; nodes++) {
-        for (int per_node = 1; per_node <= 8; per_node++) {
-            int64_t gpus[MOST];
-            int count = group_of(&f, 8 - per_node, nodes, per_node, gpus);
-            if (count < 2) {
-                continue;
-            }
-            sp_group group = {count, nodes, per_node, per_node};
-            sp_route route;
-            sp_route_rings(f.topology, gpus, 1, count, &route);
-            sp_flow once = sp_route_flow(&route, 0, bytes, 1);
-            sp_flow twice = sp_route_flow(&route, 0, bytes, 2);
-            assert_int_equal(
-                end_of(&f, &once),
-                llround(1e9 * sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes)));
-            assert_int_equal(
-                end_of(&f, &twice),
-                llround(1e9 * sp_time_collective(&f.timer, SP_ALL_REDUCE, group, bytes)));
-            sp_route_fini(&route);
-        }
-    }
-    flat_network_end(&f);
-}
-
 // As an odd data-parallel degree gives: the member that is alone has one NIC for all.
 TEST(the_least_populated_node_sets_the_pace)
 {

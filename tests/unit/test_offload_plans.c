@@ -81,10 +81,7 @@ TEST(regrouped_slices)
     assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
     sp_pack_list_add(&s.packing.backward, first, false);
     sp_plan_init(&s.plan, &s.layout, &s.packing);
-    sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, 0);
-    for (int k = 0; k < 4; k++) {
-        sp_stage_plan_add(stage, k < 2 ? SP_ACTION_F : SP_ACTION_B, 0, k % 2);
-    }
+    plan_add_actions(&s.plan, 0, 0, "F0 F1 B0 B1");
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = 10;
@@ -353,19 +350,8 @@ TEST(circles_beside_copies)
     must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
     sp_plan_init(&s.plan, &s.layout, &s.packing);
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
-    static const sp_action first[] = {{.kind = SP_ACTION_F},
-                                      {.kind = SP_ACTION_B},
-                                      {.kind = SP_ACTION_F, .pack = 1},
-                                      {.kind = SP_ACTION_B, .pack = 1}};
-    static const sp_action second[] = {
-        {.kind = SP_ACTION_F}, {.kind = SP_ACTION_O}, {.kind = SP_ACTION_F, .pack = 1},
-        {.kind = SP_ACTION_L}, {.kind = SP_ACTION_B}, {.kind = SP_ACTION_B, .pack = 1}};
-    for (size_t i = 0; i < 4; i++) {
-        sp_stage_plan_add(&s.plan.stages[0], (sp_action_kind)first[i].kind, 0, first[i].pack);
-    }
-    for (size_t i = 0; i < 6; i++) {
-        sp_stage_plan_add(&s.plan.stages[1], (sp_action_kind)second[i].kind, 0, second[i].pack);
-    }
+    plan_add_actions(&s.plan, 0, 0, "F0 B0 F1 B1");
+    plan_add_actions(&s.plan, 0, 1, "F0 O0 F1 L0 B0 B1");
     must_succeed(sp_plan_check(&s.plan, "test", ERR));
     sp_engine_options options = {.source = "plan"};
     must_fail_with(sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, ERR),

@@ -276,112 +276,58 @@ TEST(tells_plans_from_other_documents)
     assert_false(sp_plan_json_is_plan(NULL));
 }
 
-// The example with its first `find` replaced is refused, and the first message is `message`.
+// The example with its first `find` replaced is refused, and the first message names `place`.
 typedef struct bad_edit {
-    const char *find, *replace, *message;
+    const char *find, *replace, *place;
 } bad_edit;
 
 static const bad_edit edits[] = {
-    {"slimpack/plan/1", "slimpack/plan/2",
-     "schema: expected one of \"slimpack/plan/1\", got \"slimpack/plan/2\" (did you mean "
-     "\"slimpack/plan/1\"?)"},
-    {"{\"seed\": 7, \"x\": 0.1}", "[]", "scenario: expected an object"},
-    {"\"scenario\"", "\"scenaro\"", "key 'scenario' is missing"},
-    {"\"batches\": [\n", "\"batches\": [3, \n", "batches[0]: expected an object, got 3"},
-    {"\"samples\"", "\"sample\"", "batches[0]: key 'samples' is missing"},
-    {"\"delayed\": []", "\"delayed\": [], \"delay\": 0",
-     "batches[0]: unknown key 'delay' (did you mean 'delayed'?)"},
-    {"\"delayed\": []", "\"delayed\": {}", "batches[0].delayed: expected an array, got {}"},
-    {"\"delayed\": []", "\"delayed\": [-1]",
-     "batches[0].delayed[0]: expected the id of one of the 3 samples, got -1"},
-    {"\"dropped\": [42]", "\"dropped\": [2]",
-     "batches[0].dropped[0]: expected the id of one of the 3 samples, got 2"},
-    {"\"dropped\": [42]", "\"dropped\": [\"42\"]",
-     "batches[0].dropped[0]: expected the id of one of the 3 samples, got \"42\""},
-    {"\"dropped\": [42]", "\"dropped\": [42, 42]",
-     "batches[0].dropped[1]: sample 2 stands twice in dropped and delayed"},
-    {"\"dropped\": [42]", "\"dropped\": []",
-     "batches[0].samples[2]: tokens 0..8 are in none of the forward_packs"},
-    {"\"lower_bound_ms\": 1.5", "\"lower_bound_ms\": -1",
-     "batches[0].lower_bound_ms: expected a number of at least 0, got -1"},
-    {"\"predicted_ms\": 0.1", "\"predicted_ms\": \"soon\"",
-     "batches[0].predicted_ms: expected a number of at least 0, got \"soon\""},
-    {"\"id\": 40", "\"id\": -40",
-     "batches[0].samples[0].id: expected an integer of at least 0, got -40"},
-    {"\"tokens\": 100", "\"tokens\": 0",
-     "batches[0].samples[0].tokens: expected an integer from 1 to 2147483647, got 0"},
-    {"\"tokens\": 100", "\"tokens\": 1e300",
-     "batches[0].samples[0].tokens: expected an integer from 1 to 2147483647, got 1e300"},
-    {"\"tokens\": 100", "\"tokens\": 2147483648",
-     "batches[0].samples[0].tokens: expected an integer from 1 to 2147483647, got 2147483648"},
-    {"\"tokens\": 100", "\"tokens\": null", "batches[0].samples[0]: key 'tokens' is missing"},
-    {"{\"id\": 40, \"tokens\": 100}", "7", "batches[0].samples[0]: expected an object, got 7"},
-    {"\"dp\": [1]", "\"dp\": [2]",
-     "batches[0].forward_packs[2].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[2]"},
-    {"\"dp\": [1]", "\"dp\": []",
-     "batches[0].forward_packs[2].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[]"},
-    {"\"dp\": [0, 1]", "\"dp\": [1, 0]",
-     "batches[0].forward_packs[0].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[1,0]"},
-    {"\"dp\": [0, 1]", "\"dp\": [0, 0]",
-     "batches[0].forward_packs[0].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[0,0]"},
-    {"\"dp\": [0, 1]", "\"dp\": [0.0, 1]",
-     "batches[0].forward_packs[0].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[0.0,1]"},
-    {"\"dp\": [1]", "\"dp\": [-9223372036854775808]",
-     "batches[0].forward_packs[2].dp: expected consecutive data-parallel ranks from 0 to 1, got "
-     "[-9223372036854775808]"},
-    {"\"dp\": [1]", "\"dp\": 1", "batches[0].forward_packs[2].dp: expected an array, got 1"},
-    {"\"sample\": 1", "\"sample\": 3",
-     "batches[0].forward_packs[2].slices[0].sample: expected an integer from 0 to 2, got 3"},
-    {"\"sample\": 1", "\"sampel\": 1",
-     "batches[0].forward_packs[2].slices[0]: key 'sample' is missing"},
-    {"\"begin\": 60", "\"begin\": -60",
-     "batches[0].forward_packs[1].slices[0].begin: expected an integer from 0 to 2147483647, got "
-     "-60"},
-    {"\"begin\": 60", "\"begin\": 61",
-     "batches[0].forward_packs[1]: slice 0 (sample 0) has 40 tokens from 61 on, but the sample "
-     "has 100"},
-    {"\"computed\": 64", "\"computed\": 39",
-     "batches[0].forward_packs[1].slices[0].computed: expected an integer from 40 to 2147483647, "
-     "got 39"},
-    {"\"computed\": 64", "\"computed\": 65",
-     "batches[0].backward_packs[1]: slice 0 (sample 0, tokens 60..99) is cut or padded otherwise "
-     "than in forward pack 1 (tokens 60..99)"},
-    {"\"zone\": [1, 1]", "\"zone\": [1, 2]",
-     "batches[0].forward_packs[0].slices[0].zone: expected [first, ranks] with ranks a power of "
-     "two "
-     "and first a multiple of it, got [1,2]"},
-    {"\"zone\": [1, 1]", "\"zone\": [true, 1]",
-     "batches[0].forward_packs[0].slices[0].zone: expected [first, ranks] with ranks a power of "
-     "two "
-     "and first a multiple of it, got [true,1]"},
-    {"\"zone\": [1, 1]", "\"zone\": [0, 1]",
-     "batches[0].forward_packs[1]: slice 0 (sample 0, tokens 60..99) has its attention on other "
-     "ranks than the sample's first slice"},
+    {"slimpack/plan/1", "slimpack/plan/2", "schema"},
+    {"{\"seed\": 7, \"x\": 0.1}", "[]", "scenario"},
+    {"\"scenario\"", "\"scenaro\"", "key 'scenario'"},
+    {"\"batches\": [\n", "\"batches\": [3, \n", "batches[0]"},
+    {"\"samples\"", "\"sample\"", "batches[0]"},
+    {"\"delayed\": []", "\"delayed\": [], \"delay\": 0", "batches[0]"},
+    {"\"delayed\": []", "\"delayed\": {}", "batches[0].delayed"},
+    {"\"delayed\": []", "\"delayed\": [-1]", "batches[0].delayed[0]"},
+    {"\"dropped\": [42]", "\"dropped\": [2]", "batches[0].dropped[0]"},
+    {"\"dropped\": [42]", "\"dropped\": [\"42\"]", "batches[0].dropped[0]"},
+    {"\"dropped\": [42]", "\"dropped\": [42, 42]", "batches[0].dropped[1]"},
+    {"\"dropped\": [42]", "\"dropped\": []", "batches[0].samples[2]"},
+    {"\"lower_bound_ms\": 1.5", "\"lower_bound_ms\": -1", "batches[0].lower_bound_ms"},
+    {"\"predicted_ms\": 0.1", "\"predicted_ms\": \"soon\"", "batches[0].predicted_ms"},
+    {"\"id\": 40", "\"id\": -40", "batches[0].samples[0].id"},
+    {"\"tokens\": 100", "\"tokens\": 0", "batches[0].samples[0].tokens"},
+    {"\"tokens\": 100", "\"tokens\": 1e300", "batches[0].samples[0].tokens"},
+    {"\"tokens\": 100", "\"tokens\": 2147483648", "batches[0].samples[0].tokens"},
+    {"\"tokens\": 100", "\"tokens\": null", "batches[0].samples[0]"},
+    {"{\"id\": 40, \"tokens\": 100}", "7", "batches[0].samples[0]"},
+    {"\"dp\": [1]", "\"dp\": [2]", "batches[0].forward_packs[2].dp"},
+    {"\"dp\": [1]", "\"dp\": []", "batches[0].forward_packs[2].dp"},
+    {"\"dp\": [0, 1]", "\"dp\": [1, 0]", "batches[0].forward_packs[0].dp"},
+    {"\"dp\": [0, 1]", "\"dp\": [0, 0]", "batches[0].forward_packs[0].dp"},
+    {"\"dp\": [0, 1]", "\"dp\": [0.0, 1]", "batches[0].forward_packs[0].dp"},
+    {"\"dp\": [1]", "\"dp\": [-9223372036854775808]", "batches[0].forward_packs[2].dp"},
+    {"\"dp\": [1]", "\"dp\": 1", "batches[0].forward_packs[2].dp"},
+    {"\"sample\": 1", "\"sample\": 3", "batches[0].forward_packs[2].slices[0].sample"},
+    {"\"sample\": 1", "\"sampel\": 1", "batches[0].forward_packs[2].slices[0]"},
+    {"\"begin\": 60", "\"begin\": -60", "batches[0].forward_packs[1].slices[0].begin"},
+    {"\"begin\": 60", "\"begin\": 61", "batches[0].forward_packs[1]"},
+    {"\"computed\": 64", "\"computed\": 39", "batches[0].forward_packs[1].slices[0].computed"},
+    {"\"computed\": 64", "\"computed\": 65", "batches[0].backward_packs[1]"},
+    {"\"zone\": [1, 1]", "\"zone\": [1, 2]", "batches[0].forward_packs[0].slices[0].zone"},
+    {"\"zone\": [1, 1]", "\"zone\": [true, 1]", "batches[0].forward_packs[0].slices[0].zone"},
+    {"\"zone\": [1, 1]", "\"zone\": [0, 1]", "batches[0].forward_packs[1]"},
     {"{\"sample\": 1, \"begin\": 0, \"tokens\": 30}",
      "{\"sample\": 1, \"begin\": 0, \"tokens\": 30, \"zone\": [0, 2]}",
-     "batches[0].forward_packs[2]: slice 0 (sample 1) has its attention on ranks 0..1, which are "
-     "not all of the pack's"},
-    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 2, \"pp\": 0",
-     "batches[0].stages[0].dp: expected an integer from 0 to 1, got 2"},
-    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 0, \"pp\": 1",
-     "batches[0].stages[0].pp: expected an integer from 0 to 0, got 1"},
-    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 1, \"pp\": 0",
-     "batches[0].stages[1]: dp 1 pp 0 stands twice"},
-    {"\"F2.1\"", "\"X2.1\"",
-     "batches[0].stages[1].actions[5]: expected one of F, B, I, W, R, O, L with pack and chunk "
-     "(\"F3.1\"), got \"X2.1\""},
-    {"\"F2.1\"", "\"F3.1\"",
-     "batches[0]: stage dp 1 pp 0: F3.1 names an unknown pack, there are 3 forward packs"},
-    {"\"F2.1\"", "\"F2.2\"",
-     "batches[0]: stage dp 1 pp 0: F2.2 names unknown chunk 2, a rank has 2"},
-    {"\"F2.1\", ", "",
-     "batches[0]: stage dp 1 pp 0: B0.1 comes before F2.1 (both hold sample 1, "
-     "tokens 0..29)"},
+     "batches[0].forward_packs[2]"},
+    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 2, \"pp\": 0", "batches[0].stages[0].dp"},
+    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 0, \"pp\": 1", "batches[0].stages[0].pp"},
+    {"{\"dp\": 0, \"pp\": 0", "{\"dp\": 1, \"pp\": 0", "batches[0].stages[1]"},
+    {"\"F2.1\"", "\"X2.1\"", "batches[0].stages[1].actions[5]"},
+    {"\"F2.1\"", "\"F3.1\"", "batches[0]"},
+    {"\"F2.1\"", "\"F2.2\"", "batches[0]"},
+    {"\"F2.1\", ", "", "batches[0]"},
 };
 
 static char *edited(const bad_edit *edit)
@@ -407,7 +353,7 @@ TEST(errors_name_the_place)
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
                          SP_ERR_CONTENT);
         assert_memory_equal(ERR->message[0], "plan.json: ", 11);
-        assert_string_equal(ERR->message[0] + 11, edits[i].message);
+        assert_memory_equal(ERR->message[0] + 11, edits[i].place, strlen(edits[i].place));
         assert_null(file.plans);
         sp_plan_file_fini(&file);
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, NULL),
@@ -420,11 +366,10 @@ TEST(errors_name_the_place)
 TEST(refuses_missing_parts)
 {
     static const bad_edit cases[] = {
-        {"backward_packs", "[]", "batches[0].backward_packs: there are none, but 3 forward packs"},
-        {"forward_packs", "[]",
-         "batches[0].samples[0]: tokens 0..99 are in none of the forward_packs"},
-        {"stages", "[]", "batches[0].stages: dp 0 pp 0 is missing"},
-        {"samples", "[]", "batches[0].forward_packs[0].slices[0].sample: there are no samples"},
+        {"backward_packs", "[]", "batches[0].backward_packs: "},
+        {"forward_packs", "[]", "batches[0].samples[0]: "},
+        {"stages", "[]", "batches[0].stages: "},
+        {"samples", "[]", "batches[0].forward_packs[0].slices[0].sample: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_t *root = parse(example);
@@ -434,7 +379,7 @@ TEST(refuses_missing_parts)
         sp_plan_file file;
         sp_error_clear(ERR);
         assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, ERR), SP_ERR_CONTENT);
-        assert_string_equal(ERR->message[0] + 3, cases[i].message);
+        assert_memory_equal(ERR->message[0] + 3, cases[i].place, strlen(cases[i].place));
         json_decref(root);
     }
 }

@@ -174,29 +174,27 @@ TEST(lines_that_are_no_batch)
     static const struct {
         const char *text;
         sp_status status;
-        const char *message;
+        int column;
     } bad[] = {
-        {"", SP_ERR_SYNTAX, "s:9:1: expected '[', got the end of the line"},
-        {"  ", SP_ERR_SYNTAX, "s:9:3: expected '[', got the end of the line"},
-        {"5", SP_ERR_SYNTAX, "s:9:1: expected '[', got '5'"},
-        {"{\"a\": [1]}", SP_ERR_SYNTAX, "s:9:1: expected '[', got '{'"},
-        {"[", SP_ERR_SYNTAX, "s:9:2: expected a length, got the end of the line"},
-        {"[]", SP_ERR_CONTENT, "s:9:2: expected at least one length, got an empty array"},
-        {"[1", SP_ERR_SYNTAX, "s:9:3: expected ',' or ']', got the end of the line"},
-        {"[1,", SP_ERR_SYNTAX, "s:9:4: expected a length, got the end of the line"},
-        {"[1,]", SP_ERR_SYNTAX, "s:9:4: expected a length, got ']'"},
-        {"[1 2]", SP_ERR_SYNTAX, "s:9:4: expected ',' or ']', got '2'"},
-        {"[1] 2", SP_ERR_SYNTAX, "s:9:5: expected the end of the line, got '2'"},
-        {"[1][2]", SP_ERR_SYNTAX, "s:9:4: expected the end of the line, got '['"},
-        {"[0]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '0'"},
-        {"[-1]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '-1'"},
-        {"[1.5]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got '1.5'"},
-        {"[1, 1e3]", SP_ERR_CONTENT, "s:9:5: expected a length from 1 to 2147483647, got '1e3'"},
-        {"[2147483648]", SP_ERR_CONTENT,
-         "s:9:2: expected a length from 1 to 2147483647, got '2147483648'"},
-        {"[18446744073709551617]", SP_ERR_CONTENT,
-         "s:9:2: expected a length from 1 to 2147483647, got '18446744073709551617'"},
-        {"[null]", SP_ERR_CONTENT, "s:9:2: expected a length from 1 to 2147483647, got 'null'"},
+        {"", SP_ERR_SYNTAX, 1},
+        {"  ", SP_ERR_SYNTAX, 3},
+        {"5", SP_ERR_SYNTAX, 1},
+        {"{\"a\": [1]}", SP_ERR_SYNTAX, 1},
+        {"[", SP_ERR_SYNTAX, 2},
+        {"[]", SP_ERR_CONTENT, 2},
+        {"[1", SP_ERR_SYNTAX, 3},
+        {"[1,", SP_ERR_SYNTAX, 4},
+        {"[1,]", SP_ERR_SYNTAX, 4},
+        {"[1 2]", SP_ERR_SYNTAX, 4},
+        {"[1] 2", SP_ERR_SYNTAX, 5},
+        {"[1][2]", SP_ERR_SYNTAX, 4},
+        {"[0]", SP_ERR_CONTENT, 2},
+        {"[-1]", SP_ERR_CONTENT, 2},
+        {"[1.5]", SP_ERR_CONTENT, 2},
+        {"[1, 1e3]", SP_ERR_CONTENT, 5},
+        {"[2147483648]", SP_ERR_CONTENT, 2},
+        {"[18446744073709551617]", SP_ERR_CONTENT, 2},
+        {"[null]", SP_ERR_CONTENT, 2},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sp_lengths lengths;
@@ -204,7 +202,9 @@ TEST(lines_that_are_no_batch)
         sp_status status =
             stream_read_lengths(bad[i].text, strlen(bad[i].text), "s", 9, &lengths, ERR);
         assert_int_equal(status, bad[i].status);
-        assert_string_equal(ERR->message[0], bad[i].message);
+        char place[16];
+        snprintf(place, sizeof place, "s:9:%d: ", bad[i].column);
+        assert_memory_equal(ERR->message[0], place, strlen(place));
         assert_int_equal(lengths.count, 0);
     }
 }

@@ -14,10 +14,7 @@ static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_ne
 {
     *s = (flow_step){.layout = {.tp = 1, .cp = cp, .pp = 1, .dp = dp, .chunks = 1}};
     assert_true(sp_rank_order_read(order, &s->layout.order));
-    must_succeed(uniform_packing(&s->packing, dp, 1, ERR));
-    sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false);
-    flow_step_set_bytes(&s->costs, 0.0, 0.0);
-    flow_step_set_exchanges(s, 0.0);
+    flow_step_uniform(s, 0.0, 0.0);
     for (int k = 0; k < dp; k++) {
         s->costs.cp_i[k] = s->costs.cp_r[k] = (sp_cp_exchange){0};
     }
@@ -53,7 +50,7 @@ static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
     for (int k = 0; k < 2; k++) {
         s.costs.cp_f[k] = each_of_two(bytes, whole_ns);
         s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
-        flow_add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
+        plan_add_actions(&s.plan, k, 0, k == 0 ? "F0B0" : "F1B1");
     }
     flow_run(&s, &s.network, &timeline);
     int64_t ns = span_ns(&timeline, 0);
@@ -99,7 +96,7 @@ TEST(heads_follow_keys)
             exchange->heads_s = 600e-9;
             exchange->heads_bytes = 6000.0;
             s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 3000 + 1200};
-            flow_add_actions(&s, k, 0, k == 0 ? "F0B0" : "F1B1");
+            plan_add_actions(&s.plan, k, 0, k == 0 ? "F0B0" : "F1B1");
         }
         flow_run(&s, &s.network, &timeline);
         assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 * 500 : 3000) + 1200);
@@ -113,27 +110,19 @@ TEST(heads_follow_keys)
 TEST(bytes_of_heads_and_keys)
 {
     flow_step s;
-    sp_topology *topology;
-    double *bytes;
-    double sums[SP_LINK_KINDS][2] = {{0.0}};
+    double sums[SP_LINK_KINDS][2];
     set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
     sp_cp_exchange exchange = {
         .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
     s.costs.cp_f[0] = s.costs.cp_i[0] = exchange;
     s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
     s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
-    flow_add_actions(&s, 0, 0, "F0B0");
-    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
-    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
-        sp_link link = sp_topology_link(topology, l);
-        sums[link.kind][link.inward] += bytes[l];
-    }
+    plan_add_actions(&s.plan, 0, 0, "F0B0");
+    flow_link_bytes(&s, sums);
     for (int inward = 0; inward < 2; inward++) {
         assert_close(sums[SP_LINK_NIC][inward], 2 * 2 * 4 * 4000.0, 1e-12);
         assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 4 * 1500.0, 1e-12);
     }
-    sp_topology_free(topology);
-    sp_free(bytes);
     flow_step_fini(&s);
 }
 
@@ -150,7 +139,7 @@ TEST(bytes_of_a_ring_by_its_nics)
         s.costs.cp_f[0] = (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
         s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
         s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
-        flow_add_actions(&s, 0, 0, "F0B0");
+        plan_add_actions(&s.plan, 0, 0, "F0B0");
         must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
         for (int32_t l = 0; l < sp_topology_links(topology); l++) {
             if (sp_topology_link(topology, l).kind == SP_LINK_NIC && bytes[l] > 0.0) {
@@ -183,7 +172,7 @@ TEST(a_recomputation_exchanges_again)
                 s.costs.r[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
                 s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 1000};
                 const char *actions[2][2] = {{"F0B0", "F1B1"}, {"F0R0B0", "F1R1B1"}};
-                flow_add_actions(&s, k, 0, actions[apart][k]);
+                plan_add_actions(&s.plan, k, 0, actions[apart][k]);
             }
             flow_run(&s, &s.network, &timeline);
             // Alone 625 ns for 3750 bytes, of which both send no more than 5 a nanosecond.

@@ -16,9 +16,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
     sp_timeline timeline;
     assert_true(sp_rank_order_read(order, &s.layout.order));
-    must_succeed(uniform_packing(&s.packing, dp, 1, ERR));
-    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
-    flow_step_set_bytes(&s.costs, 40000.0, 40000.0);
+    flow_step_uniform(&s, 40000.0, 40000.0);
     s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
     for (int k = 0; k < dp; k++) {
         s.costs.f[k].compute_ns = F_NS + k * later_ns;
@@ -26,8 +24,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
         s.costs.p2p_f_internode_ns[k] = s.costs.p2p_b_internode_ns[k] =
             llround(40000.0 / rate * dp * 1e9);
     }
-    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
-    flow_step_set_cluster(&s, detail);
+    flow_step_schedule(&s, SP_SCHEDULE_1F1B, detail);
     s.cluster.nodes = 2;
     s.cluster.nic_bytes_per_s = rate;
     s.network.rates.nic_latency_s = 0.0;
@@ -79,17 +76,14 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
 {
     flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
-    must_succeed(uniform_packing(&s.packing, 2, 1, ERR));
-    sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
-    flow_step_set_bytes(&s.costs, 0.0, 0.0);
+    flow_step_uniform(&s, 0.0, 0.0);
     for (int k = 0; k < 2; k++) {
         s.costs.f[k].compute_ns = F_NS;
         s.costs.b[k].compute_ns = b_ns;
         s.costs.epilogue[k].grad_reduce_ns = 4000;
         s.costs.epilogue[k].reduce_bytes = 40000.0;
     }
-    must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
-    flow_step_set_cluster(&s, detail);
+    flow_step_schedule(&s, SP_SCHEDULE_1F1B, detail);
     s.network.rates.nic_latency_s = 0.0;
     flow_run(&s, &s.network, timeline);
     flow_step_fini(&s);

@@ -1,7 +1,7 @@
 // What ZeRO 2 and 3 exchange inside actions, as flows: alone it takes the time of its closed
 // formula (cost/zero.c) to the nanosecond, and where it meets others on a link all take longer.
 #include "sim/base/alloc.h"
-#include "tests/support/flow_step.h"
+#include "tests/support/flow_run.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -75,12 +75,7 @@ static void assert_closed(const priced_step *step, double times, bool apart)
         const sp_network network = network_of(step, &cluster, times, (sp_network_detail)detail);
         simulate(step, &(sp_engine_options){.verify = true, .unfold = true, .network = &network},
                  &timeline, &counts);
-        for (size_t r = 0; r < closed.rank_count; r++) {
-            assert_int_equal(timeline.ranks[r].count, closed.ranks[r].count);
-            assert_memory_equal(timeline.ranks[r].spans, closed.ranks[r].spans,
-                                closed.ranks[r].count * sizeof *closed.ranks[r].spans);
-        }
-        assert_int_equal(timeline.iteration_ns, closed.iteration_ns);
+        flow_assert_same(&timeline, &closed);
         sp_timeline_fini(&timeline);
         simulate(step, &(sp_engine_options){.network = &network}, &timeline, &counts);
         if (apart && detail == SP_NETWORK_AUTO) {
@@ -150,8 +145,7 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
         s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .dp_ns = shown_ns};
         s->costs.b[k] = (sp_action_cost){.compute_ns = F_NS};
     }
-    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, SP_SCHEDULE_GPIPE, ERR));
-    flow_step_set_cluster(s, SP_NETWORK_CLOSED);
+    flow_step_schedule(s, SP_SCHEDULE_GPIPE, SP_NETWORK_CLOSED);
     s->network.rates.nic_latency_s = 0.0;
 }
 
@@ -163,12 +157,9 @@ static void assert_forwards(double bytes, int64_t whole_ns, int64_t bare_ns, int
     flow_step s;
     make_stages(bytes, whole_ns, bare_ns, shown_ns, &s);
     for (int detail = 0; detail < 3; detail++) {
-        const sp_engine_options options = {.verify = true, .unfold = true, .network = &s.network};
         sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
         s.network.detail = (sp_network_detail)detail;
-        must_succeed(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
+        flow_run(&s, &s.network, &timeline);
         for (size_t i = 0; i < 2 * timeline.rank_count; i++) {
             const sp_rank_timeline *rank = &timeline.ranks[i / 2];
             const sp_span *span = &rank->spans[i % 2];
@@ -178,7 +169,6 @@ static void assert_forwards(double bytes, int64_t whole_ns, int64_t bare_ns, int
             assert_int_equal(span->cp_ns, 0);
             assert_int_equal(span->end_ns - span->start_ns, F_NS + dp_ns);
         }
-        sp_memory_timeline_fini(&memory);
         sp_timeline_fini(&timeline);
     }
     flow_step_fini(&s);
@@ -205,10 +195,7 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
 {
     for (int detail = 0; detail < 3; detail++) {
         flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 2}};
-        must_succeed(uniform_packing(&s.packing, 4, 1, ERR));
-        sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, false);
-        flow_step_set_bytes(&s.costs, 0.0, 0.0);
-        flow_step_set_exchanges(&s, 0.0);
+        flow_step_uniform(&s, 0.0, 0.0);
         s.costs.sharded = sp_calloc(1, sizeof *s.costs.sharded);
         assert_non_null(s.costs.sharded);
         // Each of two rings sends three quarters of a half.
@@ -216,18 +203,13 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
         for (size_t k = 0; k < 4; k++) {
             s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};
         }
-        must_succeed(plan_by_schedule(&s.plan, &s.layout, &s.packing, SP_SCHEDULE_1F1B, ERR));
-        flow_step_set_cluster(&s, (sp_network_detail)detail);
+        flow_step_schedule(&s, SP_SCHEDULE_1F1B, (sp_network_detail)detail);
         s.network.rates.nic_latency_s = s.network.rates.nvlink_latency_s = 0.0;
-        const sp_engine_options options = {.verify = true, .network = &s.network};
         sp_timeline timeline;
-        sp_memory_timeline memory;
-        sp_engine_counts counts;
-        must_succeed(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
+        flow_run(&s, &s.network, &timeline);
         for (int d = 0; d < 4; d++) {
             assert_int_equal(sp_rank_last_ns(&timeline.ranks[d]), F_NS + 2000 * d + 6000);
         }
-        sp_memory_timeline_fini(&memory);
         sp_timeline_fini(&timeline);
         flow_step_fini(&s);
     }

@@ -117,21 +117,13 @@ TEST(bytes_of_zones)
 {
     flow_step s;
     two_stages of;
-    sp_topology *topology;
-    double *bytes;
-    double sums[2] = {0.0};
+    double sums[SP_LINK_KINDS][2];
     make_stages(20000.0, 3000.0, 0, &of, &s);
-    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
-    for (int32_t l = 0; l < sp_topology_links(topology); l++) {
-        sp_link link = sp_topology_link(topology, l);
-        sums[link.inward] += link.kind == SP_LINK_NIC ? bytes[l] : 0.0;
-    }
+    flow_link_bytes(&s, sums);
     // Two stages and two packs: half of a ring's bytes leaves each node, tokens one and back.
     for (int inward = 0; inward < 2; inward++) {
-        assert_close(sums[inward], 4 * (20000.0 + 2 * 3000.0), 1e-12);
+        assert_close(sums[SP_LINK_NIC][inward], 4 * (20000.0 + 2 * 3000.0), 1e-12);
     }
-    sp_topology_free(topology);
-    sp_free(bytes);
     flow_step_fini(&s);
 }
 
@@ -184,18 +176,8 @@ static void draw_step(sp_prng *prng, bool busy, random_zones *zones, flow_step *
     flow_step_set_exchanges(s, 0.0);
     draw_zones(prng, &s->layout, busy ? 2000.0 : 2.0, zones);
     set_zones(s, &zones->of);
-    must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, SP_SCHEDULE_1F1B, ERR));
-    flow_step_set_cluster(s, SP_NETWORK_FLOWS);
+    flow_step_schedule(s, SP_SCHEDULE_1F1B, SP_NETWORK_FLOWS);
     s->cluster.nics_per_node = busy ? 1 : 2;
-}
-
-static void assert_same(const sp_timeline *a, const sp_timeline *b)
-{
-    for (size_t r = 0; r < a->rank_count; r++) {
-        assert_memory_equal(a->ranks[r].spans, b->ranks[r].spans,
-                            a->ranks[r].count * sizeof *a->ranks[r].spans);
-    }
-    assert_int_equal(a->iteration_ns, b->iteration_ns);
 }
 
 TEST(zones_alone_take_their_closed_times)
@@ -208,7 +190,7 @@ TEST(zones_alone_take_their_closed_times)
         draw_step(&prng, false, &zones, &s);
         flow_run(&s, NULL, &closed);
         flow_run(&s, &s.network, &flows);
-        assert_same(&closed, &flows);
+        flow_assert_same(&closed, &flows);
         sp_timeline_fini(&closed);
         sp_timeline_fini(&flows);
         flow_step_fini(&s);
@@ -229,7 +211,7 @@ TEST(zones_that_meet_take_no_less)
         flow_run(&s, &s.network, &flows);
         s.network.detail = SP_NETWORK_AUTO;
         flow_run(&s, &s.network, &quick);
-        assert_same(&flows, &quick);
+        flow_assert_same(&flows, &quick);
         for (size_t r = 0; r < flows.rank_count; r++) {
             for (size_t a = 0; a < flows.ranks[r].count; a++) {
                 const sp_span *of = &flows.ranks[r].spans[a];

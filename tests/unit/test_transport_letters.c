@@ -4,6 +4,7 @@
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
 
 enum { PACKS = 3 };
 
@@ -13,21 +14,6 @@ typedef struct written {
     sp_plan plan;
 } written;
 
-// An action as "F1.0", pack and chunk; behind a pair's first stands '+'.
-static void add(written *w, int pp, const char *text)
-{
-    sp_stage_plan *stage = sp_plan_stage(&w->plan, 0, pp);
-    for (; *text != '\0'; text += text[0] == ' ') {
-        sp_action_kind kind = text[0] == 'F'   ? SP_ACTION_F
-                              : text[0] == 'B' ? SP_ACTION_B
-                              : text[0] == 'I' ? SP_ACTION_I
-                                               : SP_ACTION_W;
-        sp_stage_plan_add(stage, kind, text[3] - '0', text[1] - '0');
-        stage->actions[stage->count - 1].with_next = text[4] == '+';
-        text += text[4] == '+' ? 5 : 4;
-    }
-}
-
 static void make(written *w, int chunks, const char *first, const char *second)
 {
     *w = (written){.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = chunks}};
@@ -36,8 +22,8 @@ static void make(written *w, int chunks, const char *first, const char *second)
         assert_true(sp_pack_list_begin(&w->packing.forward, 0, 1));
     }
     sp_plan_init(&w->plan, &w->layout, &w->packing);
-    add(w, 0, first);
-    add(w, 1, second);
+    plan_add_actions(&w->plan, 0, 0, first);
+    plan_add_actions(&w->plan, 0, 1, second);
 }
 
 static void fini(written *w)

@@ -7,199 +7,28 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-// One step of one data-parallel rank's pipeline ranks: an action, or the work of an end.
-typedef struct walker {
-    const sp_plan *plan;
-    sp_shares shares;
-    size_t *done;        // [lanes]: actions
-    size_t *shares_done; // [lanes]
-    bool *over[2];       // [packs * dp * stages]: F; B or I
-} walker;
-
-static bool is_backward(sp_action action)
+static sp_status take_no_time(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
+                              sp_error *err)
 {
-    return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
-}
-
-static const sp_pack *pack_of(const sp_plan *plan, sp_action action)
-{
-    const sp_pack_list *list =
-        is_backward(action) ? sp_packing_backward(plan->packing) : &plan->packing->forward;
-    return &list->packs[action.pack];
-}
-
-static int vstage_of(const walker *w, int pp, sp_action action)
-{
-    return sp_layout_vstage(&w->plan->layout, pp, action.chunk);
-}
-
-static bool *over_at(const walker *w, sp_action action, int dp, int vstage)
-{
-    int stages = sp_layout_vstages(&w->plan->layout);
-    size_t at = ((size_t)action.pack * (size_t)w->plan->layout.dp + (size_t)dp) * (size_t)stages;
-    return &w->over[is_backward(action)][at + (size_t)vstage];
-}
-
-static size_t lane_of(const walker *w, int dp, int pp)
-{
-    return (size_t)dp * (size_t)w->plan->layout.pp + (size_t)pp;
-}
-
-// The share that a rank stands before.
-static const sp_share *next_share(const walker *w, int dp, int pp)
-{
-    size_t count;
-    size_t lane = lane_of(w, dp, pp);
-    const sp_share *shares = sp_shares_of(&w->shares, &w->plan->layout, dp, pp, &count);
-    const sp_share *next = w->shares_done[lane] < count ? &shares[w->shares_done[lane]] : NULL;
-    return next != NULL && next->before <= w->done[lane] ? next : NULL;
-}
-
-static bool needs_all(const walker *w, int pp, sp_action action, sp_share_part *part)
-{
-    return sp_share_part_of(&w->plan->layout, vstage_of(w, pp, action), action, part) &&
-           pack_of(w->plan, action)->computed > 0;
-}
-
-// Do all other ranks stand before their shares of this action?
-static bool all_meet(const walker *w, int dp, int pp, sp_action action, sp_share_part part)
-{
-    for (int p = 0; p < w->plan->layout.pp; p++) {
-        const sp_share *share = next_share(w, dp, p);
-        bool is = share != NULL && share->part == part && share->action.pack == action.pack &&
-                  (share->action.kind == SP_ACTION_R) == (action.kind == SP_ACTION_R);
-        if (p != pp && !is) {
-            return false;
-        }
+    (void)err;
+    const sp_plan *plan = context;
+    for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
+        outcome->shares[p] = (sp_action_cost){0};
     }
-    return true;
+    return SP_OK;
 }
 
-static bool input_there(const walker *w, int dp, int pp, sp_action action)
+// Does the plan end? With shares, all ranks have to stand before theirs for an action to run.
+static bool all_end(const sp_plan *plan, bool shared)
 {
-    int vstage = vstage_of(w, pp, action);
-    int from = vstage + (action.kind == SP_ACTION_F ? -1 : 1);
-    bool passes =
-        action.kind == SP_ACTION_F || action.kind == SP_ACTION_B || action.kind == SP_ACTION_I;
-    return !passes || from < 0 || from >= sp_layout_vstages(&w->plan->layout) ||
-           *over_at(w, action, dp, from);
-}
-
-static bool stands_before(const walker *w, int dp, int pp, sp_action action)
-{
-    const sp_stage_plan *stage = sp_plan_stage(w->plan, dp, pp);
-    size_t done = w->done[lane_of(w, dp, pp)];
-    return done < stage->count && memcmp(&stage->actions[done], &action, sizeof action) == 0;
-}
-
-static bool can_run(const walker *w, int dp, int pp, sp_action action)
-{
-    const sp_share *share = next_share(w, dp, pp);
-    sp_share_part part;
-    return stands_before(w, dp, pp, action) && (share == NULL || share->own) &&
-           input_there(w, dp, pp, action) &&
-           (!needs_all(w, pp, action, &part) || all_meet(w, dp, pp, action, part));
-}
-
-// All ranks meet in an action; each gives up one share, and its rank what is its own.
-static void run(walker *w, int dp, int pp, sp_action action)
-{
-    sp_share_part part;
-    size_t lane = lane_of(w, dp, pp);
-    bool all = needs_all(w, pp, action, &part);
-    for (int p = 0; all && p < w->plan->layout.pp; p++) {
-        w->shares_done[lane_of(w, dp, p)] += p != pp;
-    }
-    if (all && (part == SP_SHARE_HEAD || part == SP_SHARE_HEAD_BACKWARD)) {
-        size_t count;
-        const sp_share *own = sp_shares_of(&w->shares, &w->plan->layout, dp, pp, &count);
-        own += w->shares_done[lane]++;
-        assert_true(own->own);
-        assert_int_equal(own->part, part);
-        assert_int_equal(own->action.pack, action.pack);
-    }
-    w->done[lane]++;
-    if (action.kind != SP_ACTION_R && action.kind != SP_ACTION_W && action.kind != SP_ACTION_O &&
-        action.kind != SP_ACTION_L) {
-        *over_at(w, action, dp, vstage_of(w, pp, action)) = true;
-    }
-}
-
-static bool step(walker *w, int dp, int pp)
-{
-    const sp_stage_plan *stage = sp_plan_stage(w->plan, dp, pp);
-    size_t done = w->done[lane_of(w, dp, pp)];
-    if (done == stage->count) {
-        return false;
-    }
-    sp_action action = stage->actions[done];
-    const sp_pack *pack = pack_of(w->plan, action);
-    bool alone =
-        action.kind == SP_ACTION_W || action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-    int first = alone ? dp : pack->dp_first;
-    int count = alone ? 1 : pack->dp_count;
-    for (int d = first; d < first + count; d++) {
-        if (!can_run(w, d, pp, action)) {
-            return false;
-        }
-    }
-    for (int d = first; d < first + count; d++) {
-        run(w, d, pp, action);
-    }
-    return true;
-}
-
-// Runs all, ranks meeting for each end; what remains is a circle.
-static bool ends(walker *w)
-{
-    const sp_layout *layout = &w->plan->layout;
-    bool moves = true;
-    while (moves) {
-        moves = false;
-        for (int d = 0; d < layout->dp; d++) {
-            for (int p = 0; p < layout->pp; p++) {
-                while (step(w, d, p)) {
-                    moves = true;
-                }
-            }
-        }
-    }
-    for (int d = 0; d < layout->dp; d++) {
-        for (int p = 0; p < layout->pp; p++) {
-            size_t lane = lane_of(w, d, p);
-            size_t count;
-            sp_shares_of(&w->shares, layout, d, p, &count);
-            if (w->done[lane] != sp_plan_stage(w->plan, d, p)->count ||
-                w->shares_done[lane] != count) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static bool all_end(const sp_plan *plan, bool shares)
-{
-    walker w = {.plan = plan};
-    size_t lanes = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    size_t packs = plan->packing->forward.count + sp_packing_backward(plan->packing)->count;
-    size_t entries = packs * (size_t)plan->layout.dp * (size_t)sp_layout_vstages(&plan->layout) + 1;
     sp_plan bare = *plan;
-    bare.layout.vocab_parallel = shares;
-    w.plan = &bare;
-    must_succeed(sp_shares_make(&bare, &w.shares, ERR));
-    w.done = calloc(lanes, sizeof *w.done);
-    w.shares_done = calloc(lanes, sizeof *w.shares_done);
-    w.over[0] = calloc(entries, sizeof(bool));
-    w.over[1] = calloc(entries, sizeof(bool));
-    assert_true(w.done != NULL && w.shares_done != NULL && w.over[0] != NULL && w.over[1] != NULL);
-    bool all = ends(&w);
-    free(w.done);
-    free(w.shares_done);
-    free(w.over[0]);
-    free(w.over[1]);
-    sp_shares_fini(&w.shares);
-    return all;
+    sp_shares shares;
+    bare.layout.vocab_parallel = shared;
+    must_succeed(sp_shares_make(&bare, &shares, ERR));
+    const sp_walk_driver driver = {.context = &bare, .run = take_no_time, .shares = &shares};
+    sp_status status = sp_walk(&bare, &driver, NULL, NULL, NULL);
+    sp_shares_fini(&shares);
+    return status == SP_OK;
 }
 
 // How often a rank has a share of an end for a pack; of the head's repeats those of R.

@@ -1,8 +1,8 @@
 // Action orders of the zero-bubble schedules with one chunk per rank: built as bare sequences,
 // timed and turned into actions once chosen; and clocks and memory of the ranks while zb-auto
 // builds one.
-#ifndef SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
-#define SLIMPACK_SIM_SCHEDULE_ZB_CLOCK_H
+#ifndef SLIMPACK_SIM_SCHEDULE_ZERO_BUBBLE_H
+#define SLIMPACK_SIM_SCHEDULE_ZERO_BUBBLE_H
 
 #include "sim/schedule/schedule_family.h"
 
@@ -20,9 +20,6 @@ sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches);
 // steepness * (p-1-r) + 1 forwards, then I, a W, F in turn, its weight gradients steepness * r
 // behind the input gradients. Steepness 1 is ZB-H1 (the warm-up of 1F1B), 2 is ZB-H2.
 void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness);
-
-// Writes the actions of all ranks.
-void sp_i_zb_order_emit(const sp_i_zb_order *order, sp_i_schedule_job *job);
 
 typedef struct sp_i_zb_rank {
     int f, i, w; // done, which is also the next micro-batch of each kind
@@ -43,17 +40,6 @@ typedef struct sp_i_zb_clock {
 
 sp_i_zb_clock sp_i_zb_clock_new(sp_arena *work, const sp_schedule_costs *costs, double cap, int pp,
                                 int microbatches);
-void sp_i_zb_clock_reset(sp_i_zb_clock *clock);
-
-// Runs the next F, I or W of a rank. What it waits for must have run.
-void sp_i_zb_put(sp_i_zb_clock *clock, int rank, sp_action_kind kind);
-
-// When the input of the rank's next F or I is there; INT64_MAX while it has not been put.
-int64_t sp_i_zb_arrival_ns(const sp_i_zb_clock *clock, int rank, sp_action_kind kind);
-
-// Would another F (and then its I) stay under the cap after `drained` further W?
-bool sp_i_zb_has_room(const sp_i_zb_clock *clock, int rank, int ahead, int drained);
-
 // Runs a whole order; it must be free of deadlock. O(actions + pp * (pp + microbatches)).
 void sp_i_zb_replay(sp_i_zb_clock *clock, const sp_i_zb_order *order);
 
