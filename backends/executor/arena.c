@@ -399,17 +399,17 @@ int64_t sp_i_exec_view_room(int64_t real_bytes)
 void *sp_i_exec_view(sp_i_exec_arena *arena, void *holder, int64_t at, int64_t elements,
                      sp_i_exec_width width)
 {
-    block *of = block_of(arena, holder);
+    block *outer = block_of(arena, holder);
     int64_t real = elements * width.real_bytes;
-    SP_ASSERT(at % ALIGNMENT == 0 && at + sp_i_exec_view_room(real) <= of->real_bytes);
+    SP_ASSERT(at % ALIGNMENT == 0 && at + sp_i_exec_view_room(real) <= outer->real_bytes);
     block *b = new_header(arena);
     b->data = (char *)holder + at + ALIGNMENT;
-    b->holder = of;
+    b->holder = outer;
     b->views = 0;
     b->real_bytes = real;
     b->table_bytes = elements * width.table_bytes;
     addresses_add(&arena->at, b->data, b);
-    of->views++;
+    outer->views++;
     arena->blocks++;
     return b->data;
 }

@@ -17,8 +17,10 @@ static bool append_point(json_t *points, int64_t x, double y)
     return json_array_append_new(points, json_pack("[I, f]", (json_int_t)x, y)) == 0;
 }
 
-sp_status sp_i_calibration_table(const sp_i_calibrator *c, json_t *section, const char *key,
-                                 const char *what, double spread, json_t *points, sp_error *err)
+// Puts points into a measured table and that into `section` under `key`, or with `key` NULL behind
+// the others of an array. Takes over `points`. SP_ERR_INTERNAL for what JSON cannot hold.
+static sp_status put_table(const sp_i_calibrator *c, json_t *section, const char *key,
+                           const char *what, double spread, json_t *points, sp_error *err)
 {
     json_t *table = c->measured(c->calibration, what, spread);
     bool ok = table != NULL && json_object_set(table, "points", points) == 0 &&
@@ -145,8 +147,7 @@ static sp_status write_table(const sp_i_calibrator *c, const table *t, json_t *l
     for (int64_t m = c->least_tokens; m <= c->most_tokens; m *= 2) {
         ok = append_point(points, m, t->us[point++] / t->products) && ok;
     }
-    sp_status status =
-        sp_i_calibration_table(c, list, NULL, c->products_by, t->spread, points, err);
+    sp_status status = put_table(c, list, NULL, c->products_by, t->spread, points, err);
     json_t *made = json_array_get(list, json_array_size(list) - 1);
     if (status == SP_OK) {
         (void)json_object_set_new(made, "n", json_integer(t->n));
@@ -208,8 +209,7 @@ sp_status sp_i_calibrate_product_rates(const sp_i_calibrator *c, sp_error *err)
         status = time_cube(c, edge, points, &spread, err);
     }
     if (status == SP_OK) {
-        return sp_i_calibration_table(c, c->document, "gemm_rate", c->cubes_by, spread, points,
-                                      err);
+        return put_table(c, c->document, "gemm_rate", c->cubes_by, spread, points, err);
     }
     json_decref(points);
     return status;
@@ -286,8 +286,8 @@ static sp_status add_curves(const sp_i_calibrator *c, bool backward, json_t *sec
         for (int i = 0; i < found.count; i++) {
             ok = append_point(points, c->least_length << i, 1e-12 * found.rate[k][i]) && ok;
         }
-        status = sp_i_calibration_table(c, section, keys[backward][k], c->attention_by,
-                                        found.spread[k], points, err);
+        status =
+            put_table(c, section, keys[backward][k], c->attention_by, found.spread[k], points, err);
         status = status == SP_OK && !ok ? sp_i_calibration_unwritable(err) : status;
     }
     return status;

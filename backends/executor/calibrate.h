@@ -73,10 +73,6 @@ sp_status sp_i_calibrate_product_tables(const sp_i_calibrator *c, sp_error *err)
 // tokens, which is what it takes beyond a sample of its own length; and the rectangle as a block.
 sp_status sp_i_calibrate_attention(const sp_i_calibrator *c, sp_error *err);
 
-// Puts points into a measured table and that into `section` under `key`, or with `key` NULL behind
-// the others of an array. Takes over `points`. SP_ERR_INTERNAL for what JSON cannot hold.
-sp_status sp_i_calibration_table(const sp_i_calibrator *c, json_t *section, const char *key,
-                                 const char *what, double spread, json_t *points, sp_error *err);
 // Puts {"level", "source", key: value} into the document as `section`.
 sp_status sp_i_calibration_value(const sp_i_calibrator *c, const char *section, const char *key,
                                  double value, const char *what, double spread, sp_error *err);

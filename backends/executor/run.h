@@ -235,12 +235,6 @@ static inline int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_r
     return rank->dp * sp_i_exec_members(run) + sp_i_exec_member(run, rank);
 }
 
-// Its number among the ranks with the same parameters.
-static inline int sp_i_exec_replica(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
-{
-    return rank->dp * sp_i_exec_layout(run)->cp + rank->cp;
-}
-
 // The first rank that is here: with a transport the only one.
 static inline sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run)
 {

@@ -31,6 +31,12 @@ static bool shards_values(const sp_i_exec_run *run)
     return shards(run, 3);
 }
 
+// Its number among the ranks with the same parameters.
+static int replica_number(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return rank->dp * sp_i_exec_layout(run)->cp + rank->cp;
+}
+
 static sp_i_exec_replicas *replicas_of(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     return &run->replicas[rank->pp * sp_i_exec_layout(run)->tp + rank->tp];
@@ -251,7 +257,7 @@ static void place_stage(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     stage->scatters = shards_gradients(run);
     stage->gathers = shards_values(run);
     stage->replicas = stage->scatters ? replicas_of(run, rank) : NULL;
-    stage->member = sp_i_exec_replica(run, rank);
+    stage->member = replica_number(run, rank);
     stage->cosine = rank->states.cosine;
     stage->sine = rank->states.sine;
     for (int s = 0; s < sp_i_exec_slots(stage->part.layers); s++) {
@@ -303,7 +309,7 @@ static void make_replicas(sp_i_exec_run *run)
     }
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         const sp_i_exec_rank *rank = &run->ranks[r];
-        replicas_of(run, rank)->shares[sp_i_exec_replica(run, rank)] =
+        replicas_of(run, rank)->shares[replica_number(run, rank)] =
             (sp_i_exec_share){.begin = rank->states.share.begin,
                               .end = rank->states.share.begin + rank->states.share.count,
                               .values = shards_values(run) ? rank->states.values : NULL,
@@ -380,7 +386,7 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 // Ranks that step the same element: without shares all replicas do, and the first one counts.
 static bool counts(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
-    return sp_i_exec_layout(run)->zero >= 1 || sp_i_exec_replica(run, rank) == 0;
+    return sp_i_exec_layout(run)->zero >= 1 || replica_number(run, rank) == 0;
 }
 
 // Elements of a tensor that other tensor-parallel ranks have too.
@@ -488,13 +494,13 @@ static sp_i_exec_range held(const sp_i_exec_rank *rank, int64_t first, int64_t c
 }
 
 static sp_status sum(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int group,
-                     sp_i_exec_range of, sp_error *err)
+                     sp_i_exec_range elements, sp_error *err)
 {
-    void *at = gradient_at(run, rank, of.begin);
-    return group < 0 || of.count == 0
+    void *at = gradient_at(run, rank, elements.begin);
+    return group < 0 || elements.count == 0
                ? SP_OK
                : sp_comm_all_reduce(rank->links.me, group, exact_element(run), SP_COMM_SUM, at, at,
-                                    of.count, err);
+                                    elements.count, err);
 }
 
 // Where tensor-parallel ranks hold the same elements and each has seen a part of what they did.
@@ -566,7 +572,7 @@ static sp_status sum_replicas(const sp_i_exec_run *run, const sp_i_exec_rank *ra
     if (!shards_gradients(run)) {
         return sum(run, rank, rank->data_group, (sp_i_exec_range){0, rank->weights->elements}, err);
     }
-    sp_i_exec_scatter_end(replicas_of(run, rank), sp_i_exec_replica(run, rank));
+    sp_i_exec_scatter_end(replicas_of(run, rank), replica_number(run, rank));
     sp_status status = sp_comm_barrier(rank->links.me, rank->data_group, err);
     sp_i_exec_scatter_wait(replicas_of(run, rank));
     return status;
@@ -671,12 +677,12 @@ static void fill_line(const sp_i_exec_run *run, sp_rank_timeline *line)
 {
     line->reduce_start_ns = 0;
     for (int m = 0; m < sp_i_exec_members(run); m++) {
-        const sp_rank_timeline *of =
+        const sp_rank_timeline *member =
             &run->epilogues[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
-        line->reduce_start_ns = later(line->reduce_start_ns, of->reduce_start_ns);
-        line->reduce_end_ns = later(line->reduce_end_ns, of->reduce_end_ns);
-        line->optimizer_end_ns = later(line->optimizer_end_ns, of->optimizer_end_ns);
-        line->gather_end_ns = later(line->gather_end_ns, of->gather_end_ns);
+        line->reduce_start_ns = later(line->reduce_start_ns, member->reduce_start_ns);
+        line->reduce_end_ns = later(line->reduce_end_ns, member->reduce_end_ns);
+        line->optimizer_end_ns = later(line->optimizer_end_ns, member->optimizer_end_ns);
+        line->gather_end_ns = later(line->gather_end_ns, member->gather_end_ns);
     }
 }
 

@@ -150,8 +150,13 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
     return status;
 }
 
-sp_status fit_assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
-                           int folds[FIT_TABLES], int *fold, sp_error *err)
+// fold[row] from 0 to folds[table] - 1, -1 in tables without (folds[table] 0). `count` of every
+// table, or (negative) what the specification says of each: a number of folds, drawn at random by
+// its seed, or groups of the rows that agree in some columns, each a fold of its own or put whole
+// into so many folds. A table with fewer rows or groups has as many folds, with one none. Content
+// errors: a column that the table does not have; more than FIT_FOLDS groups.
+static sp_status assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
+                              int folds[FIT_TABLES], int *fold, sp_error *err)
 {
     sp_prng prng;
     sp_status status = SP_OK;
@@ -280,8 +285,8 @@ static sp_status set_up(calibration *c, const fit_options *options)
     outcome->fold = sp_arena_take(&outcome->arena, count, sizeof *outcome->fold);
     status = check_units(c);
     if (status == SP_OK) {
-        status = fit_assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
-                                  outcome->fold, c->err);
+        status = assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
+                              outcome->fold, c->err);
     }
     if (status != SP_OK) {
         return status;

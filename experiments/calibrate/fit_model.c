@@ -71,7 +71,9 @@ sp_status fit_document_check(const json_t *document, const char *source, sp_erro
     return status;
 }
 
-sp_status fit_document_load(const char *name, json_t **document, sp_error *err)
+// The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
+// owns it; NULL after an error.
+static sp_status load_document(const char *name, json_t **document, sp_error *err)
 {
     char file[SP_PROFILE_PATH];
     sp_status status = sp_profile_document(name, document, file, err);
@@ -395,7 +397,7 @@ sp_status fit_model_init(const fit_spec *spec, const fit_ablation *ablation, fit
                          sp_error *err)
 {
     *model = (fit_model){.source = spec->source};
-    sp_status status = fit_document_load(spec->profile, &model->document, err);
+    sp_status status = load_document(spec->profile, &model->document, err);
     if (status == SP_OK) {
         fit_document_apply(model->document, spec->start);
     }

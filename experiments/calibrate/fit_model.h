@@ -70,10 +70,6 @@ sp_status fit_model_predict(void *context, const double *constants, const uint8_
 
 // A profile as a JSON document: its numbers by dotted path, and its text.
 
-// The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
-// owns it; NULL after an error.
-sp_status fit_document_load(const char *name, json_t **document, sp_error *err);
-
 // Does it read as a profile?
 sp_status fit_document_check(const json_t *document, const char *source, sp_error *err);
 

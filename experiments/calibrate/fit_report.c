@@ -88,9 +88,9 @@ static void print_moved(FILE *out, const fit_outcome *outcome, const fit_ablatio
     double most = 0.0;
     for (int i = 0; i < outcome->model.constant_count; i++) {
         if (ablation->constants[i] > 0.0) {
-            double by = fabs(log(ablation->constants[i] / outcome->values[i].value));
-            moved = by > most ? i : moved;
-            most = fmax(most, by);
+            double moved_by = fabs(log(ablation->constants[i] / outcome->values[i].value));
+            moved = moved_by > most ? i : moved;
+            most = fmax(most, moved_by);
         }
     }
     if (moved >= 0) {

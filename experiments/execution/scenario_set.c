@@ -61,10 +61,11 @@ static sp_status apply(const set_reader *reader, json_t *scenario, const json_t 
 }
 
 static sp_status read_scenario(const set_reader *reader, const json_t *group_settings,
-                               const json_t *settings, sp_scenario_case *of)
+                               const json_t *settings, sp_scenario_case *scenario_case)
 {
     char source[SP_SOURCE_NAME];
-    snprintf(source, sizeof source, "%s: %s: %s", reader->source, of->group, of->name);
+    snprintf(source, sizeof source, "%s: %s: %s", reader->source, scenario_case->group,
+             scenario_case->name);
     json_t *document = json_deep_copy(reader->base);
     sp_status status = sp_scenario_place(document, reader->source, reader->err);
     if (status == SP_OK) {
@@ -75,14 +76,14 @@ static sp_status read_scenario(const set_reader *reader, const json_t *group_set
     }
     if (status == SP_OK) {
         status = sp_scenario_from_json(document, source, reader->overrides, reader->override_count,
-                                       &of->scenario, reader->err);
+                                       &scenario_case->scenario, reader->err);
     }
     json_decref(document);
     if (status != SP_OK) {
         return status;
     }
     reader->set->count++;
-    return sp_strategy_resolve(&of->scenario, false, reader->err);
+    return sp_strategy_resolve(&scenario_case->scenario, false, reader->err);
 }
 
 // ---- the document ----
@@ -106,19 +107,19 @@ static sp_status read_case(set_reader *reader, const sp_object *group, const gro
     sp_object object;
     sp_object settings;
     char path[SP_JSON_PATH];
-    sp_scenario_case *of = &reader->set->cases[reader->set->count];
+    sp_scenario_case *scenario_case = &reader->set->cases[reader->set->count];
     snprintf(path, sizeof path, "%.*s.cases[%zu]", PATH, group->path, index);
     sp_object_begin(&object, json, reader->source, path, reader->err);
     sp_object_require(&object, "name");
-    of->group = shared->name;
-    of->name = sp_object_string(&object, "name", "");
-    of->clock = clock_of(&object, shared->clock);
+    scenario_case->group = shared->name;
+    scenario_case->name = sp_object_string(&object, "name", "");
+    scenario_case->clock = clock_of(&object, shared->clock);
     sp_object_member(&object, "set", &settings);
     sp_object_end(&object);
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
-    return read_scenario(reader, shared->settings, settings.json, of);
+    return read_scenario(reader, shared->settings, settings.json, scenario_case);
 }
 
 static const json_t *filled_array(sp_object *object, const char *key)
@@ -255,14 +256,15 @@ static void take_figures(const sp_execution *execution, sp_case_outcome *outcome
     outcome->memory_differs = execution->held != NULL ? categories_that_differ(execution) : 0;
 }
 
-sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
-                          sp_case_outcome *outcome, sp_error *err)
+sp_status sp_set_run_case(const sp_scenario_case *scenario_case,
+                          const sp_execution_options *options, sp_case_outcome *outcome,
+                          sp_error *err)
 {
     sp_execution execution = {0};
     sp_error reason = {0};
-    *outcome =
-        (sp_case_outcome){.of = of, .clock = options->clock, .speed = (double)NAN, .runs = 1};
-    sp_status status = sp_execution_run(&of->scenario, options, &execution, &reason);
+    *outcome = (sp_case_outcome){
+        .of = scenario_case, .clock = options->clock, .speed = (double)NAN, .runs = 1};
+    sp_status status = sp_execution_run(&scenario_case->scenario, options, &execution, &reason);
     switch (status) {
     case SP_OK:
         take_predicted(&execution, outcome);
@@ -288,7 +290,8 @@ sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options
     case SP_ERR_SYSTEM:
     case SP_ERR_NO_MEMORY:
     case SP_ERR_STOPPED:
-        return sp_error_set(err, status, "%s: %s: %.400s", of->group, of->name,
+        return sp_error_set(err, status, "%s: %s: %.400s", scenario_case->group,
+                            scenario_case->name,
                             reason.count > 0 ? reason.message[0] : sp_status_text(status));
     }
     if (status != SP_OK) {
@@ -371,11 +374,12 @@ static bool is_steady(double profile_s, double before_s, double after_s, double 
            fabs(profile_s / after_s - 1.0) <= SP_STEADY_SPEED;
 }
 
-static sp_status run_once(const sp_scenario_case *of, const sp_execution_options *options,
-                          sp_case_outcome *outcome, sp_error *err)
+static sp_status run_once(const sp_scenario_case *scenario_case,
+                          const sp_execution_options *options, sp_case_outcome *outcome,
+                          sp_error *err)
 {
-    double profile_s = of->scenario.profile.reference_s;
-    int64_t all = sp_layout_ranks(&of->scenario.layout);
+    double profile_s = scenario_case->scenario.profile.reference_s;
+    int64_t all = sp_layout_ranks(&scenario_case->scenario.layout);
     int ranks = options->clock == SP_CLOCK_WALL ? (int)all : 0;
     double before_s = 0.0;
     double after_s = 0.0;
@@ -384,7 +388,7 @@ static sp_status run_once(const sp_scenario_case *of, const sp_execution_options
         status = sp_backend_reference(options->backend, options->device, ranks, &before_s, err);
     }
     if (status == SP_OK) {
-        status = sp_set_run_case(of, options, outcome, err);
+        status = sp_set_run_case(scenario_case, options, outcome, err);
     }
     if (status == SP_OK && before_s > 0.0) {
         status = sp_backend_reference(options->backend, options->device, ranks, &after_s, err);
@@ -428,8 +432,9 @@ const sp_case_outcome *sp_set_steady_run(const sp_case_outcome *runs, int count)
     return known > 0 ? nearest : median(runs, count, false);
 }
 
-sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_options *options,
-                                 int repeat, sp_case_outcome *outcome, sp_error *err)
+sp_status sp_set_run_steady_case(const sp_scenario_case *scenario_case,
+                                 const sp_execution_options *options, int repeat,
+                                 sp_case_outcome *outcome, sp_error *err)
 {
     int most = SP_RUNS_PER_REPEAT * repeat;
     int count = 0;
@@ -439,7 +444,7 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_
     bool figures = true;
     while (status == SP_OK && figures && count < most && good < repeat) {
         sp_case_outcome *run = &runs[count];
-        status = run_once(of, options, run, err);
+        status = run_once(scenario_case, options, run, err);
         figures = status == SP_OK && sp_case_has_figures(run);
         good += run->steady || !isfinite(run->speed);
         count += status == SP_OK;
@@ -557,12 +562,12 @@ json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
 
 // ---- Cases that another machine executes ----
 
-void sp_case_file_name(const sp_scenario_case *of, size_t index, char name[SP_CASE_FILE])
+void sp_case_file_name(const sp_scenario_case *scenario_case, size_t index, char name[SP_CASE_FILE])
 {
     int used = snprintf(name, SP_CASE_FILE, "%02zu", index + 1);
     size_t end = (size_t)used;
     bool gap = true;
-    for (const char *c = of->name; *c != '\0' && end + 2 < SP_CASE_FILE; c++) {
+    for (const char *c = scenario_case->name; *c != '\0' && end + 2 < SP_CASE_FILE; c++) {
         if (!isalnum((unsigned char)*c)) {
             gap = true;
             continue;
@@ -578,11 +583,11 @@ void sp_case_file_name(const sp_scenario_case *of, size_t index, char name[SP_CA
 
 // The case's scenario as resolved, with the stack that executes it where none was stated. The
 // caller's.
-static json_t *scenario_of(const sp_scenario_case *of, const sp_backend *backend)
+static json_t *scenario_of(const sp_scenario_case *scenario_case, const sp_backend *backend)
 {
-    json_t *scenario = json_copy((json_t *)(uintptr_t)of->scenario.resolved);
+    json_t *scenario = json_copy((json_t *)(uintptr_t)scenario_case->scenario.resolved);
     const char *stack = sp_backend_stack(backend);
-    if (!of->scenario.stack_given && stack != NULL) {
+    if (!scenario_case->scenario.stack_given && stack != NULL) {
         sp_json_put(scenario, "stack", json_string(stack));
     }
     return scenario;
@@ -602,23 +607,25 @@ static sp_status write_batch(void *context, const sp_step_view *predicted, sp_er
     return sp_plan_json_batch(e->file, e->count++, predicted->plan, predictions, err);
 }
 
-static sp_status write_plan(const sp_scenario_case *of, const sp_execution_options *options,
-                            exporter *e, sp_case_outcome *outcome, sp_error *err)
+static sp_status write_plan(const sp_scenario_case *scenario_case,
+                            const sp_execution_options *options, exporter *e,
+                            sp_case_outcome *outcome, sp_error *err)
 {
     sp_execution_options own = *options;
-    json_t *scenario = scenario_of(of, options->backend);
+    json_t *scenario = scenario_of(scenario_case, options->backend);
     own.executed = NULL;
     own.record = NULL;
     own.taker = write_batch;
     own.taker_context = e;
     sp_status status = sp_plan_json_begin(e->file, scenario, err);
     json_decref(scenario);
-    status = status == SP_OK ? sp_set_run_case(of, &own, outcome, err) : status;
+    status = status == SP_OK ? sp_set_run_case(scenario_case, &own, outcome, err) : status;
     return status == SP_OK ? sp_plan_json_end(e->file, err) : status;
 }
 
-sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_options *options,
-                             const char *path, sp_case_outcome *outcome, sp_error *err)
+sp_status sp_set_export_case(const sp_scenario_case *scenario_case,
+                             const sp_execution_options *options, const char *path,
+                             sp_case_outcome *outcome, sp_error *err)
 {
     sp_output out;
     sp_status status = sp_output_open(&out, path, err);
@@ -626,7 +633,7 @@ sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_opti
         return status;
     }
     exporter e = {.file = out.file};
-    status = write_plan(of, options, &e, outcome, err);
+    status = write_plan(scenario_case, options, &e, outcome, err);
     bool kept = status != SP_OK || sp_case_has_figures(outcome);
     sp_status closed = sp_output_close(&out, kept ? status : SP_ERR_INFEASIBLE, err);
     if (!kept) {
@@ -743,7 +750,7 @@ static sp_status compare_scenarios(json_t *executed, json_t *now, const char *so
     return status;
 }
 
-sp_status sp_set_read_executed(const sp_scenario_case *of, const sp_backend *backend,
+sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_backend *backend,
                                const char *path, sp_result_file *executed, sp_error *err)
 {
     json_t *root = NULL;
@@ -754,7 +761,7 @@ sp_status sp_set_read_executed(const sp_scenario_case *of, const sp_backend *bac
     }
     json_t *scenario =
         json_object_get(json_object_get(json_object_get(root, "request"), "plan"), "scenario");
-    json_t *now = scenario_of(of, backend);
+    json_t *now = scenario_of(scenario_case, backend);
     const char *name =
         json_string_value(json_object_get(json_object_get(root, "request"), "backend"));
     if (scenario != NULL && name != NULL && strcmp(name, sp_backend_name(backend)) != 0) {
@@ -768,5 +775,5 @@ sp_status sp_set_read_executed(const sp_scenario_case *of, const sp_backend *bac
         json_decref(root);
         return status;
     }
-    return sp_result_json_read(root, path, &of->scenario.layout, executed, err);
+    return sp_result_json_read(root, path, &scenario_case->scenario.layout, executed, err);
 }

@@ -99,8 +99,9 @@ typedef struct sp_set_summary {
 // (options->executed) has its plans with it; a case that is only handed over (options->taker) has
 // no measured figures. What is wrong with a case is its
 // outcome; lack of memory, wrong usage and files that cannot be read are errors.
-sp_status sp_set_run_case(const sp_scenario_case *of, const sp_execution_options *options,
-                          sp_case_outcome *outcome, sp_error *err);
+sp_status sp_set_run_case(const sp_scenario_case *scenario_case,
+                          const sp_execution_options *options, sp_case_outcome *outcome,
+                          sp_error *err);
 
 // A case of a set on a machine whose speed changes: runs are made until enough of them were at the
 // speed that the profile was measured at.
@@ -114,8 +115,9 @@ enum { SP_MOST_REPEAT = 100, SP_RUNS_PER_REPEAT = 3 };
 // backend has none) exactly `repeat`. The outcome is the run of median time among those at that
 // speed (the faster of two in the middle), or among all where none has a speed; where none was at
 // it, the run of nearest speed. A run without figures ends it. Errors as sp_set_run_case.
-sp_status sp_set_run_steady_case(const sp_scenario_case *of, const sp_execution_options *options,
-                                 int repeat, sp_case_outcome *outcome, sp_error *err);
+sp_status sp_set_run_steady_case(const sp_scenario_case *scenario_case,
+                                 const sp_execution_options *options, int repeat,
+                                 sp_case_outcome *outcome, sp_error *err);
 
 // The one of `count` runs that stands for them, by the rules above.
 const sp_case_outcome *sp_set_steady_run(const sp_case_outcome *runs, int count);
@@ -142,13 +144,15 @@ enum { SP_CASE_FILE = 64 };
 
 // The name of a case's files without their endings: its place in the set, counted from 1, and its
 // own name in lower-case letters, digits and '-' ("07-1f1b-tp2-pp2").
-void sp_case_file_name(const sp_scenario_case *of, size_t index, char name[SP_CASE_FILE]);
+void sp_case_file_name(const sp_scenario_case *scenario_case, size_t index,
+                       char name[SP_CASE_FILE]);
 
 // Plans and predicts a case and writes its plan (slimpack/plan/1) to `path`, with the stack of the
 // backend that is to execute it. Where there is no plan the outcome says so, and there is no file.
 // Errors: those of sp_set_run_case, and a file that cannot be written.
-sp_status sp_set_export_case(const sp_scenario_case *of, const sp_execution_options *options,
-                             const char *path, sp_case_outcome *outcome, sp_error *err);
+sp_status sp_set_export_case(const sp_scenario_case *scenario_case,
+                             const sp_execution_options *options, const char *path,
+                             sp_case_outcome *outcome, sp_error *err);
 
 // Executes a plan as `options` say, and leaves at `path` a record of that or of why it failed
 // (backends/record/result.h). NULL: no record. Errors: those of sp_execution_run, and a file
@@ -158,7 +162,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 
 // Reads a case's result (backends/record/result.h). Content errors: what is wrong with the file, or
 // that it is of another backend, model, layout or memory. SP_ERR_IO: there is none.
-sp_status sp_set_read_executed(const sp_scenario_case *of, const sp_backend *backend,
+sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_backend *backend,
                                const char *path, sp_result_file *executed, sp_error *err);
 
 #endif

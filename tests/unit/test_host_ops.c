@@ -1,5 +1,6 @@
 // What the operations of a precision promise beyond the kernels behind them, and the widths of the
 // tensors they work on where values are narrower than statistics.
+#include "backends/executor/run.h"
 #include "backends/executor/tensors.h"
 #include "sim/model/layout.h"
 #include "tests/support/host_run.h"
@@ -134,4 +135,39 @@ TEST(widths_of_two_precisions)
     must_have_width(&specs, SP_I_EXEC_MLP_MASK, 1, 1);
     assert_int_equal(specs.of[SP_I_EXEC_LSE].columns, model.heads);
     assert_int_equal(specs.of[SP_I_EXEC_LOGITS].columns, model.vocab);
+}
+
+// ---- numbers to and from a device's elements ----
+
+// What each can hold comes back, and the rest is rounded to the nearest, ties to even (bf16: 8 bits
+// of significand).
+enum { COUNT = 6 };
+
+static void come_back(sp_element element, const double *from, const double *expected)
+{
+    double stored[COUNT], back[COUNT];
+    sp_i_exec_elements_from(element, COUNT, from, stored);
+    sp_i_exec_elements_to(element, COUNT, stored, back);
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(back[i] == expected[i]);
+    }
+}
+
+TEST(are_rounded_to_the_nearest)
+{
+    const double x[COUNT] = {0.0,           -1.5,   1.0 + 0x1p-8, 1.0 + 0x1p-7 + 0x1p-8,
+                             1.0 + 0x1p-24, -0x1p60};
+    const double bf16[COUNT] = {0.0, -1.5, 1.0, 1.0 + 0x1p-6, 1.0, -0x1p60};
+    const double f32[COUNT] = {0.0, -1.5, 1.0 + 0x1p-8, 1.0 + 0x1p-7 + 0x1p-8, 1.0, -0x1p60};
+    come_back(SP_ELEMENT_F64, x, x);
+    come_back(SP_ELEMENT_F32, x, f32);
+    come_back(SP_ELEMENT_BF16, x, bf16);
+}
+
+// A parameter starts as its master rounded: 1 + 2^-8 + 2^-30 is a tie in fp32 and goes to even.
+TEST(bf16_is_rounded_from_fp32)
+{
+    const double x[COUNT] = {1.0 + 0x1p-8 + 0x1p-30};
+    const double expected[COUNT] = {1.0};
+    come_back(SP_ELEMENT_BF16, x, expected);
 }

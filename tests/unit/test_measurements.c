@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "experiments/calibrate/fit_model.h"
 #include "experiments/measurements/measurements.h"
 #include "experiments/measurements/validation.h"
 #include "solver/evaluate/evaluate.h"
@@ -422,50 +423,44 @@ TEST(published_tables)
     assert_int_equal(sp_published_file(&published, "zb_w", path, ERR), SP_ERR_USAGE);
 }
 
-// Two rows by hand: the first of each table.
+// Two rows by hand: the first of each table, by settings of the resolved scenario.
 TEST(published_rows)
 {
-    sp_measurements m;
-    must_read_published("a100_multi_node", &m);
-    const sp_scenario *s = &m.cases[0].scenario;
-    assert_true(m.cases[0].measured == 3566.5);
-    assert_int_equal(s->model.layers, 30);
-    assert_int_equal(s->model.hidden, 3072);
-    assert_int_equal(s->model.ffn, 12288);
-    assert_int_equal(s->model.heads, 32);
-    assert_int_equal(s->model.kv_heads, 32);
-    assert_int_equal(s->model.vocab, 51200);
-    assert_true(s->model.tied_embeddings);
-    assert_int_equal(s->layout.tp, 1);
-    assert_int_equal(s->layout.dp, 64);
-    assert_int_equal(s->layout.pp, 1);
-    assert_int_equal(s->layout.zero, 0);
-    assert_false(s->layout.sequence_parallel);
-    assert_int_equal(s->strategy.microbatch_samples, 8);
-    assert_int_equal(s->workload.samples_per_batch, 512);
-    assert_int_equal(s->workload.uniform_tokens, 2048);
-    assert_int_equal(s->workload.context, 2048);
-    assert_int_equal(s->memory.recompute, SP_RECOMPUTE_FULL);
-    assert_int_equal(s->memory.attention, SP_ATTENTION_UNFUSED);
-    assert_string_equal(s->cluster.name, "a100-8");
-    assert_int_equal(s->cluster.nodes, 8);
-    sp_measurements_fini(&m);
-
-    must_read_published("h800_throughput", &m);
-    s = &m.cases[0].scenario;
-    assert_true(m.cases[0].measured == 97577.0);
-    assert_int_equal(s->model.layers, 96);
-    assert_int_equal(s->model.ffn, 32768);
-    assert_int_equal(s->model.vocab, 32256);
-    assert_int_equal(s->layout.cp, 2);
-    assert_int_equal(s->layout.chunks, 6);
-    assert_int_equal(s->layout.zero, 1);
-    assert_true(s->layout.sequence_parallel);
-    assert_int_equal(s->schedule.kind, SP_SCHEDULE_INTERLEAVED);
-    assert_int_equal(s->memory.recompute, SP_RECOMPUTE_NONE);
-    assert_true(s->memory.offload_ratio == 0.522);
-    assert_string_equal(s->cluster.name, "h800-8x100g");
-    sp_measurements_fini(&m);
+    static const struct {
+        const char *table;
+        double measured;
+        const char *settings;
+    } rows[] = {
+        {"a100_multi_node", 3566.5,
+         "{'model.layers': 30, 'model.hidden': 3072, 'model.ffn': 12288, 'model.heads': 32, "
+         "'model.kv_heads': 32, 'model.vocab': 51200, 'model.tied_embeddings': true, "
+         "'parallel.tp': 1, 'parallel.dp': 64, 'parallel.pp': 1, 'parallel.zero': 0, "
+         "'parallel.sequence_parallel': false, 'schedule.microbatch_samples': 8, "
+         "'workload.samples_per_batch': 512, 'workload.uniform': 2048, 'workload.context': 2048, "
+         "'memory.recompute': 'full', 'memory.attention': 'unfused', 'cluster.name': 'a100-8', "
+         "'nodes': 8}"},
+        {"h800_throughput", 97577.0,
+         "{'model.layers': 96, 'model.ffn': 32768, 'model.vocab': 32256, 'parallel.cp': 2, "
+         "'parallel.chunks_per_rank': 6, 'parallel.zero': 1, 'parallel.sequence_parallel': true, "
+         "'schedule.kind': 'interleaved', 'memory.recompute': 'none', 'memory.offload_ratio': "
+         "0.522, 'cluster.name': 'h800-8x100g'}"},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        sp_measurements m;
+        json_t *settings = json_document(rows[r].settings);
+        const char *path;
+        json_t *expected;
+        must_read_published(rows[r].table, &m);
+        assert_true(m.cases[0].measured == rows[r].measured);
+        json_object_foreach (settings, path, expected) {
+            const json_t *found = fit_document_get(m.cases[0].scenario.resolved, path);
+            if (!json_equal(found, expected)) {
+                fail_msg("%s: %s", rows[r].table, path);
+            }
+        }
+        json_decref(settings);
+        sp_measurements_fini(&m);
+    }
 }
 
 // Bubble ratios as published, to the four decimals that are printed; automatic schedules at most.
