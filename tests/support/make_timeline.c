@@ -228,3 +228,9 @@ char *made_read_all(FILE *file, size_t *bytes)
     }
     return text;
 }
+
+void make_default_timeline(made_timeline *made)
+{
+    const made_spec spec = made_default();
+    make_timeline(made, &spec);
+}

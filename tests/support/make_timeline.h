@@ -33,6 +33,7 @@ made_spec made_default(void);
 
 // Aborts the test when memory runs out.
 void make_timeline(made_timeline *made, const made_spec *spec);
+void make_default_timeline(made_timeline *made);
 void made_timeline_free(made_timeline *made);
 
 // The whole text of a file that was written, from its start; the caller frees it.
