@@ -1,4 +1,4 @@
-// What the exporters share, and data for gnuplot.
+// Ranks, windows and labels, which all exporters share, and data for gnuplot.
 #include <stdlib.h>
 
 #include "sim/metrics/export_private.h"
@@ -255,8 +255,8 @@ sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
     sp_plot_data data = {.out = &out, .timeline = timeline, .window = window};
     sp_i_export_range(window, timeline, &data.from_ns, &data.to_ns);
     sp_write(&out, "# slimpack timeline, drawn by plots/timeline.gp\n"
-                   "# index 0: row \"label\" kind chunk pack start_ms end_ms"
-                   " (kind '-': the rank's row, over the whole window)\n");
+                   "# index 0: row \"label\" kind chunk pack start_ms end_ms (kind '-': the rank's "
+                   "row, over the whole window)\n");
     write_spans(&data);
     sp_write(&out, "\n\n# index 1: row \"label\" part start_ms end_ms\n");
     write_epilogues(&data);

@@ -261,7 +261,7 @@ static bool find(const sp_predecessors *p, const sp_plan_place *place, sp_timeli
     return true;
 }
 
-// What an action gives is there at its end, of a pair at the end of the second.
+// An action's output is there at its end, that of a pair at the end of the second.
 static void consider_action(search *s, const sp_plan_place *place, int64_t lag_ns)
 {
     sp_timeline_item item;
@@ -342,8 +342,8 @@ static size_t count_before(const sp_timeline *timeline, size_t rank, sp_timeline
     return from;
 }
 
-// What the item's rank did just before it. Of a share and an action that start together the share
-// is taken to be first.
+// Finds what the item's rank did just before it. Where a share and an action start together the
+// share is taken to be first.
 static bool find_previous(const sp_predecessors *p, sp_timeline_item item, sp_timeline_item *before)
 {
     const sp_rank_timeline *rank = &p->timeline->ranks[item.rank];
@@ -361,7 +361,8 @@ static bool find_previous(const sp_predecessors *p, sp_timeline_item item, sp_ti
     return spans + shares > 0;
 }
 
-// What a rank did before an item of its own; after a forward also the copy that left before it.
+// An item waits for what its rank did before; after a forward also for the copy that left before
+// it.
 static void wait_rank(search *s, sp_timeline_item item)
 {
     sp_timeline_item before;
@@ -548,7 +549,7 @@ const char *sp_waited_for(const sp_predecessors *p, sp_timeline_item item, char 
 
 // ---- the critical path ----
 
-// What ends last: an action or a share of a vocabulary.
+// Finds what ends last: an action or a share of a vocabulary.
 static bool find_last(const sp_timeline *timeline, sp_timeline_item *last)
 {
     bool any = false;

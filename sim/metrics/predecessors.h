@@ -29,14 +29,14 @@ SP_API void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item 
 
 typedef struct sp_predecessors sp_predecessors;
 
-// Of a timeline of a whole plan, which must outlive them, as must the costs, which say how long
-// transfers take: those that the timeline was simulated with, or of a measured one those that were
-// predicted; with NULL transfers are taken to need no time. O(actions) time and memory.
+// The timeline is of a whole plan and must outlive them, as must the costs, which say how long
+// transfers take: those that it was simulated with, or of a measured one those that were predicted;
+// with NULL transfers are taken to need no time. O(actions) time and memory.
 SP_API sp_predecessors *sp_predecessors_new(const sp_timeline *timeline,
                                             const sp_step_costs *costs);
 SP_API void sp_predecessors_free(sp_predecessors *predecessors);
 
-// Of all that an item waits for, what it had last (its end, and the transfer from there): the
+// Finds what an item had last of all that it waits for (its end, and the transfer from there): the
 // earlier work of its own rank where nothing else came later. False: it waits for nothing.
 // O(ranks and slices of its pack).
 SP_API bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,

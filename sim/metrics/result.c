@@ -141,7 +141,7 @@ double sp_result_iteration_ms(const sp_result *result)
     return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;
 }
 
-// Of times summed over ranks and batches, in ns: their mean in ms.
+// The factor makes a mean in ms of times summed over ranks and batches, in ns.
 static double ms_of_mean_rank(const sp_result *result)
 {
     double ranks = (double)result->layout.dp * result->layout.pp;
@@ -362,8 +362,8 @@ void sp_result_warn_of_memory(sp_result *result)
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
         sp_warnings_add(
             &result->warnings,
-            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
-            "allocates blocks all the time%s; such logged steps ran 3 to 8 times slower%s",
+            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and allocates blocks "
+            "all the time%s; such logged steps ran 3 to 8 times slower%s",
             sp_gib_from_bytes(counted_peak(result)), sp_gib_from_bytes(result->memory_limit_bytes),
             result->reserved_peak_bytes > 0 ? " reserved" : "",
             result->reserved_peak_bytes > result->memory_limit_bytes

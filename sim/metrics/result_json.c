@@ -291,7 +291,7 @@ typedef struct row {
     {                                                    \
         .figure = {.key = name, .text = meaning}, source \
     }
-// Of a number that tables show: its label, digits, and whether it is shown in percent.
+// Tables show a number under its label, with so many digits, in percent where `share` says so.
 #define NUMBER(name, meaning, head, decimals, share, ...) \
     {                                                     \
         .figure = {.key = name,                           \
