@@ -115,11 +115,6 @@ bool sp_i_export_has_rank(const sp_export_window *window, const sp_rank_timeline
            (window->dp_rank_count == 0 || has_dp_rank(window, rank));
 }
 
-static bool ends_before(const sp_export_window *window, int64_t start_ns)
-{
-    return window->to_ns > 0 && start_ns >= window->to_ns;
-}
-
 bool sp_i_export_overlaps(const sp_export_window *window, int64_t start_ns, int64_t end_ns)
 {
     if (window == NULL) {
@@ -127,7 +122,7 @@ bool sp_i_export_overlaps(const sp_export_window *window, int64_t start_ns, int6
     }
     bool begins_before_its_end =
         start_ns < end_ns ? end_ns > window->from_ns : start_ns >= window->from_ns;
-    return begins_before_its_end && !ends_before(window, start_ns);
+    return begins_before_its_end && (window->to_ns <= 0 || start_ns < window->to_ns);
 }
 
 void sp_i_export_range(const sp_export_window *window, const sp_timeline *timeline,

@@ -249,30 +249,24 @@ double sp_result_left_out_share(const sp_result *result)
 {
     double trained = 0.0;
     double left_out = 0.0;
-    if (result->parameters == 0) {
-        return (double)NAN;
-    }
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_facts *facts = &result->batches[b].facts;
         bool last = b + 1 == result->batch_count;
         trained += (double)facts->tokens;
         left_out += (double)(facts->dropped_tokens + (last ? facts->delayed_tokens : 0));
     }
-    return trained + left_out > 0.0 ? left_out / (trained + left_out) : 0.0;
+    return trained + left_out > 0.0 ? left_out / (trained + left_out) : (double)NAN;
 }
 
 double sp_result_cut_share(const sp_result *result)
 {
     double trained = 0.0;
     double cut = 0.0;
-    if (result->parameters == 0) {
-        return (double)NAN;
-    }
     for (size_t b = 0; b < result->batch_count; b++) {
         trained += (double)result->batches[b].facts.tokens;
         cut += (double)result->batches[b].facts.cut_tokens;
     }
-    return trained > 0.0 ? cut / trained : 0.0;
+    return trained > 0.0 ? cut / trained : (double)NAN;
 }
 
 double sp_result_dp_max_over_mean(const sp_result *result)

@@ -169,9 +169,8 @@ SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are know
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
-// Shares of all tokens of the batches (uniform costs have none): those of samples that were
-// dropped, or are left for later batches after the last; those in pieces that do not see the
-// beginning of their document.
+// Shares of all tokens of the batches: those of samples that were dropped, or are left for later
+// batches after the last; those in pieces that do not see the beginning of their document.
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
