@@ -186,7 +186,7 @@ TEST(counts_without_writing)
 TEST(window_keeps_what_overlaps)
 {
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     sp_export_window window = {.from_ns = 0, .to_ns = 2000000};
     int64_t events = 0;
     json_t *list = export_trace(&made, false, &window, &events);
@@ -241,7 +241,7 @@ static const sp_memory_point *next_point(const sp_rank_memory *memory, size_t *n
 TEST(memory_becomes_counters)
 {
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     int64_t events = 0;
     json_t *list = export_trace(&made, true, NULL, &events);
     size_t next[3] = {0};
@@ -277,7 +277,7 @@ TEST(the_critical_path_is_a_flow)
     static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 1, 0};
     enum { STEPS = sizeof ranks / sizeof ranks[0] };
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     int64_t events = 0;
     json_t *list = trace_with(&made, false, NULL, predecessors, &events);
@@ -322,7 +322,7 @@ TEST(a_window_shows_its_part_of_the_path)
         const char *phases;
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
@@ -345,7 +345,7 @@ TEST(a_window_shows_its_part_of_the_path)
 TEST(offloaded_bytes_have_their_own_counter)
 {
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     made.memory.ranks[1].points[0].bytes.of[SP_MEM_OFFLOADED] = 1610612736;
     int64_t events = 0;
     json_t *list = export_trace(&made, true, NULL, &events);
@@ -369,7 +369,7 @@ TEST(offloaded_bytes_have_their_own_counter)
 TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
 {
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     FILE *plain = tmpfile();
     FILE *packed = tmpfile();
     must_succeed(
@@ -399,7 +399,7 @@ TEST(full_disk_is_an_error)
         skip();
     }
     made_timeline made;
-    make_default_timeline(&made);
+    make_timeline(&made, NULL);
     sp_error_clear(ERR);
     assert_int_equal(
         sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR),
