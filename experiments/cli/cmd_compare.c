@@ -62,6 +62,8 @@ enum { MOST_COMPARED = 64 };
 
 enum { MOST_OVERRIDES = 64 };
 
+// ---- what is compared ----
+
 static sp_status check_name(const comparison *cmp, const char *name, sp_error *err)
 {
     if (!cmp->of_schedules) {
@@ -367,6 +369,8 @@ static void free_comparison(comparison *cmp)
     json_decref(cmp->stated);
 }
 
+// ---- the rows, for people and for programs ----
+
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
 // the two is missing.
 static double speedup(const comparison *cmp, const compared *r)
@@ -649,7 +653,9 @@ static void print_comparison(const comparison *cmp)
     }
 }
 
-enum { MOST_STRATEGIES = 64, MOST_POINTS = 200 };
+// ---- less and less memory (--memory-curve) ----
+
+enum { MOST_POINTS = 200 };
 
 // Each limit is so much of the one before.
 #define STEP 0.8
@@ -665,21 +671,18 @@ typedef struct cell {
 
 // The strategies at all limits.
 typedef struct limits {
-    const sp_scenario *scenario;
-    const sp_batches *batches;
-    const char *const *strategies;
-    int count;    // of strategies
+    const comparison *cmp;
     int points;   // so far
     bool stopped; // before the last one
     int64_t limit_bytes[MOST_POINTS];
-    cell cells[MOST_POINTS][MOST_STRATEGIES];
+    cell cells[MOST_POINTS][MOST_COMPARED];
 } limits;
 
 static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
 {
     limits *c = context;
     cell *to = &c->cells[c->points][index];
-    sp_scenario scenario = *c->scenario;
+    sp_scenario scenario = c->cmp->scenario;
     sp_result result = {0};
     const sp_evaluate_options options = {
         .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
@@ -687,8 +690,8 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     scenario.memory_limit_bytes = c->limit_bytes[c->points];
     scenario.order_resolved = false;
     scenario.strategy.asked[0] = '\0';
-    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->strategies[index]);
-    sp_status status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->cmp->rows[index].name);
+    sp_status status = sp_evaluate(&scenario, &c->cmp->batches, &options, &result, err);
     *to = (cell){.planned = status == SP_OK,
                  .ms = (double)NAN,
                  .made_for_bytes = scenario.memory_limit_bytes};
@@ -711,7 +714,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
 // This makes a result with all that sp_result_fits() asks for, at any limit.
 static sp_result memory_of(const limits *c, const cell *plan, int64_t limit_bytes)
 {
-    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
+    return (sp_result){.parameters = sp_model_parameters(&c->cmp->scenario.model),
                        .memory_limit_bytes = limit_bytes,
                        .peak_bytes = plan->peak_bytes,
                        .reserved_peak_bytes = plan->reserved_bytes};
@@ -737,7 +740,7 @@ static bool is_better(const limits *c, const cell *a, const cell *b, int64_t lim
 static void use_better_plans(limits *c)
 {
     for (int point = c->points - 2; point >= 0; point--) {
-        for (int i = 0; i < c->count; i++) {
+        for (int i = 0; i < c->cmp->count; i++) {
             const cell *less = &c->cells[point + 1][i];
             // In its own memory it must fit: a step that does not was planned for none.
             if (fits(c, less, c->limit_bytes[point + 1]) != SP_FITS_NO &&
@@ -748,7 +751,7 @@ static void use_better_plans(limits *c)
     }
 }
 
-// ---- for programs ----
+// ---- the curve for programs ----
 
 static json_t *curve_row_json(const limits *c, int point, int i)
 {
@@ -760,7 +763,7 @@ static json_t *curve_row_json(const limits *c, int point, int i)
     bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
     double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
     json_t *row = json_object();
-    sp_json_put(row, "strategy", json_string(c->strategies[i]));
+    sp_json_put(row, "strategy", json_string(c->cmp->rows[i].name));
     sp_json_put(row, "status",
                 json_string(how != SP_FITS_NO ? "ok"
                             : own->planned    ? "oom"
@@ -783,7 +786,7 @@ static json_t *curve_json(const limits *c)
     json_t *points = json_array();
     for (int point = 0; point < c->points; point++) {
         json_t *rows = json_array();
-        for (int i = 0; i < c->count; i++) {
+        for (int i = 0; i < c->cmp->count; i++) {
             json_array_append_new(rows, curve_row_json(c, point, i));
         }
         json_array_append_new(points,
@@ -797,13 +800,13 @@ static json_t *curve_json(const limits *c)
 // Until no strategy fits.
 static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 {
-    double limit_bytes = (double)c->scenario->memory_limit_bytes;
+    double limit_bytes = (double)c->cmp->scenario.memory_limit_bytes;
     sp_status status = SP_OK;
     for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
         c->limit_bytes[c->points] = (int64_t)limit_bytes;
-        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
+        status = sp_parallel_for(threads, c->cmp->count, evaluate_cell, c, err);
         any = false;
-        for (int i = 0; status == SP_OK && i < c->count; i++) {
+        for (int i = 0; status == SP_OK && i < c->cmp->count; i++) {
             any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
         }
         limit_bytes = STEP * limit_bytes;
@@ -825,21 +828,11 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
 // Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
 // stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
-// memory is never worse, as sweeps rank points. The caller frees it; it does not depend on
-// `threads`.
-static sp_status make_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
-                                   const char *const *strategies, int count, int threads,
-                                   json_t **json, sp_error *err)
+// memory is never worse, as sweeps rank points. It does not depend on `threads`.
+static sp_status make_memory_curve(const comparison *cmp, int threads, json_t **json, sp_error *err)
 {
-    *json = NULL;
-    if (count > MOST_STRATEGIES) {
-        return sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
-    }
     limits *c = sp_calloc(1, sizeof *c);
-    c->scenario = scenario;
-    c->batches = batches;
-    c->strategies = strategies;
-    c->count = count;
+    c->cmp = cmp;
     sp_status status = evaluate_limits(c, threads, err);
     if (status == SP_OK) {
         use_better_plans(c);
@@ -849,7 +842,7 @@ static sp_status make_memory_curve(const sp_scenario *scenario, const sp_batches
     return status;
 }
 
-// ---- for people ----
+// ---- the curve for people ----
 
 enum { COLUMN = 18 };
 
@@ -901,6 +894,8 @@ static void print_memory_curve(const json_t *curve)
     }
 }
 
+// ---- what is asked ----
+
 static void list_strategies(FILE *out)
 {
     static const char *const kinds[] = {"rows", "budgets", "search"};
@@ -921,15 +916,10 @@ static void list_strategies(FILE *out)
 static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
                                    int *exit_status, sp_error *err)
 {
-    const char *names[MOST_COMPARED];
     json_t *curve = NULL;
-    for (int i = 0; i < cmp->count; i++) {
-        names[i] = cmp->rows[i].name;
-    }
     sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        status = make_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                   cli_threads(args->jobs), &curve, err);
+        status = make_memory_curve(cmp, cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {

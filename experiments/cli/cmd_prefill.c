@@ -14,6 +14,8 @@
 #include "sim/scenario/settings.h"
 #include "solver/evaluate/evaluate.h"
 
+// ---- lengths, methods and alphas side by side ----
+
 enum { MOST_LISTED = 32 };
 
 // The parts of "0.8,0.95" by `read`; the count, or -1 with an error.

@@ -415,6 +415,8 @@ static int validate_set(const cli_validate *args, json_t *document)
     return exit_status;
 }
 
+// ---- one scenario ----
+
 // The picture shows the first batch.
 static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
                       sp_error *err)

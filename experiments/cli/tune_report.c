@@ -371,6 +371,8 @@ static json_t *findings_json(const cli_tuned *tuned)
     return array;
 }
 
+// ---- what another choice costs ----
+
 enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
 typedef struct choice {
