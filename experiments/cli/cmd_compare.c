@@ -642,8 +642,6 @@ static void print_table(const comparison *cmp)
          "strategy may be faster");
 }
 
-// The table, and {"schema": "slimpack/comparison/1", ...}, which the caller owns
-// (comparison_report.c).
 static void print_comparison(const comparison *cmp)
 {
     if (cmp->of_schedules) {
