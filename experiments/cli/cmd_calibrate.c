@@ -262,7 +262,7 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     return status;
 }
 
-// What a machine that changes its speed makes of a profile no later step can tell.
+// No later step can tell that the machine changed its speed while a profile was measured.
 static void warn_of_drift(bool quiet, const json_t *profile)
 {
     double drift = json_real_value(json_object_get(json_object_get(profile, "reference"), "drift"));
@@ -281,7 +281,7 @@ static int calibrate_backend(const calibrate_args *args)
     int process = 0;
     sp_status status = measure(args, &profile, &process, &err);
     if (status == SP_OK) {
-        // What was measured must read as a profile before anybody gets it.
+        // The measurements must read as a profile before anybody gets them.
         status = fit_document_check(profile, "calibration", &err);
     }
     if (status == SP_OK && args->output != NULL && process == 0) {
@@ -357,10 +357,9 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(
         CLI_FILES, 0, "from-measurements", "TABLE", calibrate_args, tables,
         "table of measured steps (CSV), or several, separated by commas; may be repeated"),
-    CLI_TEXT_OPTION(
-        CLI_FILES, 0, "map", "FILE", calibrate_args, maps,
-        "what the columns of a table mean, one for each table in their order (default: the "
-        ".json file beside the table, where there is one)"),
+    CLI_TEXT_OPTION(CLI_FILES, 0, "map", "FILE", calibrate_args, maps,
+                    "what the columns of a table mean, one for each table in their order (default: "
+                    "the .json file beside the table, where there is one)"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
                     "what is fitted: start profile, free constants, tables"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "PROFILE", calibrate_args, output,
@@ -373,10 +372,9 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_STRING, 0, "model", "MODEL", calibrate_args, model,
                     "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
                     "config.json (default: a Llama of hidden size 256)"),
-    CLI_INT_OPTION(
-        "partitions", "N", calibrate_args, partitions, 0, 16,
-        "with --backend: measure one of N partitions of a GPU beside busy others (default: "
-        "all of it)"),
+    CLI_INT_OPTION("partitions", "N", calibrate_args, partitions, 0, 16,
+                   "with --backend: measure one of N partitions of a GPU beside busy others "
+                   "(default: all of it)"),
     CLI_FLAG_OPTION("quick", calibrate_args, quick,
                     "with --backend: a few seconds and small sizes in place of a minute"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "report", "FILE", calibrate_args, report,
@@ -396,8 +394,8 @@ static const cli_option options[] = {
 
 static const char *const examples[] = {
     "slimpack calibrate --from-measurements experiments/published/a100_single_node.csv "
-    "--from-measurements experiments/published/a100_multi_node.csv "
-    "--fit experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
+    "--from-measurements experiments/published/a100_multi_node.csv --fit "
+    "experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
     "slimpack calibrate --backend host -o host.json",
     NULL,
@@ -406,23 +404,21 @@ static const char *const examples[] = {
 const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
     .summary = "fit a profile to measured steps, or measure one",
-    .operands = "[TABLE...]",
-    .min_operands = 0,
-    .max_operands = -1,
+    CLI_TAKES("[TABLE...]", 0, -1),
     .description =
-        "Fits constants of a profile so that the simulator reproduces measured training steps. "
-        "The tables are CSV files with a row for each measured step; the map of a table says "
-        "which setting of a scenario each column is, and what was measured. Tables may also be "
-        "given as operands."
+        "Fits constants of a profile so that the simulator reproduces measured training steps. The "
+        "tables are CSV files with a row for each measured step; the map of a table says which "
+        "setting of a scenario each column is, and what was measured. Tables may also be given as "
+        "operands."
         "\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, \"profile\" to "
         "start from, \"start\" with values to set on it by dotted path, \"constants\" with the "
-        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where "
-        "something is known beforehand, \"expect\" and \"within\" (its standard deviation, as a "
-        "share); \"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay "
-        "together) and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and "
-        "\"ablations\", each with \"name\", \"set\" (values on the profile) and \"scenario\" "
-        "(overrides of every row's scenario). experiments/published/README.md describes tables, "
-        "maps and SPEC, profiles/README.md the constants of a profile."
+        "paths of the free numbers and for each \"unit\", \"least\", \"most\" and, where something "
+        "is known beforehand, \"expect\" and \"within\" (its standard deviation, as a share); "
+        "\"tables\" with \"weight\", \"folds\" (a number, or columns whose groups stay together) "
+        "and \"errors_by\" of each; \"loss_scale\", \"bootstrap\", \"seed\"; and \"ablations\", "
+        "each with \"name\", \"set\" (values on the profile) and \"scenario\" (overrides of every "
+        "row's scenario). experiments/published/README.md describes tables, maps and SPEC, "
+        "profiles/README.md the constants of a profile."
         "\n\nThe fit is least squares on the logarithm of predicted over measured, with a soft-L1 "
         "loss so that rows that nothing explains bend it little. Beside the constants it prints "
         "their spread, constants that the rows cannot tell apart, the errors on the rows "
@@ -431,11 +427,7 @@ const cli_command cli_cmd_calibrate = {
         "\n\nWith --backend it measures operators on this machine instead: products, attention, "
         "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
         "`run --backend` on its virtual clock. -o is written after each part, so that a run that "
-        "is cut off leaves what "
-        "it has measured.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(calibrate_args),
+        "is cut off leaves what it has measured.",
     .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
-    .run = run,
+    CLI_RUNS(run, calibrate_args, options, examples),
 };

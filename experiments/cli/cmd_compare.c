@@ -62,6 +62,8 @@ enum { MOST_COMPARED = 64 };
 
 enum { MOST_OVERRIDES = 64 };
 
+// ---- what is compared ----
+
 static sp_status refuse_name(const comparison *cmp, const char *name, sp_error *err)
 {
     char hint[SP_NAME_HINT];
@@ -156,7 +158,7 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
     return status;
 }
 
-// What is left out for its memory although it is faster. Those that fit tightly are ranked last.
+// Notes the fastest layout that fits tightly, where it is faster: such layouts are ranked last.
 static void note_tight(const sweep_layouts *layouts, compared *r)
 {
     const sweep_digest *best = &layouts->ranked[0]->digest;
@@ -368,6 +370,8 @@ static void free_comparison(comparison *cmp)
     json_decref(cmp->stated);
 }
 
+// ---- the rows, for people and for programs ----
+
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
 // the two is missing.
 static double speedup(const comparison *cmp, const compared *r)
@@ -396,10 +400,7 @@ static json_t *row_json(const comparison *cmp, const compared *r)
         sp_json_put(object, "lossless", json_boolean(lossless));
     }
     if (cmp->root != NULL) {
-        json_t *layouts = json_object();
-        for (int s = 0; s < SWEEP_STATUSES; s++) {
-            sp_json_put(layouts, sweep_status_names[s], json_integer(r->of_status[s]));
-        }
+        json_t *layouts = cli_statuses_json(r->of_status);
         sp_json_put(layouts, "left_out", json_integer(r->left_out));
         sp_json_put(object, "layouts", layouts);
         sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
@@ -596,9 +597,9 @@ static void print_schedules(const comparison *cmp)
     }
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
-             "-12 schedule|14 @iteration_ms|9 speed-up|10 @bubble_ratio=%s|"
-             "13 @bubble_ratio_longest_stage|9 units|9 last rank|9 @peak_memory_gib|"
-             "9 @memory_margin_gib|0 status",
+             "-12 schedule|14 @iteration_ms|9 speed-up|10 @bubble_ratio=%s|13 "
+             "@bubble_ratio_longest_stage|9 units|9 last rank|9 @peak_memory_gib|9 "
+             "@memory_margin_gib|0 status",
              idle_name(cmp));
     print_rows(cmp, columns, print_schedule_row);
     print_baseline(cmp);
@@ -622,29 +623,26 @@ static void print_table(const comparison *cmp)
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
     if (cmp->root != NULL) {
-        static const char columns[] =
-            "-18 strategy|12 @iteration_ms|8 speed-up|12 scenario ms|8 gain|"
-            "9 @mfu_full_attention|9 @bubble_ratio|9 @peak_memory_gib|9 @memory_margin_gib|"
-            "0 status; best layout";
+        static const char columns[] = "-18 strategy|12 @iteration_ms|8 speed-up|12 scenario ms|8 "
+                                      "gain|9 @mfu_full_attention|9 @bubble_ratio|9 "
+                                      "@peak_memory_gib|9 @memory_margin_gib|0 status; best layout";
         print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
         return;
     }
     char columns[COLUMNS];
-    snprintf(columns, sizeof columns,
-             "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|"
-             "9 @mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|"
-             "9 @memory_margin_gib|9 @imbalance.dp_max_over_mean|10 @gap|8 @microbatches|"
-             "9 @solver_ms|0 status",
-             idle_name(cmp));
+    snprintf(
+        columns, sizeof columns,
+        "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|9 "
+        "@mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|9 @memory_margin_gib|9 "
+        "@imbalance.dp_max_over_mean|10 @gap|8 @microbatches|9 @solver_ms|0 status",
+        idle_name(cmp));
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
          "strategy may be faster");
 }
 
-// The table, and {"schema": "slimpack/comparison/1", ...}, which the caller owns
-// (comparison_report.c).
 static void print_comparison(const comparison *cmp)
 {
     if (cmp->of_schedules) {
@@ -654,9 +652,11 @@ static void print_comparison(const comparison *cmp)
     }
 }
 
-enum { MOST_STRATEGIES = 64, MOST_POINTS = 200 };
+// ---- less and less memory (--memory-curve) ----
 
-// Of the limit before.
+enum { MOST_POINTS = 200 };
+
+// Each limit is so much of the one before.
 #define STEP 0.8
 
 // One strategy at one limit.
@@ -670,21 +670,18 @@ typedef struct cell {
 
 // The strategies at all limits.
 typedef struct limits {
-    const sp_scenario *scenario;
-    const sp_batches *batches;
-    const char *const *strategies;
-    int count;    // of strategies
+    const comparison *cmp;
     int points;   // so far
     bool stopped; // before the last one
     int64_t limit_bytes[MOST_POINTS];
-    cell cells[MOST_POINTS][MOST_STRATEGIES];
+    cell cells[MOST_POINTS][MOST_COMPARED];
 } limits;
 
 static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
 {
     limits *c = context;
     cell *to = &c->cells[c->points][index];
-    sp_scenario scenario = *c->scenario;
+    sp_scenario scenario = c->cmp->scenario;
     sp_result result = {0};
     const sp_evaluate_options options = {
         .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
@@ -692,8 +689,8 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     scenario.memory_limit_bytes = c->limit_bytes[c->points];
     scenario.order_resolved = false;
     scenario.strategy.asked[0] = '\0';
-    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->strategies[index]);
-    sp_status status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->cmp->rows[index].name);
+    sp_status status = sp_evaluate(&scenario, &c->cmp->batches, &options, &result, err);
     *to = (cell){.planned = status == SP_OK,
                  .ms = (double)NAN,
                  .made_for_bytes = scenario.memory_limit_bytes};
@@ -713,19 +710,19 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
 
 // ---- how well plans fit ----
 
-// What sp_result_fits() asks for, at any limit.
-static sp_result memory_of(const limits *c, const cell *at, int64_t limit_bytes)
+// This makes a result with all that sp_result_fits() asks for, at any limit.
+static sp_result memory_of(const limits *c, const cell *plan, int64_t limit_bytes)
 {
-    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
+    return (sp_result){.parameters = sp_model_parameters(&c->cmp->scenario.model),
                        .memory_limit_bytes = limit_bytes,
-                       .peak_bytes = at->peak_bytes,
-                       .reserved_peak_bytes = at->reserved_bytes};
+                       .peak_bytes = plan->peak_bytes,
+                       .reserved_peak_bytes = plan->reserved_bytes};
 }
 
-static sp_fits fits(const limits *c, const cell *at, int64_t limit_bytes)
+static sp_fits fits(const limits *c, const cell *plan, int64_t limit_bytes)
 {
-    const sp_result memory = memory_of(c, at, limit_bytes);
-    return at->planned ? sp_result_fits(&memory) : SP_FITS_NO;
+    const sp_result memory = memory_of(c, plan, limit_bytes);
+    return plan->planned ? sp_result_fits(&memory) : SP_FITS_NO;
 }
 
 // As sweeps rank points: those that fit tightly come behind all that fit well.
@@ -739,33 +736,33 @@ static bool is_better(const limits *c, const cell *a, const cell *b, int64_t lim
 }
 
 // A plan that fits in less memory is one for more. A search does not always find one as good there.
-static void carry_better_plans(limits *c)
+static void use_better_plans(limits *c)
 {
-    for (int at = c->points - 2; at >= 0; at--) {
-        for (int i = 0; i < c->count; i++) {
-            const cell *less = &c->cells[at + 1][i];
+    for (int point = c->points - 2; point >= 0; point--) {
+        for (int i = 0; i < c->cmp->count; i++) {
+            const cell *less = &c->cells[point + 1][i];
             // In its own memory it must fit: a step that does not was planned for none.
-            if (fits(c, less, c->limit_bytes[at + 1]) != SP_FITS_NO &&
-                is_better(c, less, &c->cells[at][i], c->limit_bytes[at])) {
-                c->cells[at][i] = *less;
+            if (fits(c, less, c->limit_bytes[point + 1]) != SP_FITS_NO &&
+                is_better(c, less, &c->cells[point][i], c->limit_bytes[point])) {
+                c->cells[point][i] = *less;
             }
         }
     }
 }
 
-// ---- for programs ----
+// ---- the curve for programs ----
 
-static json_t *curve_row_json(const limits *c, int at, int i)
+static json_t *curve_row_json(const limits *c, int point, int i)
 {
-    const cell *own = &c->cells[at][i];
-    int64_t limit_bytes = c->limit_bytes[at];
+    const cell *own = &c->cells[point][i];
+    int64_t limit_bytes = c->limit_bytes[point];
     sp_fits how = fits(c, own, limit_bytes);
     const sp_result memory = memory_of(c, own, limit_bytes);
     const cell *first = &c->cells[0][i];
     bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
     double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
     json_t *row = json_object();
-    sp_json_put(row, "strategy", json_string(c->strategies[i]));
+    sp_json_put(row, "strategy", json_string(c->cmp->rows[i].name));
     sp_json_put(row, "status",
                 json_string(how != SP_FITS_NO ? "ok"
                             : own->planned    ? "oom"
@@ -786,14 +783,14 @@ static json_t *curve_row_json(const limits *c, int at, int i)
 static json_t *curve_json(const limits *c)
 {
     json_t *points = json_array();
-    for (int at = 0; at < c->points; at++) {
+    for (int point = 0; point < c->points; point++) {
         json_t *rows = json_array();
-        for (int i = 0; i < c->count; i++) {
-            json_array_append_new(rows, curve_row_json(c, at, i));
+        for (int i = 0; i < c->cmp->count; i++) {
+            json_array_append_new(rows, curve_row_json(c, point, i));
         }
         json_array_append_new(points,
                               json_pack("{s:f, s:o}", "limit_gib",
-                                        sp_gib_from_bytes(c->limit_bytes[at]), "rows", rows));
+                                        sp_gib_from_bytes(c->limit_bytes[point]), "rows", rows));
     }
     return json_pack("{s:s, s:o, s:o*}", "schema", "slimpack/memory_curve/1", "points", points,
                      "stopped", c->stopped ? json_true() : NULL);
@@ -802,13 +799,13 @@ static json_t *curve_json(const limits *c)
 // Until no strategy fits.
 static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 {
-    double limit_bytes = (double)c->scenario->memory_limit_bytes;
+    double limit_bytes = (double)c->cmp->scenario.memory_limit_bytes;
     sp_status status = SP_OK;
     for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
         c->limit_bytes[c->points] = (int64_t)limit_bytes;
-        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
+        status = sp_parallel_for(threads, c->cmp->count, evaluate_cell, c, err);
         any = false;
-        for (int i = 0; status == SP_OK && i < c->count; i++) {
+        for (int i = 0; status == SP_OK && i < c->cmp->count; i++) {
             any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
         }
         limit_bytes = STEP * limit_bytes;
@@ -830,31 +827,21 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
 // Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
 // stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
-// memory is never worse, as sweeps rank points. The caller frees it; it does not depend on
-// `threads`.
-static sp_status make_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
-                                   const char *const *strategies, int count, int threads,
-                                   json_t **json, sp_error *err)
+// memory is never worse, as sweeps rank points. It does not depend on `threads`.
+static sp_status make_memory_curve(const comparison *cmp, int threads, json_t **json, sp_error *err)
 {
-    *json = NULL;
-    if (count > MOST_STRATEGIES) {
-        return sp_error_set(err, SP_ERR_USAGE, "more than %d strategies", MOST_STRATEGIES);
-    }
     limits *c = sp_calloc(1, sizeof *c);
-    c->scenario = scenario;
-    c->batches = batches;
-    c->strategies = strategies;
-    c->count = count;
+    c->cmp = cmp;
     sp_status status = evaluate_limits(c, threads, err);
     if (status == SP_OK) {
-        carry_better_plans(c);
+        use_better_plans(c);
         *json = curve_json(c);
     }
     sp_free(c);
     return status;
 }
 
-// ---- for people ----
+// ---- the curve for people ----
 
 enum { COLUMN = 18 };
 
@@ -864,47 +851,49 @@ static bool print_cell(const json_t *row, double limit_gib)
     char text[2 * COLUMN];
     const json_t *ms = json_object_get(row, "iteration_ms");
     const char *how = json_string_value(json_object_get(row, "fits"));
-    bool carried = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
+    bool for_less = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
     if (json_is_null(ms)) {
         printf(" %*s", COLUMN, json_string_value(json_object_get(row, "status")));
         return false;
     }
-    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), carried ? "*" : "",
+    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), for_less ? "*" : "",
              how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
     printf(" %*s", COLUMN, text);
-    return carried;
+    return for_less;
 }
 
 // A line for each limit, a column for each strategy.
 static void print_memory_curve(const json_t *curve)
 {
     const json_t *points = json_object_get(curve, "points");
-    size_t at;
+    size_t point;
     size_t i;
     json_t *point_of;
     json_t *row;
-    bool carried = false;
+    bool for_less = false;
     printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n%9s",
            json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")), "GiB");
     json_array_foreach (json_object_get(json_array_get(points, 0), "rows"), i, row) {
         printf(" %*s", COLUMN, json_string_value(json_object_get(row, "strategy")));
     }
     printf("\n");
-    json_array_foreach (points, at, point_of) {
+    json_array_foreach (points, point, point_of) {
         double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
         printf("%9.2f", limit_gib);
         json_array_foreach (json_object_get(point_of, "rows"), i, row) {
-            carried = print_cell(row, limit_gib) || carried;
+            for_less = print_cell(row, limit_gib) || for_less;
         }
         printf("\n");
     }
     if (json_object_get(curve, "stopped") != NULL) {
         puts("stopped by a signal: less memory was not tried");
     }
-    if (carried) {
+    if (for_less) {
         puts("*: the plan that was made for less memory, which is faster or fits better");
     }
 }
+
+// ---- what is asked ----
 
 static void list_strategies(FILE *out)
 {
@@ -926,15 +915,10 @@ static void list_strategies(FILE *out)
 static sp_status show_memory_curve(const compare_args *args, const char *path, comparison *cmp,
                                    int *exit_status, sp_error *err)
 {
-    const char *names[MOST_COMPARED];
     json_t *curve = NULL;
-    for (int i = 0; i < cmp->count; i++) {
-        names[i] = cmp->rows[i].name;
-    }
     sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        status = make_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                   cli_threads(args->jobs), &curve, err);
+        status = make_memory_curve(cmp, cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
@@ -1012,9 +996,9 @@ static const cli_option options[] = {
         "packing strategies to compare, the first is the baseline (default: all, over packed)"),
     CLI_NAMES_OPTION("schedules", "LIST", compare_args, schedules, sp_schedule_names,
                      "pipeline schedules to compare instead, with the scenario's strategy"),
-    CLI_FLAG_OPTION("best-layout", compare_args, best_layout,
-                    "every strategy at its own best layout, schedule and recomputation on as many "
-                    "GPUs"),
+    CLI_FLAG_OPTION(
+        "best-layout", compare_args, best_layout,
+        "every strategy at its own best layout, schedule and recomputation on as many GPUs"),
     CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
     CLI_JOBS_OPTION(compare_args),
@@ -1034,18 +1018,15 @@ static const char *const examples[] = {
 const cli_command cli_cmd_compare = {
     .name = "compare",
     .summary = "compare packing strategies, or schedules, on the same batches",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO", 1, 1),
     .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and "
-        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU full (by Megatron's formula, with all pairs of attention), MFU "
-        "causal (with the pairs that a causal mask keeps), bubble ratio, peak memory, imbalance "
-        "over data-parallel ranks (busiest over mean), gap, micro-batches and solver time. The gap "
-        "is that to the best bound proved for plans of the row's own kind (whole samples or "
-        "slices, backward split or not, ranks merged or not) in its own schedule: another "
-        "strategy may be faster than that."
+        "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
+        "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
+        "MFU full (by Megatron's formula, with all pairs of attention), MFU causal (with the pairs "
+        "that a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
+        "(busiest over mean), gap, micro-batches and solver time. The gap is that to the best "
+        "bound proved for plans of the row's own kind (whole samples or slices, backward split or "
+        "not, ranks merged or not) in its own schedule: another strategy may be faster than that."
         "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
         "and the activation units that the fullest and the last pipeline rank hold. A schedule "
         "that runs a given number of chunks per rank gets that number. A row that cannot be "
@@ -1053,41 +1034,35 @@ const cli_command cli_cmd_compare = {
         "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
         "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
         "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
-        "interleaved, "
-        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens; layouts whose "
-        "pure work alone takes longer than the fastest are left out. Around the six fastest all "
-        "numbers of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
-        "v-half, numbers of slices with and without exchange of attention, and for strategies that "
-        "neither bring nor choose one the exchange of keys and values in rings and in all-to-alls "
-        "with rings are tried, too. Its row is the fastest that fits well by PyTorch's blocks, "
-        "which are counted of every layout that would "
-        "be the fastest, and where another one that fits tightly would be faster, a line below "
-        "says so; beside it stands what the strategy takes in the scenario's own layout, so that "
-        "the factor of the strategy and that of the layout are told apart. This may take minutes."
+        "interleaved, zb-h1 and zb-v unless it brings its own, and several budgets of tokens; "
+        "layouts whose pure work alone takes longer than the fastest are left out. Around the six "
+        "fastest all numbers of chunks, budgets in eighths between half and twice as many tokens, "
+        "zb-h2 and v-half, numbers of slices with and without exchange of attention, and for "
+        "strategies that neither bring nor choose one the exchange of keys and values in rings and "
+        "in all-to-alls with rings are tried, too. Its row is the fastest that fits well by "
+        "PyTorch's blocks, which are counted of every layout that would be the fastest, and where "
+        "another one that fits tightly would be faster, a line below says so; beside it stands "
+        "what the strategy takes in the scenario's own layout, so that the factor of the strategy "
+        "and that of the layout are told apart. This may take minutes."
         "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
         "with four fifths of that and so on, until none of them fits: the trade of time against "
         "memory. A plan for less memory that is faster or fits better stands for more memory, too, "
-        "with a star "
-        "(--json: the limit that it was made for), and a step that fits tightly is marked; blocks "
-        "of PyTorch's allocator are counted within a tenth of the limit alone."
+        "with a star (--json: the limit that it was made for), and a step that fits tightly is "
+        "marked; blocks of PyTorch's allocator are counted within a tenth of the limit alone."
         "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
         "that is not known. The margin is the memory limit less what PyTorch's allocator would "
         "reserve, whose blocks are counted of every row, as simulate counts them, or less the peak "
         "where they cannot be counted (simulate says why). A row with less than 3 % of the limit "
         "to spare, or a tenth where blocks are not counted, is marked tight and may run several "
         "times slower."
-        "\n\nSpeed-ups are over the first of --strategies or --schedules, which is told where "
-        "it runs out of memory. Without a list the first row is packed, as most software packs, or "
-        "where "
-        "that does not fit the first strategy that does and trains all tokens: no step that is "
-        "padded to the context, or that cannot run."
+        "\n\nSpeed-ups are over the first of --strategies or --schedules, which is told where it "
+        "runs out of memory. Without a list the first row is packed, as most software packs, or "
+        "where that does not fit the first strategy that does and trains all tokens: no step that "
+        "is padded to the context, or that cannot run."
         "\n\nCtrl-C ends a comparison with the rows that are known (exit status 130; with "
         "--best-layout also the best layout so far), a second one at once."
         "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
         "which sample needs how much. The exit status is 1 when no row can be trained.",
-    .examples = examples,
-    .options = options,
     .list = list_strategies,
-    .args_bytes = sizeof(compare_args),
-    .run = run,
+    CLI_RUNS(run, compare_args, options, examples),
 };

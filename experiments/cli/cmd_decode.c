@@ -15,8 +15,7 @@ typedef struct decode_args {
     bool explain, execute;
 } decode_args;
 
-// What small models did on this machine, and what the model of acceptance makes of the first line
-// of it.
+// Small models were executed on this machine; the model of acceptance was told their first line.
 typedef struct executed {
     sp_small_measure measured;
     sp_decode_result predicted; // from EAGLE's tokens a call on the same text
@@ -161,7 +160,7 @@ static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_r
     }
 }
 
-// Of what is predicted of HeteroSpec beside what was executed.
+// Errors are those of what is predicted of HeteroSpec against what was executed.
 static double yield_error(const executed *e)
 {
     return sp_decode_tokens_per_call(&e->predicted.counts) /
@@ -331,9 +330,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_decode = {
     .name = "decode",
     .summary = "predict how fast a model generates text, with a draft that it verifies",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO", 1, 1),
     .description =
         "Generates sequences by a model of a draft and its target, and prices every call by the "
         "scenario's profile: token by token (decode.method plain), with trees of drafted tokens "
@@ -345,17 +342,12 @@ const cli_command cli_cmd_decode = {
         "reproduce heterospec' puts published figures beside what it computes."
         "\n\nWith --execute small models with random weights draft and verify on the CPU, with the "
         "scenario's trees and with EAGLE's. Their tokens are compared with those of plain "
-        "decoding, "
-        "and the model of acceptance, told EAGLE's tokens a call, predicts the rest."
+        "decoding, and the model of acceptance, told EAGLE's tokens a call, predicts the rest."
         "\n\nSequences are of all data-parallel replicas, and tokens per second those that were "
         "asked for, until the last replica is done. A call is one of the target for one sequence, "
         "a step one forward of the target for all sequences of a batch: calls are counted of the "
         "replica with most sequences."
         "\n\nThe exit status is 1 when models and keys and values do not fit, or when a text was "
-        "not "
-        "that of plain decoding.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(decode_args),
-    .run = run,
+        "not that of plain decoding.",
+    CLI_RUNS(run, decode_args, options, examples),
 };

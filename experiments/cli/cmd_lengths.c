@@ -287,8 +287,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_lengths = {
     .name = "lengths",
     .summary = "print statistics and a histogram of document lengths",
-    .operands = "[FILE|NAME...]",
-    .max_operands = -1,
+    CLI_TAKES("[FILE|NAME...]", 0, -1),
     .description =
         "Reads document lengths, in tokens, from text (one per line), CSV or JSONL with a named "
         "column, a JSON array of numbers or objects, NumPy .npy or a Megatron-LM .idx file (by the "
@@ -298,9 +297,6 @@ const cli_command cli_cmd_lengths = {
         "token ids (input_ids) the number is the length. A file goes before a built-in "
         "distribution of its name."
         "\n\nWithout an argument, lists the built-in distributions and where they were published.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(lengths_args),
     .defaults = &(const lengths_args){.seed = -1},
-    .run = run,
+    CLI_RUNS(run, lengths_args, options, examples),
 };

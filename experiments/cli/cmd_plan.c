@@ -362,10 +362,9 @@ static const cli_option options[] = {
                     "write the plan of all batches of the scenario's workload"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "check", "PLAN", plan_args, check,
                     "check a plan, in place of making one"),
-    CLI_FLAG_OPTION(
-        "stream", plan_args, stream,
-        "plan the batches on standard input, one JSON array of lengths per line, and answer "
-        "one plan per line"),
+    CLI_FLAG_OPTION("stream", plan_args, stream,
+                    "plan the batches on standard input, one JSON array of lengths per line, and "
+                    "answer one plan per line"),
     CLI_INT_OPTION("ahead", "K", plan_args, ahead, 1, STREAM_MOST_AHEAD,
                    "batches of a stream that are read and not yet answered, at most (default 16)"),
     CLI_SET_OPTION(plan_args),
@@ -384,9 +383,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_plan = {
     .name = "plan",
     .summary = "write the plan of a step, or one for every batch of a stream",
-    .operands = "SCENARIO",
-    .min_operands = 0,
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO", 0, 1),
     .description =
         "Packs the workload of a scenario and schedules it, and writes the plan for a training "
         "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "
@@ -395,21 +392,18 @@ const cli_command cli_cmd_plan = {
         "batch as a JSON array, and its plan is answered as one line, a plan document of its own. "
         "A sample's id is its position in the array; samples over the context are treated as "
         "workload.over_length says. Samples that a plan lists as delayed are to be sent again, in "
-        "a later batch. The answers come in the order of the lines while the "
-        "next batches are planned on other threads. A batch for which there is no plan is answered "
-        "by a document without batches that holds the reason; a plan that needs more memory than "
-        "there is holds its reason, too, and of the first line that lacks memory the settings are "
-        "tried and named in its reason that would make it fit. A line that is no batch is answered "
-        "by such a document, too, with the status \"invalid\" and the reason, which is also told "
-        "as an error, and makes the exit status 3 at the end."
+        "a later batch. The answers come in the order of the lines while the next batches are "
+        "planned on other threads. A batch for which there is no plan is answered by a document "
+        "without batches that holds the reason; a plan that needs more memory than there is holds "
+        "its reason, too, and of the first line that lacks memory the settings are tried and named "
+        "in its reason that would make it fit. A line that is no batch is answered by such a "
+        "document, too, with the status \"invalid\" and the reason, which is also told as an "
+        "error, and makes the exit status 3 at the end."
         "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
         "made it: each slice in one forward and one backward pack, the order of slices and "
-        "actions, lengths within the context. It is then simulated, which finds ranks that "
-        "wait for each other without end and memory that does not suffice."
-        "\n\nThe exit status is 1 when a rank needs more memory than its limit, or a batch "
-        "of a stream has no plan; the plans are written all the same.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(plan_args),
-    .run = run,
+        "actions, lengths within the context. It is then simulated, which finds ranks that wait "
+        "for each other without end and memory that does not suffice."
+        "\n\nThe exit status is 1 when a rank needs more memory than its limit, or a batch of a "
+        "stream has no plan; the plans are written all the same.",
+    CLI_RUNS(run, plan_args, options, examples),
 };

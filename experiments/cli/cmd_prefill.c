@@ -14,6 +14,8 @@
 #include "sim/scenario/settings.h"
 #include "solver/evaluate/evaluate.h"
 
+// ---- lengths, methods and alphas side by side ----
+
 enum { MOST_LISTED = 32 };
 
 // The parts of "0.8,0.95" by `read`; the count, or -1 with an error.
@@ -107,8 +109,8 @@ static double real_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
-static const char columns[] = "10 tokens|-11 attention|6 alpha|16 first token ms|9 speed-up|"
-                              "13 of attention|0 status";
+static const char columns[] =
+    "10 tokens|-11 attention|6 alpha|16 first token ms|9 speed-up|13 of attention|0 status";
 
 static void print_row(const json_t *row)
 {
@@ -221,9 +223,9 @@ static sp_status observe(void *context, const sp_plan *plan, const sp_step_costs
 
 static void print_parts_of_sample(double alpha, const sp_prefill_attention *a)
 {
-    printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes "
-           "%.1f %% of\n                 dense attention, and %.3f ms in each layer (the "
-           "longest prompt's last chunk)\n",
+    printf("                 alpha %g: window %.1f, sampling %.1f, bottom rows %.1f, stripes %.1f "
+           "%% of\n                 dense attention, and %.3f ms in each layer (the longest "
+           "prompt's last chunk)\n",
            alpha, 1e2 * a->window, 1e2 * a->sampling, 1e2 * a->bottom, 1e2 * a->stripes,
            1e3 * a->fixed_s);
     printf("                 densest head %.2fx of the mean, slowest tp rank %.2fx\n",
@@ -412,7 +414,7 @@ static void print_notes(bool quiet, const sp_scenario *scenario, const sp_prefil
     }
 }
 
-// What a scenario's prompts come to.
+// The answer is that of a scenario's prompts.
 typedef struct answer {
     sp_prefill_result result;
     int64_t crossover_tokens;
@@ -573,18 +575,16 @@ static const char *const examples[] = {
 const cli_command cli_cmd_prefill = {
     .name = "prefill",
     .summary = "predict the time to the first token (TTFT) of prompts",
-    .operands = "SCENARIO",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO", 1, 1),
     .description =
         "Reads the first batch of a scenario's workload as prompts, in the order of "
         "workload.order, one after the other or (prefill.together) as one pack, on one replica "
-        "under tensor, pipeline and context "
-        "parallelism, and prints when each gives its first token, beside the time with dense "
-        "attention. prefill.attention names the attention: dense; SampleAttention, a local window "
-        "and the columns that a sample of the queries chooses; MInference, fitted to its own "
-        "times; FlexPrefill and XAttention by the speed-ups that XAttention's authors plot. "
-        "`slimpack help prefill.alpha` and the like tell of the settings."
+        "under tensor, pipeline and context parallelism, and prints when each gives its first "
+        "token, beside the time with dense attention. prefill.attention names the attention: "
+        "dense; SampleAttention, a local window and the columns that a sample of the queries "
+        "chooses; MInference, fitted to its own times; FlexPrefill and XAttention by the speed-ups "
+        "that XAttention's authors plot. `slimpack help prefill.alpha` and the like tell of the "
+        "settings."
         "\n\nOf SampleAttention it tells what window, sampling and stripes take of dense "
         "attention's time, how much the densest head and the slowest tensor-parallel rank take "
         "beyond the mean, and from which length on nothing is lost. What stripes keep is fitted to "
@@ -593,15 +593,12 @@ const cli_command cli_cmd_prefill = {
         "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
         "stripes, over the columns that weigh most in the mean of the sampled queries that see "
         "them (the paper takes the sum, which passes over late columns), and prints beside the "
-        "time which share of the probability each query keeps at "
-        "least (CRA), the share of pairs beside the model's, and the error of the output."
+        "time which share of the probability each query keeps at least (CRA), the share of pairs "
+        "beside the model's, and the error of the output."
         "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
         "status is oom where parameters, keys and values need more memory than the limit, and says "
         "where the profile's table or the method's source has no such length. A layer's "
         "activations are told beside that: whether they fit depends on how the software runs it."
         "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(prefill_args),
-    .run = run,
+    CLI_RUNS(run, prefill_args, options, examples),
 };

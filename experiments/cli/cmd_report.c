@@ -72,9 +72,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_report = {
     .name = "report",
     .summary = "make an HTML page of results, to look at and to hand on",
-    .operands = "RESULT...",
-    .min_operands = 1,
-    .max_operands = -1,
+    CLI_TAKES("RESULT...", 1, -1),
     .description =
         "Reads what other commands have written and makes one HTML page of it that needs nothing "
         "else: no network, no other file. The page begins with the answer (strategy, layout, time "
@@ -83,12 +81,8 @@ const cli_command cli_cmd_report = {
         "what was executed, a timeline and memory over time that zoom, and what is not modelled."
         "\n\nDocuments are what --json of simulate, compare, tune, sweep, run, validate, prefill "
         "and decode prints (of compare also with --memory-curve), the results file of a sweep, the "
-        "trace as JSON that "
-        "'simulate --trace' and 'run --trace' write, the timeline of 'run -o', and the plan of "
-        "'simulate --plan', from which the page takes the samples of each pack. The first document "
-        "that has an answer gives the page's.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(report_args),
-    .run = run,
+        "trace as JSON that 'simulate --trace' and 'run --trace' write, the timeline of 'run -o', "
+        "and the plan of 'simulate --plan', from which the page takes the samples of each pack. "
+        "The first document that has an answer gives the page's.",
+    CLI_RUNS(run, report_args, options, examples),
 };

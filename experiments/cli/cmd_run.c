@@ -145,9 +145,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_run = {
     .name = "run",
     .summary = "execute a plan and measure it",
-    .operands = "PLAN",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("PLAN", 1, 1),
     .description =
         "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
         "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
@@ -159,10 +157,6 @@ const cli_command cli_cmd_run = {
         "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
         "run: the first of these processes prints and writes files."
         "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
-        "an "
-        "action fails.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(run_args),
-    .run = run,
+        "an action fails.",
+    CLI_RUNS(run, run_args, options, examples),
 };

@@ -211,9 +211,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_simulate = {
     .name = "simulate",
     .summary = "predict time, bubbles and memory of a training step",
-    .operands = "SCENARIO|PLAN",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO|PLAN", 1, 1),
     .description =
         "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
         "or simulates the steps of a plan. Prints iteration time with the error of the profile on "
@@ -224,12 +222,8 @@ const cli_command cli_cmd_simulate = {
         "the peak where they cannot be; a step fits tightly where less than 3 % of the limit (of "
         "the peak: a tenth) is left."
         "\n\nIn a trace a flow connects the actions of the critical path, and an action that "
-        "waited "
-        "for another rank tells for what (waited_for)."
+        "waited for another rank tells for what (waited_for)."
         "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
         "printed all the same, with a warning that says which sample needs how much.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(simulate_args),
-    .run = run,
+    CLI_RUNS(run, simulate_args, options, examples),
 };

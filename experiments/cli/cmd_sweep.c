@@ -73,8 +73,8 @@ static int width_of(const sweep_spec *spec, int axis, const sweep_best *points, 
 }
 
 static const char columns[] =
-    "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|"
-    "9 @mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
+    "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|9 "
+    "@mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
 
 static void print_figures(const sweep_digest *digest)
 {
@@ -90,10 +90,8 @@ static void print_figures(const sweep_digest *digest)
 static void print_loss(const sweep_digest *digest)
 {
     char text[CLI_LOSS];
-    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                           .cut = digest->figure[SWEEP_CUT_SHARE],
-                           .over_length = digest->figure[SWEEP_OVER_LENGTH_SHARE],
-                           .lossy = digest->lossy};
+    cli_loss loss = cli_loss_of_digest(digest);
+    loss.over_length = digest->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_loss_text(loss, text);
     printf("%s%s", text[0] != '\0' ? "  " : "", text);
 }
@@ -292,15 +290,12 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
 static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
-    json_t *statuses = json_object();
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(statuses, sweep_status_names[s], json_integer(summary->of_status[s]));
-    }
-    json_t *json = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1", "combinations",
-        (json_int_t)summary->spec->combinations, "points", (json_int_t)summary->points, "resumed",
-        (json_int_t)summary->resumed, "written", (json_int_t)summary->written, "status", statuses,
-        "best", points_json(summary->spec, summary->best, summary->best_count));
+    json_t *json =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
+                  "combinations", (json_int_t)summary->spec->combinations, "points",
+                  (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed, "written",
+                  (json_int_t)summary->written, "status", cli_statuses_json(summary->of_status),
+                  "best", points_json(summary->spec, summary->best, summary->best_count));
     if (summary->group_axis_count > 0) {
         json_t *paths = json_array();
         for (int g = 0; g < summary->group_axis_count; g++) {
@@ -718,7 +713,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
         return cli_exit_of_stop();
     }
-    // Of a launcher's processes one that fails ends all; the answer is that of the merged file.
+    // One process that fails would end all of a launcher's; the answer is that of the merged file.
     return cli_answer(exit_status, args->launched || summary->best_count > 0);
 }
 
@@ -798,8 +793,8 @@ static const cli_option options[] = {
     CLI_NAMES_OPTION("by", "FIGURE", sweep_args, by, sweep_figure_names,
                      "list the points with the best of a figure, such as peak_memory_gib"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "where", "CONDITION", sweep_args, where,
-                    "list points for which a condition on settings and figures holds, such as "
-                    "\"tp <= 4 && peak_memory_gib < 60\"; all are evaluated"),
+                    "list points for which a condition on settings and figures holds, such as \"tp "
+                    "<= 4 && peak_memory_gib < 60\"; all are evaluated"),
     CLI_NAMES_OPTION("pareto", "X,Y", sweep_args, pareto, sweep_figure_names,
                      "list the Pareto front of two figures, too"),
     CLI_FLAG_OPTION("csv", sweep_args, csv,
@@ -832,47 +827,40 @@ static const char *const examples[] = {
 const cli_command cli_cmd_sweep = {
     .name = "sweep",
     .summary = "evaluate every combination of a grid of settings",
-    .operands = "SPEC",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("SPEC", 1, 1),
     .description =
         "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
         "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a "
-        "condition that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path "
-        "may lead into a model, cluster or stack that the base has as a name "
-        "(\"cluster.nics_per_node\"), as with --set."
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
+        "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
+        "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "
+        "as with --set."
         "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
         "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
         "settings make no scenario), the reason, its degrees (tp, cp, pp, dp), also those that the "
-        "grid does not name, and figures of the result; 'slimpack simulate' "
-        "tells all of one point. The reason of a point out of memory names the sample that needs "
-        "the most alone, or the bytes of the plan, but no settings that would fit: those are "
-        "mostly other points, and trying them takes simulate up to 19 steps. left_out_share and "
-        "cut_share are the tokens that the strategy leaves out, or trains without the beginning of "
-        "their document, over_length_share those that workload.over_length drops or truncates "
-        "before batches are formed; the list of the fastest says them behind the row. The order of "
-        "the lines is that of the points, the last setting "
-        "turning fastest, whatever the number of threads. The file is kept whole through a kill, "
-        "and --resume goes on with it; after Ctrl-C what is known is listed as well (exit status "
-        "130). A line that was changed is refused."
+        "grid does not name, and figures of the result; 'slimpack simulate' tells all of one "
+        "point. The reason of a point out of memory names the sample that needs the most alone, or "
+        "the bytes of the plan, but no settings that would fit: those are mostly other points, and "
+        "trying them takes simulate up to 19 steps. left_out_share and cut_share are the tokens "
+        "that the strategy leaves out, or trains without the beginning of their document, "
+        "over_length_share those that workload.over_length drops or truncates before batches are "
+        "formed; the list of the fastest says them behind the row. The order of the lines is that "
+        "of the points, the last setting turning fastest, whatever the number of threads. The file "
+        "is kept whole through a kill, and --resume goes on with it; after Ctrl-C what is known is "
+        "listed as well (exit status 130). A line that was changed is refused."
         "\n\nAt the end the fastest points that fit are listed, by tokens trained a second, each "
-        "with the median error of its "
-        "profile on logged steps like it. TFLOP/s/GPU and MFU full are by Megatron's formula, "
-        "with all pairs of attention, MFU causal counts those that a causal mask keeps. Points "
-        "that fit tightly come last, whatever they are listed by: such steps ran several times "
-        "slower "
-        "than predicted. They are "
-        "those whose peak is within a tenth of the memory limit and for which PyTorch's allocator, "
-        "whose blocks are counted then, would reserve more than 97 % of it. memory_margin_gib is "
-        "the limit less what it would reserve (peak_memory_reserved_gib) where blocks are counted, "
-        "else less the peak; simulate counts them of every step. Where no point fits well, a line "
-        "says so, with the margin "
-        "of the first."
-        "\n\nWhere the grid changes model or workload (workload.context, say), "
-        "steps do not do the same work: the fastest points "
-        "and the front are those of each workload and model. A condition may write numbers of "
-        "tokens as settings do (\"context > 8K\")."
+        "with the median error of its profile on logged steps like it. TFLOP/s/GPU and MFU full "
+        "are by Megatron's formula, with all pairs of attention, MFU causal counts those that a "
+        "causal mask keeps. Points that fit tightly come last, whatever they are listed by: such "
+        "steps ran several times slower than predicted. They are those whose peak is within a "
+        "tenth of the memory limit and for which PyTorch's allocator, whose blocks are counted "
+        "then, would reserve more than 97 % of it. memory_margin_gib is the limit less what it "
+        "would reserve (peak_memory_reserved_gib) where blocks are counted, else less the peak; "
+        "simulate counts them of every step. Where no point fits well, a line says so, with the "
+        "margin of the first."
+        "\n\nWhere the grid changes model or workload (workload.context, say), steps do not do the "
+        "same work: the fastest points and the front are those of each workload and model. A "
+        "condition may write numbers of tokens as settings do (\"context > 8K\")."
         "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
         "and --search begins with a sample and goes on with points near its Pareto front."
         "\n\nWith --shard auto the processes that a launcher starts on any number of machines "
@@ -886,10 +874,7 @@ const cli_command cli_cmd_sweep = {
         "threads of each (default: the cores of its machine over the processes there; on large "
         "machines also give mpirun --bind-to none)."
         "\n\nThe exit status is 1 when no point is ok, or none that is has what --where asks.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(sweep_args),
-    .run = run,
+    CLI_RUNS(run, sweep_args, options, examples),
 };
 
 // ---- merge ----
@@ -955,16 +940,11 @@ static const char *const merge_examples[] = {
 const cli_command cli_cmd_merge = {
     .name = "merge",
     .summary = "put the results files of a sweep's shards together",
-    .operands = "SPEC FILE...",
-    .min_operands = 2,
-    .max_operands = -1,
+    CLI_TAKES("SPEC FILE...", 2, -1),
     .description =
         "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' (or auto) wrote, "
         "in any order, one for each of the N shards: the file that one sweep of all points would "
         "have written. Each line is compared with its point, so a missing, unfinished or foreign "
         "file is an error. --sample and --seed are those of the shards.",
-    .examples = merge_examples,
-    .options = merge_options,
-    .args_bytes = sizeof(merge_args),
-    .run = run_merge,
+    CLI_RUNS(run_merge, merge_args, merge_options, merge_examples),
 };

@@ -54,8 +54,8 @@ static bool is_set(const tune_args *args, const char *path)
 // As one word of a shell.
 static void add_word(FILE *out, const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./=,:+@%";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
         fprintf(out, " %s", word);
         return;
@@ -140,8 +140,8 @@ static char *command_for(const tune_args *args, const char *model, const sweep_l
 
 enum { DOUBLINGS = 8 };
 
-// What a point that is to fit states beside what --set states: the least memory there is, and no
-// choice that spares none.
+// A point that is to fit states these beside what --set states: they take the least memory, and
+// leave no choice that spares none.
 static const char *const spare[][2] = {
     {"memory.recompute", "memory.recompute=full"},
     {"parallel.zero", "parallel.zero=3"},
@@ -289,10 +289,10 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     }
     if (args->tokens_per_batch > 0 && args->tokens_per_batch < args->context &&
         args->lengths == NULL) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "--tokens-per-batch %lld holds no sample of the %lld tokens of "
-                            "--context",
-                            (long long)args->tokens_per_batch, (long long)args->context);
+        return sp_error_set(
+            err, SP_ERR_USAGE,
+            "--tokens-per-batch %lld holds no sample of the %lld tokens of --context",
+            (long long)args->tokens_per_batch, (long long)args->context);
     }
     return SP_OK;
 }
@@ -327,14 +327,14 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     const json_t *parallel = json_object_get(document, "parallel");
     *left = gpus;
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
-        // What is no degree is told when the scenario is read.
+        // The reader of the scenario tells of what is no degree.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
         int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
-            return sp_error_set(err, SP_ERR_USAGE,
-                                "%s parallel.%s=%lld: the degrees stated do not divide the %lld "
-                                "GPUs of --gpus",
-                                option, degrees[i], (long long)degree, (long long)gpus);
+            return sp_error_set(
+                err, SP_ERR_USAGE,
+                "%s parallel.%s=%lld: the degrees stated do not divide the %lld GPUs of --gpus",
+                option, degrees[i], (long long)degree, (long long)gpus);
         }
         *left /= degree > 0 ? degree : 1;
     }
@@ -345,7 +345,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
 static void put_dp(json_t *document, int64_t left)
 {
     json_t *parallel = json_object_get(document, "parallel");
-    // What is no object is told when the scenario is read.
+    // The reader of the scenario tells of what is no object.
     if (json_is_object(parallel) && json_object_get(parallel, "dp") == NULL) {
         sp_json_put(parallel, "dp", json_integer(left));
     }
@@ -568,7 +568,7 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
-    // What is known by then is evaluated and printed all the same.
+    // The best so far is evaluated and printed all the same.
     sp_stop_forget();
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
@@ -624,9 +624,9 @@ static const cli_option options[] = {
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
                      "packing strategies to choose from (default: packed; with --lengths also "
                      "bytescale, slimpipe, slimpack and slimpack-zb)"),
-    CLI_TEXT_OPTION(CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
-                    "a setting of the layout to compare with, such as parallel.tp=8; may be "
-                    "repeated"),
+    CLI_TEXT_OPTION(
+        CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
+        "a setting of the layout to compare with, such as parallel.tp=8; may be repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
@@ -649,25 +649,23 @@ static const char *const examples[] = {
 const cli_command cli_cmd_tune = {
     .name = "tune",
     .summary = "find the fastest layout, schedule and strategy that fit",
-    .operands = "MODEL",
-    .min_operands = 1,
-    .max_operands = 1,
+    CLI_TAKES("MODEL", 1, 1),
     .description =
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
         "built-in name, a Hugging Face config.json or the folder that holds one."
         "\n\nThe first line is the answer, with the error of its profile on logged steps like it "
         "and how many points lie within it, or that no logged step is like it. Then come the "
-        "fastest points, the front of time against peak memory, what "
-        "limits the step and what other points that were evaluated save of it or cost, what each "
-        "other choice would cost if all others could still be chosen freely, and the command to "
-        "go on with. A point is left out where pure work alone (no bubble, no fixed "
-        "cost, no imbalance) takes longer than a point that was evaluated and fits well; of such "
-        "choices only the least cost is known. Strategies that search are tried at the 24 "
-        "combinations of degrees, recomputation and ZeRO stage at which the others are fastest, as "
-        "are schedules other than 1f1b under a budget of tokens: with a tenth of their effort, and "
-        "with all of it where that may make them the fastest. Where all strategies search, packed "
-        "is tried to find the combinations, and not listed."
+        "fastest points, the front of time against peak memory, what limits the step and what "
+        "other points that were evaluated save of it or cost, what each other choice would cost if "
+        "all others could still be chosen freely, and the command to go on with. A point is left "
+        "out where pure work alone (no bubble, no fixed cost, no imbalance) takes longer than a "
+        "point that was evaluated and fits well; of such choices only the least cost is known. "
+        "Strategies that search are tried at the 24 combinations of degrees, recomputation and "
+        "ZeRO stage at which the others are fastest, as are schedules other than 1f1b under a "
+        "budget of tokens: with a tenth of their effort, and with all of it where that may make "
+        "them the fastest. Where all strategies search, packed is tried to find the combinations, "
+        "and not listed."
         "\n\nStrategies that leave tokens out are compared by the tokens that they train: costs "
         "and savings are for as many tokens, and the share that is left out (or cut off from the "
         "beginning of its document) stands beside each that does not lose as much as the answer."
@@ -681,17 +679,12 @@ const cli_command cli_cmd_tune = {
         "a micro-batch is one row of the context, or of short rows also 2 or 4. Expert parallelism "
         "is never searched: every GPU holds all experts of its layers."
         "\n\nWhat --set states is not searched: --set parallel.tp=2 leaves the layouts of so many "
-        "GPUs "
-        "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
-        "one "
-        "thing twice."
+        "GPUs whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not "
+        "state one thing twice."
         "\n\nCtrl-C ends the search with the fastest so far (exit status 130), a second one at "
         "once."
         "\n\nThe exit status is 1 when no point fits; the point that lacks the least memory is "
         "told then, and how many GPUs, doubled until something fits, are enough.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(tune_args),
     .defaults = &defaults,
-    .run = run,
+    CLI_RUNS(run, tune_args, options, examples),
 };

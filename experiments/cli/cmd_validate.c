@@ -16,7 +16,7 @@
 
 enum { NAME = 30, PATH_BYTES = 1024 };
 
-// What of a run is the same for all cases of a set.
+// All cases of a set share this.
 typedef struct set_run {
     const cli_validate *args;
     int repeat;
@@ -142,31 +142,31 @@ static void print_summary(const sp_set_summary *summary, const sp_scenario_set_b
 
 // How a case of a set is executed: as on the command line, by the clock that the case states where
 // the command line states none.
-static cli_execute execute_of_case(const cli_execute *execute, const sp_scenario_case *of)
+static cli_execute execute_of_case(const cli_execute *execute, const sp_scenario_case *entry)
 {
     cli_execute own = *execute;
-    own.clock = own.clock != NULL ? own.clock : of->clock;
+    own.clock = own.clock != NULL ? own.clock : entry->clock;
     return own;
 }
 
-static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_scenario_case *of,
+static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_scenario_case *entry,
                             sp_error *err)
 {
     cli_executor_end(&run->executor);
     sp_status status =
-        cli_executor_begin(execute, &of->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
+        cli_executor_begin(execute, &entry->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
     sp_execution_options *options = &run->executor.options;
     options->compare_memory =
-        !of->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
+        !entry->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
     options->threads = cli_threads(run->args->jobs);
     return status;
 }
 
 static sp_status run_case(set_run *run, size_t index, sp_error *err)
 {
-    const sp_scenario_case *of = &run->set.cases[index];
-    const cli_execute execute = execute_of_case(&run->args->execute, of);
-    sp_status status = begin_case(run, &execute, of, err);
+    const sp_scenario_case *entry = &run->set.cases[index];
+    const cli_execute execute = execute_of_case(&run->args->execute, entry);
+    sp_status status = begin_case(run, &execute, entry, err);
     // Repeats go by the clock, which processes do not share.
     if (status == SP_OK && run->executor.processes > 1) {
         status = sp_error_set(err, SP_ERR_USAGE,
@@ -174,7 +174,7 @@ static sp_status run_case(set_run *run, size_t index, sp_error *err)
                               "scenario, or export the set",
                               run->executor.processes);
     }
-    return status == SP_OK ? sp_set_run_steady_case(of, &run->executor.options, run->repeat,
+    return status == SP_OK ? sp_set_run_steady_case(entry, &run->executor.options, run->repeat,
                                                     &run->outcomes[index], err)
                            : status;
 }
@@ -182,27 +182,27 @@ static sp_status run_case(set_run *run, size_t index, sp_error *err)
 // --executed: the case's result in place of a run. That there is none is the case's outcome.
 static sp_status recall_case(set_run *run, size_t index, sp_error *err)
 {
-    const sp_scenario_case *of = &run->set.cases[index];
+    const sp_scenario_case *entry = &run->set.cases[index];
     sp_case_outcome *outcome = &run->outcomes[index];
     sp_execution_options *options = &run->executor.options;
-    // What executed is in the result; this stands for cases that have none.
-    cli_execute execute = execute_of_case(&run->args->execute, of);
+    // The result says what executed it; this stands for cases that have none.
+    cli_execute execute = execute_of_case(&run->args->execute, entry);
     execute.remote = true;
     execute.precision = sp_precision_names[run->executor.options.precision];
     char name[SP_CASE_FILE];
     char path[PATH_BYTES];
     sp_result_file executed;
     sp_error missing = {0};
-    sp_case_file_name(of, index, name);
+    sp_case_file_name(entry, index, name);
     snprintf(path, sizeof path, "%s/%s.result.json", run->args->executed, name);
-    sp_status status = begin_case(run, &execute, of, err);
+    sp_status status = begin_case(run, &execute, entry, err);
     if (status != SP_OK) {
         return status;
     }
-    status = sp_set_read_executed(of, options->backend, path, &executed, &missing);
+    status = sp_set_read_executed(entry, options->backend, path, &executed, &missing);
     if (status == SP_ERR_IO) {
         *outcome = (sp_case_outcome){
-            .of = of, .status = SP_CASE_FAILED, .clock = options->clock, .speed = (double)NAN};
+            .of = entry, .status = SP_CASE_FAILED, .clock = options->clock, .speed = (double)NAN};
         snprintf(outcome->reason, sizeof outcome->reason, "%s", missing.message[0]);
         return SP_OK;
     }
@@ -217,7 +217,7 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     options->seed = settings->seed;
     options->steps = settings->steps;
     options->compare_memory = settings->memory_points;
-    status = sp_set_run_case(of, options, outcome, err);
+    status = sp_set_run_case(entry, options, outcome, err);
     options->executed = NULL;
     sp_result_file_fini(&executed);
     return status;
@@ -319,20 +319,20 @@ static void put_run(FILE *file, const char *name, const sp_execution_options *op
 static sp_status export_case(set_run *run, size_t index, sp_error *err)
 {
     const cli_validate *args = run->args;
-    const sp_scenario_case *of = &run->set.cases[index];
-    cli_execute execute = execute_of_case(&args->execute, of);
+    const sp_scenario_case *entry = &run->set.cases[index];
+    cli_execute execute = execute_of_case(&args->execute, entry);
     cli_executor executor;
     sp_case_outcome outcome;
     char name[SP_CASE_FILE];
     char path[PATH_BYTES];
     execute.remote = true;
-    sp_case_file_name(of, index, name);
+    sp_case_file_name(entry, index, name);
     snprintf(path, sizeof path, "%s/%s.json", args->export, name);
     sp_status status =
-        cli_executor_begin(&execute, &of->scenario, CLI_VALIDATE_STEPS, &executor, err);
+        cli_executor_begin(&execute, &entry->scenario, CLI_VALIDATE_STEPS, &executor, err);
     if (status == SP_OK) {
         executor.options.threads = cli_threads(args->jobs);
-        status = sp_set_export_case(of, &executor.options, path, &outcome, err);
+        status = sp_set_export_case(entry, &executor.options, path, &outcome, err);
     }
     if (status == SP_OK) {
         run->written += outcome.status == SP_CASE_OK;
@@ -413,6 +413,8 @@ static int validate_set(const cli_validate *args, json_t *document)
     sp_scenario_set_fini(&run.set);
     return exit_status;
 }
+
+// ---- one scenario ----
 
 // The picture shows the first batch.
 static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
@@ -585,15 +587,14 @@ static const char *wrong_usage(const cli_validate *args, int operands)
     if (args->output != NULL || says_how(&args->execute) || args->repeat != 0 ||
         args->export != NULL || args->executed != NULL) {
         return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
-               "--steps and --option need "
-               "--backend";
+               "--steps and --option need --backend";
     }
     if (operands > 0) {
         return "SCENARIO needs --backend NAME";
     }
     if (args->published == (args->measurements != NULL)) {
-        return "'validate' needs either --published or --measurements TABLE, or SCENARIO "
-               "--backend NAME";
+        return "'validate' needs either --published or --measurements TABLE, or SCENARIO --backend "
+               "NAME";
     }
     if (args->table != NULL && !args->published) {
         return "--table chooses among the tables of --published";
@@ -625,27 +626,23 @@ static const cli_option options[] = {
                     "only this one of the published tables"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "measurements", "TABLE", cli_validate, measurements,
                     "a table of your own (CSV)"),
-    CLI_TEXT_OPTION(
-        CLI_FILE, 0, "map", "FILE", cli_validate, map,
-        "what the columns of TABLE set (default: TABLE's name ending in .json, where there is "
-        "such a file)"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "map", "FILE", cli_validate, map,
+                    "what the columns of TABLE set (default: TABLE's name ending in .json, where "
+                    "there is such a file)"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "PROFILE", cli_validate, profile,
                     "compute with this profile in place of the tables' own"),
-    CLI_INT_OPTION(
-        "bound", "PERCENT", cli_validate, bound_percent, 1, 1000,
-        "the mean error that a table may have, of bubble ratios the largest, in percent, "
-        "in place of the bound that its map states"),
+    CLI_INT_OPTION("bound", "PERCENT", cli_validate, bound_percent, 1, 1000,
+                   "the mean error that a table may have, of bubble ratios the largest, in "
+                   "percent, in place of the bound that its map states"),
     CLI_SET_OPTION(cli_validate),
     CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
-    CLI_TEXT_OPTION(
-        CLI_KEPT, 0, "plot", "FILE", cli_validate, plot,
-        "draw computed over measured, or both timelines of --backend, with gnuplot (.png or "
-        ".svg), or keep the data for that (.dat)"),
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", cli_validate, plot,
+                    "draw computed over measured, or both timelines of --backend, with gnuplot "
+                    "(.png or .svg), or keep the data for that (.dat)"),
     CLI_EXECUTE_OPTIONS(cli_validate, "6"),
-    CLI_INT_OPTION(
-        "repeat", "N", cli_validate, repeat, 1, SP_MOST_REPEAT,
-        "runs of each case of a set; of those at the speed of the calibration the one of "
-        "median time is shown (default 1)"),
+    CLI_INT_OPTION("repeat", "N", cli_validate, repeat, 1, SP_MOST_REPEAT,
+                   "runs of each case of a set; of those at the speed of the calibration the one "
+                   "of median time is shown (default 1)"),
     CLI_TEXT_OPTION(
         CLI_FOLDER, 0, "export", "FOLDER", cli_validate, export,
         "write the plan of each case of a set to FOLDER, to be executed on another machine"),
@@ -673,35 +670,32 @@ static const char *const examples[] = {
 const cli_command cli_cmd_validate = {
     .name = "validate",
     .summary = "compare measured steps with what is computed for them",
-    .operands = "SCENARIO",
-    .max_operands = 1,
+    CLI_TAKES("SCENARIO", 0, 1),
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table or --bound states and, where there is "
         "one, the error that others published for it."
         "\n\n--published takes the tables that travel with the program, --measurements one of your "
         "own. A row of a table is a scenario and what was measured of it: iteration_ms, "
-        "tokens_per_s (of all GPUs), peak_memory_allocator_bytes (PyTorch's "
-        "max_memory_allocated, largest rank), peak_memory_last_rank_bytes (of the last rank), "
+        "tokens_per_s (of all GPUs), peak_memory_allocator_bytes (PyTorch's max_memory_allocated, "
+        "largest rank), peak_memory_last_rank_bytes (of the last rank), "
         "peak_memory_first_rank_reserved_bytes (max_memory_reserved of rank 0) or speedup (over a "
-        "baseline that the map states). A map says which columns set what; without one the "
-        "columns are named by the settings (\"parallel.tp\", \"tp\", or what others call them). "
-        "experiments/published/README.md "
-        "describes both, and where the published tables come from."
+        "baseline that the map states). A map says which columns set what; without one the columns "
+        "are named by the settings (\"parallel.tp\", \"tp\", or what others call them). "
+        "experiments/published/README.md describes both, and where the published tables come from."
         "\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the scenario's "
         "profile, executes the same plan and prints predicted beside measured: iteration time, "
         "bubble ratio, peak memory of each rank, and by category what ranks hold between actions. "
         "SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": {scenario}, "
-        "\"groups\": [{\"name\", \"set\": {\"parallel.pp\": 4, ...}, \"cases\": "
-        "[{\"name\", \"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", "
-        "\"bubble_ratio_abs\", \"peak_memory_mape\"}}. Every case is then a row, with means "
-        "below; a case that the backend cannot execute says why and is no success."
+        "\"groups\": [{\"name\", \"set\": {\"parallel.pp\": 4, ...}, \"cases\": [{\"name\", "
+        "\"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", \"bubble_ratio_abs\", "
+        "\"peak_memory_mape\"}}. Every case is then a row, with means below; a case that the "
+        "backend cannot execute says why and is no success."
         "\n\n--export FOLDER writes FOLDER/NN-name.json, a plan, for each case of a set, and to "
         "FOLDER/runs.txt the arguments with which 'slimpack run' executes each of them on another "
-        "machine. That leaves NN-name.result.json, which --executed "
-        "FOLDER reads in place of executing: its plans are predicted with the profile that the "
-        "set names now, and compared as above. Groups and cases of a set may state a \"clock\", "
-        "which --clock overrides."
+        "machine. That leaves NN-name.result.json, which --executed FOLDER reads in place of "
+        "executing: its plans are predicted with the profile that the set names now, and compared "
+        "as above. Groups and cases of a set may state a \"clock\", which --clock overrides."
         "\n\nMachines change their speed. Where the profile says what the backend's reference work "
         "took at its calibration, the same work is timed around each run of a case of a set, and "
         "the row says how fast the machine was against then. A run that differs by more than 5 % "
@@ -709,8 +703,5 @@ const cli_command cli_cmd_validate = {
         "the profile's speed the nearest is shown and marked with '!'. Times are never scaled."
         "\n\nThe exit status is 1 when a table misses its bound, or a rank needs more memory than "
         "its limit.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(cli_validate),
-    .run = run,
+    CLI_RUNS(run, cli_validate, options, examples),
 };

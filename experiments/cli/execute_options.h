@@ -1,4 +1,4 @@
-// What commands that execute plans take, and what it stands for.
+// Commands that execute plans share these options, and what they stand for.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 #define SLIMPACK_EXPERIMENTS_CLI_EXECUTE_OPTIONS_H
 

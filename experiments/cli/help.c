@@ -151,11 +151,10 @@ static void put_examples(FILE *out)
 static void put_settings(FILE *out)
 {
     section(out, "SETTINGS OF A SCENARIO");
-    put_text(
-        out,
-        "Keys of the scenario's JSON file, which --set KEY=VALUE overrides. A number of tokens "
-        "may also be written as 128K or 1M (times 1024 and 1048576).",
-        ".PP");
+    put_text(out,
+             "Keys of the scenario's JSON file, which --set KEY=VALUE overrides. A number of "
+             "tokens may also be written as 128K or 1M (times 1024 and 1048576).",
+             ".PP");
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         char type[SP_SETTING_TYPE];
@@ -567,18 +566,13 @@ static const char *const examples[] = {
 const cli_command cli_cmd_help = {
     .name = "help",
     .summary = "explain a command or a setting of a scenario",
-    .operands = "[COMMAND|KEY|LIST]",
-    .max_operands = 1,
-    .description =
-        "Prints what a command does and the options it takes, or what a setting of a scenario is "
-        "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
-        "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
-        "of a table (margin) says. The lists settings, models, clusters, strategies, schedules, "
-        "stacks, profiles, distributions, results and words have a line for each of what there is. "
-        "With --json the same comes as data, "
-        "for tools that offer it.",
-    .examples = examples,
-    .options = options,
-    .args_bytes = sizeof(help_args),
-    .run = run,
+    CLI_TAKES("[COMMAND|KEY|LIST]", 0, 1),
+    .description = "Prints what a command does and the options it takes, or what a setting of a "
+                   "scenario is for: by its key (parallel.pp), its last part (pp), what others "
+                   "call it (vpp, micro_batch_size), or a whole section (memory); or what a key of "
+                   "a result (mfu) or a word of a table (margin) says. The lists settings, models, "
+                   "clusters, strategies, schedules, stacks, profiles, distributions, results and "
+                   "words have a line for each of what there is. With --json the same comes as "
+                   "data, for tools that offer it.",
+    CLI_RUNS(run, help_args, options, examples),
 };

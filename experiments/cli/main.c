@@ -49,12 +49,12 @@ static void prepare_openblas(int argc, char **argv, char **environment)
     static char *variables[MOST_VARIABLES];
     int count = 0;
     (void)argc;
-    for (char **at = environment; *at != NULL && count < MOST_VARIABLES - 2; at++) {
-        if (begins_with(*at, one_thread) && (*at)[sizeof one_thread - 1] == '\0') {
+    for (char **entry = environment; *entry != NULL && count < MOST_VARIABLES - 2; entry++) {
+        if (begins_with(*entry, one_thread) && (*entry)[sizeof one_thread - 1] == '\0') {
             return;
         }
-        if (!begins_with(*at, "OPENBLAS_NUM_THREADS=")) {
-            variables[count++] = *at;
+        if (!begins_with(*entry, "OPENBLAS_NUM_THREADS=")) {
+            variables[count++] = *entry;
         }
     }
     struct rlimit space;

@@ -358,8 +358,7 @@ static int name_stream(const cli_command *command, const cli_option *option, voi
     bool named = option->kind == CLI_KEPT || option->kind == CLI_FOLDER;
     if (named && (standard || count_stream(path, STDOUT_FILENO) > 0)) {
         return cli_usage_error(command,
-                               "--%s cannot be '%s': it needs a %s with a name (such as "
-                               "./-)",
+                               "--%s cannot be '%s': it needs a %s with a name (such as ./-)",
                                option->name, path, option->kind == CLI_KEPT ? "file" : "folder");
     }
     if (!standard) {

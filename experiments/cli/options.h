@@ -49,12 +49,12 @@ typedef struct cli_option {
     size_t at;
     int64_t min, max;   // CLI_INT
     bool counts_tokens; // CLI_INT: 32K stands for 32768, 1M for 1048576
-    // What a CLI_STRING may hold, several of them with commas between, for completion; NULL: any.
+    // A CLI_STRING may hold these, several with commas between, for completion; NULL: any.
     const char *const *names;
 } cli_option;
 
-// What every command takes: a member `common` of the argument struct and CLI_COMMON_OPTIONS(struct)
-// in the table.
+// Every command takes these: a member `common` of the argument struct and
+// CLI_COMMON_OPTIONS(struct) in the table.
 typedef struct cli_common {
     bool json;
     bool quiet;
@@ -72,7 +72,7 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_TOKENS_OPTION(long_name, type, member, text)                                           \
     {.kind = CLI_INT, .name = long_name, .value = "N", .at = offsetof(type, member), .min = 1,     \
      .max = (int64_t)1 << 40, .counts_tokens = true, .help = text}
-// Of a kind whose values are texts; short_name 0: none.
+// Values of `of_kind` are texts; short_name 0: none.
 #define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
     {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
      .at = offsetof(type, member), .help = text}
@@ -129,6 +129,11 @@ typedef struct cli_command {
     // `args` is the argument struct as given; returns the exit status.
     int (*run)(const void *args, const cli_operands *operands);
 } cli_command;
+
+// Rows of a command: its operands, and by what it runs.
+#define CLI_TAKES(text, least, most) .operands = text, .min_operands = least, .max_operands = most
+#define CLI_RUNS(function, type, option_rows, example_lines) \
+    .run = function, .args_bytes = sizeof(type), .options = option_rows, .examples = example_lines
 
 // One object per cmd_*.c; a new command is declared here and listed in main.c.
 extern const cli_command cli_cmd_simulate;

@@ -153,7 +153,7 @@ static int print_json_text(const char *text, size_t bytes, void *out)
     return ferror((FILE *)out) != 0 ? -1 : 0;
 }
 
-// Of a text that is not UTF-8 jansson makes nothing.
+// jansson makes nothing of a text that is not UTF-8.
 static sp_status check_json(const json_t *root, sp_error *err)
 {
     return root != NULL
@@ -175,7 +175,7 @@ int cli_print_json(json_t *root)
     return sp_status_exit(SP_OK);
 }
 
-// What could not be written shows in the error flag of the stream.
+// The error flag of the stream shows what could not be written.
 static sp_status dump_json(FILE *file, const void *root, sp_error *err)
 {
     (void)err;
@@ -302,13 +302,13 @@ void cli_number_cell(cli_row *row, const char *format, double value)
     put_cell(row, text);
 }
 
-void cli_figure_cells(cli_row *row, double (*value)(const void *of, const char *key),
-                      const void *of)
+void cli_figure_cells(cli_row *row, double (*value)(const void *source, const char *key),
+                      const void *source)
 {
     char name[CELL];
     while (*row->columns != '\0' && name_of(row, name)[0] == '@') {
         const sp_figure *figure = sp_figure_find(name + 1);
-        double number = value(of, figure->key);
+        double number = value(source, figure->key);
         char text[CELL];
         if (figure->digits == SP_SHORT_NUMBER) {
             cli_short_number(number, text);

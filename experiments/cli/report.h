@@ -1,4 +1,4 @@
-// What commands print: errors and notes on stderr, results on stdout.
+// Commands print errors and notes on stderr, results on stdout.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_REPORT_H
 #define SLIMPACK_EXPERIMENTS_CLI_REPORT_H
 
@@ -7,8 +7,7 @@
 #include "experiments/cli/options.h"
 #include "sim/plan/timeline.h"
 
-// What goes to stderr comes after all that was printed to stdout before, also where both are one
-// pipe.
+// Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
 
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
@@ -100,9 +99,9 @@ void cli_cell(cli_row *row, const char *format, ...) SP_PRINTF(2, 3);
 // A number by its format, "-" where it is not finite.
 void cli_number_cell(cli_row *row, const char *format, double value);
 // All columns from here on that are figures, up to one that is none.
-void cli_figure_cells(cli_row *row, double (*value)(const void *of, const char *key),
-                      const void *of);
-// That value of an sp_result.
+void cli_figure_cells(cli_row *row, double (*value)(const void *source, const char *key),
+                      const void *source);
+// The value is that of an sp_result.
 double cli_figure_of_result(const void *result, const char *key);
 
 // Thousands in "4.19 M" style; returns text.

@@ -1,4 +1,4 @@
-// What commands print of steps, predicted or executed, for people.
+// Commands print steps, predicted or executed, for people by these.
 #include <math.h>
 #include <string.h>
 
@@ -6,6 +6,7 @@
 #include "experiments/cli/run_report.h"
 #include "experiments/execution/execution.h"
 #include "experiments/sweep/summary.h"
+#include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "solver/evaluate/evaluate.h"
 
@@ -16,14 +17,30 @@ double cli_figure_of_digest(const void *digest, const char *key)
     return ((const sweep_digest *)digest)->figure[figure];
 }
 
+json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
+{
+    json_t *object = json_object();
+    for (int s = 0; s < SWEEP_STATUSES; s++) {
+        sp_json_put(object, sweep_status_names[s], json_integer(of_status[s]));
+    }
+    return object;
+}
+
+cli_loss cli_loss_of_digest(const sweep_digest *digest)
+{
+    return (cli_loss){.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
+                      .cut = digest->figure[SWEEP_CUT_SHARE],
+                      .lossy = digest->lossy};
+}
+
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR])
 {
     if (error->known) {
-        snprintf(text, CLI_STEP_ERROR,
-                 "±%.1f %% in the median, %.1f %% for nine in ten, on %lld logged step%s like "
-                 "this (%s)",
-                 100.0 * error->median, 100.0 * error->p90, (long long)error->steps,
-                 error->steps == 1 ? "" : "s", error->scope);
+        snprintf(
+            text, CLI_STEP_ERROR,
+            "±%.1f %% in the median, %.1f %% for nine in ten, on %lld logged step%s like this (%s)",
+            100.0 * error->median, 100.0 * error->p90, (long long)error->steps,
+            error->steps == 1 ? "" : "s", error->scope);
     } else {
         snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
     }
@@ -152,7 +169,7 @@ static void print_percent(FILE *out, const char *label, double share)
     fprintf(out, "%s%s", label, cli_percent(share, "%.2f %%", text));
 }
 
-// Of a prediction. What was measured, and what is given as costs, has none.
+// Only predictions have an error: not measured steps, nor steps of given costs.
 static void print_error(FILE *out, const sp_result *result)
 {
     char text[CLI_STEP_ERROR];
@@ -278,7 +295,7 @@ static void print_time(FILE *out, const sp_result *result)
     fputs(" ms (mean over ranks)\n", out);
 }
 
-// What the limit leaves of the GPU, and for what.
+// The limit leaves a part of the GPU to others; this says to whom.
 static void print_reserve(FILE *out, const sp_result *result)
 {
     double reserve_gib = sp_gib_from_bytes(result->memory_reserve_bytes);
@@ -385,7 +402,7 @@ static void print_ranks(FILE *out, const sp_result *result)
     }
 }
 
-// What a step waits for, beside what it would on average and at other scales.
+// A step waits for its slowest GPU; the average, and that of other scales, stand beside it.
 static void print_slowest(FILE *out, const sp_result *result)
 {
     const sp_slowest_gpu *slowest = &result->slowest;
@@ -644,7 +661,7 @@ static void print_both_ranks(FILE *out, const sp_execution *execution)
     }
 }
 
-// Of one category, sums over ranks of the most that is held between actions.
+// The figures are sums over ranks of the most that is held between actions.
 static void print_category(FILE *out, const sp_execution *execution, int category)
 {
     int ranks = execution->measured.layout.dp * execution->measured.layout.pp;

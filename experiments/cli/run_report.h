@@ -1,4 +1,4 @@
-// What commands print of steps for people.
+// Commands print steps for people by these.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 #define SLIMPACK_EXPERIMENTS_CLI_RUN_REPORT_H
 
@@ -26,7 +26,7 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
 enum { CLI_RANKS_SHOWN = 32 };
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
-// Of the parts of a step's time: "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
+// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
 extern const char *const cli_time_part_names[];
 
 // On standard error, into a result, and into `warnings` of its JSON (NULL stays).
@@ -57,6 +57,8 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_digest(const void *digest, const char *key);
+// {"ok", "oom", "infeasible", "invalid"}: how many points; the caller owns it.
+json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
 
 // Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
 // work?
@@ -65,9 +67,9 @@ bool cli_waits_for_peers(const sp_result *result);
 // "ok", "tight" or "oom".
 const char *cli_memory_word(const sp_result *result);
 
-// What of the tokens is not trained as asked: shares that a strategy leaves out and cuts off from
-// the beginning of their document, and the share that batches were formed without because of the
-// context. Not finite: not known.
+// Shares of tokens that are not trained as asked: a strategy leaves them out or cuts them off from
+// the beginning of their document, or batches were formed without them because of the context. Not
+// finite: not known.
 typedef struct cli_loss {
     double left_out, cut, over_length;
     bool lossy; // whether tokens show it or not
@@ -77,6 +79,7 @@ typedef struct cli_loss {
 // the context", or
 // "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
+cli_loss cli_loss_of_digest(const sweep_digest *digest); // without the last share
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 
 // ---- executed steps ----

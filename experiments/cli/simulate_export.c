@@ -135,7 +135,7 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
                : status;
 }
 
-// What the writers of files take.
+// Every writer of a file takes this.
 typedef struct shown {
     const cli_exports *exports;
     const sp_step_view *view;
@@ -201,11 +201,11 @@ static sp_status write_snapshot(shown *s, sp_error *err)
 {
     const sp_memory_timeline *memory = memory_of(s);
     if (memory == NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "--memory-snapshot: %s",
-                            s->exports->planner_memory
-                                ? "memory.model \"slimpipe-planner\" knows no tensors to show; "
-                                  "\"tensors\" does"
-                                : "uniform costs have no memory to show");
+        return sp_error_set(
+            err, SP_ERR_USAGE, "--memory-snapshot: %s",
+            s->exports->planner_memory
+                ? "memory.model \"slimpipe-planner\" knows no tensors to show; \"tensors\" does"
+                : "uniform costs have no memory to show");
     }
     for (size_t r = 1; r < memory->rank_count; r++) {
         if (sp_bytes_total(&memory->ranks[r].peak) > sp_bytes_total(&memory->ranks[s->rank].peak)) {

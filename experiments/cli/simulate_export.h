@@ -9,7 +9,7 @@
 
 enum { CLI_MOST_BATCHES = 1000000 };
 
-// What was asked for; NULL or false where it was not. All but the plan show one batch.
+// Members are NULL or false where nobody asked for them. All but the plan show one batch.
 typedef struct cli_exports {
     int64_t batch;
     const char *trace;

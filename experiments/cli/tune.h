@@ -1,4 +1,4 @@
-// What `tune` found, and how that is said: cmd_tune.c searches, tune_report.c prints.
+// The answer of `tune`, which cmd_tune.c searches and tune_report.c prints.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_TUNE_H
 #define SLIMPACK_EXPERIMENTS_CLI_TUNE_H
 
@@ -34,7 +34,7 @@ json_t *cli_tuned_json(const cli_tuned *tuned);
 // Its keys where no point fits, null but for the question and the counts of points.
 json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
-// What is to be known of models with experts.
+// This holds for models with experts.
 #define CLI_TUNE_EXPERTS \
     "expert parallelism is not searched: every GPU holds all experts of its layers"
 

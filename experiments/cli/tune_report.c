@@ -47,14 +47,11 @@ static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
 
 static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
 {
-    const cli_loss loss = {.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                           .cut = digest->figure[SWEEP_CUT_SHARE],
-                           .lossy = digest->lossy};
-    return cli_loss_text(loss, text);
+    return cli_loss_text(cli_loss_of_digest(digest), text);
 }
 
-// What a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the answer
-// does not lose as much, else ""; returns text.
+// Says what a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the
+// answer does not lose as much, else ""; returns text.
 static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest *digest,
                                       char text[CLI_LOSS])
 {
@@ -108,7 +105,7 @@ typedef struct remedy_axis {
     bool smaller;
 } remedy_axis;
 
-// What a part of the step is called, and which settings take less of it.
+// A part of the step has a name, and settings that take less of it.
 typedef struct limit_kind {
     const char *name;
     remedy_axis axes[AXES_TRIED];
@@ -293,7 +290,7 @@ static void add_finding(const cli_tuned *tuned, const limit_kind *kind, double s
     }
 }
 
-// What would be faster at any setting if a GPU held more: the fastest of these.
+// Finds the fastest point that would fit if a GPU held more, at any setting.
 static void find_memory(const cli_tuned *tuned, finding list[FINDINGS], int *count)
 {
     const sweep_layouts *all = tuned->layouts;
@@ -343,7 +340,7 @@ static int find_all(const cli_tuned *tuned, finding list[FINDINGS])
     return count;
 }
 
-// What the step spends its time on, and what would take less of it.
+// Says what the step spends its time on, and what would take less of it.
 static void print_findings(const cli_tuned *tuned)
 {
     finding list[FINDINGS];
@@ -373,6 +370,8 @@ static json_t *findings_json(const cli_tuned *tuned)
     }
     return array;
 }
+
+// ---- what another choice costs ----
 
 enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
@@ -434,7 +433,7 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     }
 }
 
-// Of strategies, then of every axis.
+// The first group is that of strategies, then comes one for every axis.
 static void count_choices(const cli_tuned *tuned, choices all[GROUPS])
 {
     all[0] = (choices){.name = "strategy"};
@@ -468,7 +467,7 @@ static double best_of(const cli_tuned *tuned)
     return sweep_whole_ms(&tuned->layouts->ranked[0]->digest);
 }
 
-// Of strategies that leave tokens out for as many tokens. NAN: there is no such point.
+// Times are for as many tokens, also of strategies that leave some out. NAN: there is no point.
 static double whole_ms(const sweep_digest *digest)
 {
     return digest != NULL ? sweep_whole_ms(digest) : (double)NAN;
@@ -505,7 +504,7 @@ static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[
     return text;
 }
 
-// Of points of which none makes a step, the reason without the name of the document; else NULL.
+// Returns why none of the points makes a step, without the name of the document; else NULL.
 static const char *reason_of(const choice *c)
 {
     static const char document[] = "point: ";
@@ -517,7 +516,7 @@ static const char *reason_of(const choice *c)
     return c->reason + (named ? sizeof document - 1 : 0);
 }
 
-// Of the first choice of a setting that makes no step; NULL: of none.
+// Returns the first choice of a setting that makes no step; NULL: all do.
 static const choice *first_reason(const choices *group)
 {
     int i = 0;
@@ -545,7 +544,7 @@ static void print_reasons(const choices all[GROUPS])
     }
 }
 
-// What other choices cost, with all others free.
+// Says what other choices cost, with all others free.
 static void print_choices(const cli_tuned *tuned)
 {
     choices all[GROUPS];
@@ -607,7 +606,7 @@ static json_t *choices_json(const cli_tuned *tuned)
 
 // ---- the front of time against memory ----
 
-// Of the points that fit, the fastest first, those that none before holds less memory than; the
+// Returns those of the points that fit, the fastest first, before which none holds less memory; the
 // caller frees the list with sp_free().
 static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *count)
 {
@@ -695,7 +694,7 @@ static void print_answer(const cli_tuned *tuned)
     putchar('\n');
 }
 
-// Of a step.
+// The mean is over steps.
 static double tokens_of(const cli_tuned *tuned)
 {
     double tokens = 0.0;
@@ -756,9 +755,8 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-static const char columns[] =
-    "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 @peak_memory_gib|5 fits|"
-    "-12 strategy";
+static const char columns[] = "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 "
+                              "@peak_memory_gib|5 fits|-12 strategy";
 
 static void print_head(void)
 {
@@ -902,10 +900,7 @@ static json_t *question_json(const cli_tuned *tuned)
 
 static json_t *counts_json(const sweep_layouts *all)
 {
-    json_t *points = json_object();
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(points, sweep_status_names[s], json_integer(all->of_status[s]));
-    }
+    json_t *points = cli_statuses_json(all->of_status);
     sp_json_put(points, "left_out", json_integer(all->left_out));
     sp_json_put(points, "dropped", json_integer(all->dropped));
     return points;

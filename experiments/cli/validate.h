@@ -1,12 +1,11 @@
-// What `validate` compares with what is computed: tables of measured steps, or steps that it
-// executes.
+// `validate` compares tables of measured steps, or steps that it executes, with what is computed.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
 #define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
 
 #include "experiments/cli/execute_options.h"
 #include "experiments/execution/scenario_set.h"
 
-// Of each batch, unless --steps says otherwise: one to warm up and five.
+// Each batch has one step to warm up and five, unless --steps says otherwise.
 #define CLI_VALIDATE_STEPS 6
 
 typedef struct cli_validate {

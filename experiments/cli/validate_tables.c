@@ -153,7 +153,7 @@ static void print_ranking(const sp_ranking *ranking)
     }
 }
 
-// Of the rows that did (ran 1) or did not run, those whose memory says so.
+// Counts those of the rows that did (ran 1) or did not run whose memory says so.
 static size_t count_agreed(const sp_validation *v, double ran, size_t *rows)
 {
     size_t agreed = 0;
@@ -305,7 +305,7 @@ static void print_cases(const sp_validation *validation)
 
 // ---- JSON ----
 
-// What a model's step is, beside what the table's own words say of it.
+// Adds what a model's step is, beside what the table's own words say of it.
 static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)
 {
     const sp_layout *l = &c->scenario.layout;
@@ -378,7 +378,7 @@ static json_t *ranking_json(const sp_ranking *ranking)
                      ranking->worst_regret, "worst_cell", ranking->worst_cell, "by_cell", by_cell);
 }
 
-// What the fit of the table's profile found of these rows when it left them out.
+// The fit of the table's profile found these errors when it left the rows out.
 static json_t *left_out_json(const sp_measurements *m)
 {
     const sp_error_records *records = &m->cases[0].scenario.profile.errors;

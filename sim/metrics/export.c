@@ -1,4 +1,4 @@
-// What the exporters share, and data for gnuplot.
+// Ranks, windows and labels, which all exporters share, and data for gnuplot.
 #include <stdlib.h>
 
 #include "sim/metrics/export_private.h"
@@ -115,11 +115,6 @@ bool sp_i_export_has_rank(const sp_export_window *window, const sp_rank_timeline
            (window->dp_rank_count == 0 || has_dp_rank(window, rank));
 }
 
-static bool ends_before(const sp_export_window *window, int64_t start_ns)
-{
-    return window->to_ns > 0 && start_ns >= window->to_ns;
-}
-
 bool sp_i_export_overlaps(const sp_export_window *window, int64_t start_ns, int64_t end_ns)
 {
     if (window == NULL) {
@@ -127,7 +122,7 @@ bool sp_i_export_overlaps(const sp_export_window *window, int64_t start_ns, int6
     }
     bool begins_before_its_end =
         start_ns < end_ns ? end_ns > window->from_ns : start_ns >= window->from_ns;
-    return begins_before_its_end && !ends_before(window, start_ns);
+    return begins_before_its_end && (window->to_ns <= 0 || start_ns < window->to_ns);
 }
 
 void sp_i_export_range(const sp_export_window *window, const sp_timeline *timeline,
@@ -255,8 +250,8 @@ sp_status sp_export_gnuplot(FILE *file, const sp_timeline *timeline,
     sp_plot_data data = {.out = &out, .timeline = timeline, .window = window};
     sp_i_export_range(window, timeline, &data.from_ns, &data.to_ns);
     sp_write(&out, "# slimpack timeline, drawn by plots/timeline.gp\n"
-                   "# index 0: row \"label\" kind chunk pack start_ms end_ms"
-                   " (kind '-': the rank's row, over the whole window)\n");
+                   "# index 0: row \"label\" kind chunk pack start_ms end_ms (kind '-': the rank's "
+                   "row, over the whole window)\n");
     write_spans(&data);
     sp_write(&out, "\n\n# index 1: row \"label\" part start_ms end_ms\n");
     write_epilogues(&data);

@@ -22,7 +22,7 @@ typedef struct sp_export_window {
 // "0-3,8" to a list of ranks (at most max, below limit); returns the count or -1 with an error.
 SP_API int sp_export_parse_ranks(const char *text, int limit, int *ranks, int max, sp_error *err);
 
-// What each action waited for (sim/metrics/predecessors.h).
+// They tell what each action waited for (sim/metrics/predecessors.h).
 typedef struct sp_predecessors sp_predecessors;
 
 // Chrome/Perfetto JSON: ranks as processes, compute and communication as threads, memory as

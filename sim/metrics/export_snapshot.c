@@ -11,8 +11,8 @@
 
 enum { CATEGORIES = SP_MEM_OFFLOADED }; // those on the GPU
 
-// What a rank was doing: 0 before its first action, 1 + s in span s, then the parts of the
-// optimizer epilogue.
+// A phase says what a rank was doing: 0 before its first action, 1 + s in span s, then the parts of
+// the optimizer epilogue.
 typedef size_t phase_index;
 
 typedef struct block {

@@ -14,7 +14,7 @@ enum {
     MARKS = 32,
 };
 
-// What can stand in a cell. Actions carry pack and chunk, the rest only its class.
+// A cell shows an action with its pack and chunk, or one of these.
 typedef enum sp_class {
     CLASS_IDLE = SP_ACTION_KINDS,
     CLASS_REDUCE, // gradient reduction or parameter gather

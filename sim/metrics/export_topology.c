@@ -129,8 +129,8 @@ static void write_names(const picture *p)
 static void write_bar(const picture *p, int x, int width, layer row, const char *name, int node)
 {
     sp_write(p->out,
-             "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
-             "<text x=\"%d\" y=\"%d\">%s",
+             "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/><text x=\"%d\" "
+             "y=\"%d\">%s",
              x, row_y[row], width, BOX, x + 4, row_y[row] + BOX - 4, name);
     if (node >= 0) {
         sp_write(p->out, " %d", node);
@@ -224,8 +224,8 @@ static void write_box(const picture *p, int32_t outward)
     }
     point at = box_of(p, outward);
     sp_write(p->out,
-             "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
-             "<text class=\"b\" x=\"%d\" y=\"%d\">%d</text>\n",
+             "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/><text class=\"b\" "
+             "x=\"%d\" y=\"%d\">%d</text>\n",
              at.x - BOX / 2, row_y[at.row], BOX, BOX, at.x, row_y[at.row] + BOX - 4,
              sp_topology_link(p->topology, outward).index);
 }
@@ -293,8 +293,9 @@ static void write_head(const picture *p)
     int whole = whole_width(p);
     sp_write(p->out,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-             "font-family=\"sans-serif\" font-size=\"9\">\n<style>rect{stroke:#999}"
-             ".t{font-size:7px}.b{text-anchor:middle}.l0{stroke:#ccc}",
+             "font-family=\"sans-serif\" "
+             "font-size=\"9\">\n<style>rect{stroke:#999}.t{font-size:7px}.b{text-anchor:middle}.l0{"
+             "stroke:#ccc}",
              whole > folded ? whole : folded, bottom_of_nodes(p) + LEGEND);
     for (int s = 0; s < SHADES; s++) {
         sp_write(p->out, ".s%d{fill:%s}", s, shades[s]);
@@ -369,8 +370,8 @@ static void write_legend(const picture *p)
                  MARGIN + 24 * CELL + s * CELL, y + TITLE + 2, CELL - 2, CELL - 2);
     }
     sp_write(p->out,
-             "<text x=\"%d\" y=\"%d\">not counted: tensor parallelism, attention handed "
-             "to other pipeline ranks, sums of tied embeddings</text>\n",
+             "<text x=\"%d\" y=\"%d\">not counted: tensor parallelism, attention handed to other "
+             "pipeline ranks, sums of tied embeddings</text>\n",
              MARGIN, y + 3 * TITLE - 4);
 }
 

@@ -108,8 +108,8 @@ static void write_process(sp_trace *trace, const sp_rank_timeline *rank, size_t 
     name_event(trace, "process_name", process, 0, label);
     if (begin_event(trace)) {
         sp_write(trace->out,
-                 "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%zu,\"tid\":0,"
-                 "\"args\":{\"sort_index\":%zu}}",
+                 "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%zu,\"tid\":0,\"args\":{"
+                 "\"sort_index\":%zu}}",
                  process, process);
     }
     name_event(trace, "thread_name", process, THREAD_COMPUTE, "compute");
@@ -126,8 +126,8 @@ static void write_flow(sp_trace *trace, const trace_slice *slice)
     static const char phases[] = {[PATH_BEGINS] = 's', [PATH_GOES_ON] = 't', [PATH_ENDS] = 'f'};
     if (slice->on_path != OFF_PATH && begin_event(trace)) {
         sp_write(trace->out,
-                 "{\"name\":\"critical path\",\"cat\":\"critical path\",\"ph\":\"%c\",\"id\":1,"
-                 "\"bp\":\"e\",\"ts\":%.3lld,\"pid\":%zu,\"tid\":%d}",
+                 "{\"name\":\"critical path\",\"cat\":\"critical "
+                 "path\",\"ph\":\"%c\",\"id\":1,\"bp\":\"e\",\"ts\":%.3lld,\"pid\":%zu,\"tid\":%d}",
                  phases[slice->on_path], (long long)slice->start_ns, slice->process, slice->thread);
     }
 }

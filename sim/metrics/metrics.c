@@ -66,7 +66,7 @@ typedef struct rank_sums {
     double forward_variance, backward_variance;
 } rank_sums;
 
-// What computes: an action, or what a rank does of a vocabulary that pipeline ranks share.
+// Actions compute, and so does what a rank does of a vocabulary that pipeline ranks share.
 static void add_span(const sp_span *span, rank_sums *sums)
 {
     sums->busy_ns += span->end_ns - span->start_ns;

@@ -1,5 +1,4 @@
-// From a timeline to numbers. Each number is defined at its
-// field.
+// From a timeline to numbers. Each number is defined at its field.
 #ifndef SLIMPACK_SIM_METRICS_METRICS_H
 #define SLIMPACK_SIM_METRICS_METRICS_H
 

@@ -187,7 +187,7 @@ static void add_units(explanation *e)
     add(e, "gradients of keys and values", SP_MEM_KV_GRADIENTS, e->state.gradient_sums, 1);
 }
 
-// Of equal ones the first found.
+// The first found comes first where sizes are equal.
 static void take_largest(explanation *e, sp_peak_memory *peak)
 {
     for (int i = 0; i < e->count; i++) {

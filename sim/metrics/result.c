@@ -141,7 +141,7 @@ double sp_result_iteration_ms(const sp_result *result)
     return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;
 }
 
-// Of times summed over ranks and batches, in ns: their mean in ms.
+// The factor makes a mean in ms of times summed over ranks and batches, in ns.
 static double ms_of_mean_rank(const sp_result *result)
 {
     double ranks = (double)result->layout.dp * result->layout.pp;
@@ -249,30 +249,24 @@ double sp_result_left_out_share(const sp_result *result)
 {
     double trained = 0.0;
     double left_out = 0.0;
-    if (result->parameters == 0) {
-        return (double)NAN;
-    }
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_facts *facts = &result->batches[b].facts;
         bool last = b + 1 == result->batch_count;
         trained += (double)facts->tokens;
         left_out += (double)(facts->dropped_tokens + (last ? facts->delayed_tokens : 0));
     }
-    return trained + left_out > 0.0 ? left_out / (trained + left_out) : 0.0;
+    return trained + left_out > 0.0 ? left_out / (trained + left_out) : (double)NAN;
 }
 
 double sp_result_cut_share(const sp_result *result)
 {
     double trained = 0.0;
     double cut = 0.0;
-    if (result->parameters == 0) {
-        return (double)NAN;
-    }
     for (size_t b = 0; b < result->batch_count; b++) {
         trained += (double)result->batches[b].facts.tokens;
         cut += (double)result->batches[b].facts.cut_tokens;
     }
-    return trained > 0.0 ? cut / trained : 0.0;
+    return trained > 0.0 ? cut / trained : (double)NAN;
 }
 
 double sp_result_dp_max_over_mean(const sp_result *result)
@@ -362,8 +356,8 @@ void sp_result_warn_of_memory(sp_result *result)
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
         sp_warnings_add(
             &result->warnings,
-            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and "
-            "allocates blocks all the time%s; such logged steps ran 3 to 8 times slower%s",
+            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and allocates blocks "
+            "all the time%s; such logged steps ran 3 to 8 times slower%s",
             sp_gib_from_bytes(counted_peak(result)), sp_gib_from_bytes(result->memory_limit_bytes),
             result->reserved_peak_bytes > 0 ? " reserved" : "",
             result->reserved_peak_bytes > result->memory_limit_bytes

@@ -34,7 +34,7 @@ typedef struct sp_slowest_gpu {
     double expected_of[SP_JITTER_SCALES]; // sp_jitter_scales
 } sp_slowest_gpu;
 
-// What one batch adds to its step metrics.
+// One batch adds this to its step metrics.
 typedef struct sp_batch_facts {
     int64_t samples;         // trained
     int64_t tokens;          // trained
@@ -49,12 +49,12 @@ typedef struct sp_batch_facts {
     // No packing and no schedule of this batch is faster: of the plan's kind (whole samples or
     // slices, whole or split backward), and by pure work of any kind; 0: unknown.
     double lower_bound_ns, work_bound_ns;
-    // Of lower_bound_ns what the limit of memory adds: no plan that fits is faster. 0 where the
+    // The limit of memory adds so much to lower_bound_ns: no plan that fits is faster. 0 where the
     // step itself does not fit.
     double bound_memory_ns;
-    // What the step takes beyond pure work, in parts: of packs (fixed costs, sizes that are not the
-    // cheapest, recomputation), mean over the data-parallel ranks; of the busiest of these over the
-    // mean; of its busiest stage without work. All 0: unknown.
+    // The step takes this beyond pure work: packs (fixed costs, sizes that are not the cheapest,
+    // recomputation), mean over the data-parallel ranks; the busiest of these over the mean; its
+    // busiest stage without work. All 0: unknown.
     double gap_packs_ns, gap_uneven_ns, gap_idle_ns;
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
@@ -136,7 +136,7 @@ SP_API void sp_result_fini(sp_result *result);
 
 // Derived figures, NAN where they are not defined.
 SP_API double sp_result_iteration_ms(const sp_result *result);
-// What the mean rank spends a step on, in ms a batch, which adds up to the iteration. Communication
+// The mean rank spends a step on these, in ms a batch, which add up to the iteration. Communication
 // is what computation does not hide; PP is waiting for transfers between stages.
 enum {
     SP_TIME_COMPUTE,
@@ -169,9 +169,8 @@ SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are know
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
-// Of all tokens of the batches (by uniform costs there are none): of samples that were dropped, or
-// are still left for later batches after the last, and of pieces that do not see the beginning of
-// their document.
+// Shares of all tokens of the batches: those of samples that were dropped, or are left for later
+// batches after the last; those in pieces that do not see the beginning of their document.
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
@@ -221,7 +220,7 @@ typedef struct sp_figure {
 } sp_figure;
 SP_API const sp_figure *sp_figure_at(int index);         // NULL past the last
 SP_API const sp_figure *sp_figure_find(const char *key); // NULL: there is none
-// That of a key which is a number; NAN where this result does not define it.
+// The key is that of a number. NAN where this result does not define it.
 SP_API double sp_figure_value(const sp_result *result, const char *key);
 
 // All keys of a result, null: the row of an infeasible strategy.

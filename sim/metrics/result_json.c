@@ -279,28 +279,20 @@ typedef struct row {
     double (*of_flops)(const sp_result *result, sp_flops_count count);
     sp_flops_count count;
     json_t *(*json)(const sp_result *result);
-    // Byte of sp_result: a text, an int64_t, bytes as an int64_t (0: not known), a sum over
-    // batches.
+    // Place in sp_result: of a text, an integer, bytes (0: not known), a sum over batches.
     size_t text_at, int_at, bytes_at, mean_at;
 } row;
 
 #define AT(member) offsetof(sp_result, member)
 #define FLOPS(name, what) .of_flops = sp_result_##name, .count = SP_FLOPS_##what
 
-#define KEY(name, meaning, source)                       \
-    {                                                    \
-        .figure = {.key = name, .text = meaning}, source \
-    }
-// Of a number that tables show: its label, digits, and whether it is shown in percent.
-#define NUMBER(name, meaning, head, decimals, share, ...) \
-    {                                                     \
-        .figure = {.key = name,                           \
-                   .text = meaning,                       \
-                   .label = head,                         \
-                   .digits = decimals,                    \
-                   .percent = share},                     \
-        __VA_ARGS__                                       \
-    }
+// clang-format off
+#define KEY(name, meaning, ...) {.figure = {.key = name, .text = meaning}, __VA_ARGS__}
+// Tables show a number under its label, with so many digits, in percent where `share` says so.
+#define NUMBER(name, meaning, head, decimals, share, ...)                                          \
+    {.figure = {.key = name, .text = meaning, .label = head, .digits = decimals,                   \
+                .percent = share}, __VA_ARGS__}
+// clang-format on
 
 // In the order of the document.
 static const row rows[] = {

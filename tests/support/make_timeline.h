@@ -31,8 +31,8 @@ enum { MADE_STATE_BYTES = 1 << 30 }; // parameters; gradients twice, optimizer t
 // p = 3, m = 4, F = 2 ms, B = 4 ms, an epilogue of 1 + 2 + 1 ms, 512 MiB and 64 MiB.
 made_spec made_default(void);
 
-// Aborts the test when memory runs out.
-void make_timeline(made_timeline *made, const made_spec *spec);
+// NULL: the default.
+void make_timeline(made_timeline *made, const made_spec *given);
 void made_timeline_free(made_timeline *made);
 
 // The whole text of a file that was written, from its start; the caller frees it.

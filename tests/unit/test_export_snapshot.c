@@ -324,8 +324,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
 TEST(blocks_sum_to_the_points)
 {
     made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
+    make_timeline(&made, NULL);
     for (size_t r = 0; r < 3; r++) {
         json_t *root = export_snapshot(&made, r);
         check_snapshot(root, &made.memory.ranks[r]);
@@ -401,8 +400,7 @@ TEST(random_points_are_followed)
 TEST(wrong_use_is_refused)
 {
     made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
+    make_timeline(&made, NULL);
     FILE *file = tmpfile();
     sp_error_clear(ERR);
     assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
@@ -438,8 +436,7 @@ TEST(python_reads_the_pickle)
         exit(77);
     }
     made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
+    make_timeline(&made, NULL);
     char name[] = "/tmp/slimpack-snapshot-XXXXXX";
     int descriptor = mkstemp(name);
     assert_true(descriptor >= 0);

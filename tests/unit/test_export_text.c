@@ -174,8 +174,7 @@ TEST(colour_keeps_the_width)
 TEST(scale_stands_at_its_time)
 {
     made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
+    make_timeline(&made, NULL);
     static const int64_t windows[][2] = {
         {0, 40000000}, {3500000, 9100000}, {1, 20001}, {123456789, 987654321012}, {0, 700}};
     for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
@@ -233,8 +232,7 @@ TEST(all_kinds_have_a_symbol)
 TEST(narrow_terminal_is_refused)
 {
     made_timeline made;
-    made_spec spec = made_default();
-    make_timeline(&made, &spec);
+    make_timeline(&made, NULL);
     FILE *file = tmpfile();
     sp_error_clear(ERR);
     assert_int_equal(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),

@@ -8,6 +8,8 @@
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
 
+#define NEAR(found, expected) assert_near(found, expected, 0.5e-12, 0.5e-12)
+
 enum { MAX_RANKS = 8, MAX_SPANS = 8 };
 
 // A timeline in caller storage: entry i stands for data-parallel ranks alike[i].
@@ -101,14 +103,14 @@ TEST(two_stages)
     assert_int_equal(m.dp_ns, 3);
     assert_int_equal(m.launch_ns, 2);
     assert_int_equal(m.wait_p2p_ns, 7);
-    assert_near(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0, 0.5e-12, 0.5e-12);
+    NEAR(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
     // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.
-    assert_near(sp_bubble_ratio_longest_stage(&m), 0.4, 0.5e-12, 0.5e-12);
+    NEAR(sp_bubble_ratio_longest_stage(&m), 0.4);
     assert_int_equal(m.reduce_ns, 13);
     assert_int_equal(m.optimizer_ns, 2);
     assert_int_equal(m.ranks[1].span_ns, 24);
     assert_int_equal(m.ranks[1].busy_ns, 24);
-    assert_near(m.ranks[0].units_peak, 1.5, 0.5e-12, 0.5e-12);
+    NEAR(m.ranks[0].units_peak, 1.5);
     // Offloaded bytes are not on the GPU: the second rank's 101 are the peak.
     assert_int_equal(m.ranks[0].peak_bytes, 100);
     assert_int_equal(m.peak_bytes, 101);
@@ -134,38 +136,33 @@ TEST(kinds_of_work)
     assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
     assert_int_equal(m.makespan_ns, 16);
     assert_int_equal(m.ranks[0].span_ns, 16);
-    assert_near(sp_bubble_ratio(&m), 6.0 / 16.0, 0.5e-12, 0.5e-12);
+    NEAR(sp_bubble_ratio(&m), 6.0 / 16.0);
     sp_step_metrics_fini(&m);
 }
 
 // Where the rank that ends last is not the one that computes last, only what lies past the makespan
-// counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10.
+// counts: of 80 + (10, 20, 5) the last 15, of which the optimizer has 10; of 80 + (5, 5, 17) 7 of
+// the gather, as the optimizer is over before.
 TEST(epilogue_is_what_the_makespan_leaves)
 {
-    drawing d;
-    draw(&d, 1, 2, 1);
-    span(&d, 0, SP_ACTION_F, 0, 100);
-    span(&d, 1, SP_ACTION_F, 0, 80);
-    epilogue(&d, 0, 100, 1, 3, 1);
-    epilogue(&d, 1, 80, 10, 20, 5);
-    sp_step_metrics m;
-    measure(&d, &m);
-    assert_int_equal(m.iteration_ns, 115);
-    assert_int_equal(m.optimizer_ns, 10);
-    assert_int_equal(m.reduce_ns, 5);
-    sp_step_metrics_fini(&m);
-
-    // The optimizer is over before the makespan: 7 of the gather are left.
-    draw(&d, 1, 2, 1);
-    span(&d, 0, SP_ACTION_F, 0, 100);
-    span(&d, 1, SP_ACTION_F, 0, 80);
-    epilogue(&d, 0, 100, 1, 2, 1);
-    epilogue(&d, 1, 80, 5, 5, 17);
-    measure(&d, &m);
-    assert_int_equal(m.iteration_ns, 107);
-    assert_int_equal(m.optimizer_ns, 0);
-    assert_int_equal(m.reduce_ns, 7);
-    sp_step_metrics_fini(&m);
+    static const struct {
+        int64_t reduce, optimizer, gather; // of the second rank
+        int64_t iteration_ns, optimizer_ns, reduce_ns;
+    } cases[] = {{10, 20, 5, 115, 10, 5}, {5, 5, 17, 107, 0, 7}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        drawing d;
+        sp_step_metrics m;
+        draw(&d, 1, 2, 1);
+        span(&d, 0, SP_ACTION_F, 0, 100);
+        span(&d, 1, SP_ACTION_F, 0, 80);
+        epilogue(&d, 0, 100, 1, 3, 1);
+        epilogue(&d, 1, 80, cases[i].reduce, cases[i].optimizer, cases[i].gather);
+        measure(&d, &m);
+        assert_int_equal(m.iteration_ns, cases[i].iteration_ns);
+        assert_int_equal(m.optimizer_ns, cases[i].optimizer_ns);
+        assert_int_equal(m.reduce_ns, cases[i].reduce_ns);
+        sp_step_metrics_fini(&m);
+    }
 }
 
 // Busiest stage of three data-parallel ranks: 10, 20 and 30 of a mean of 20.
@@ -179,7 +176,7 @@ TEST(imbalance_over_dp)
     }
     sp_step_metrics m;
     measure(&d, &m);
-    assert_near(m.dp_max_over_mean, 1.5, 0.5e-12, 0.5e-12);
+    NEAR(m.dp_max_over_mean, 1.5);
     sp_step_metrics_fini(&m);
 }
 
@@ -201,9 +198,9 @@ TEST(variation_of_packs)
     span(&d, 1, SP_ACTION_W, 36, 40);
     span(&d, 1, SP_ACTION_W, 40, 52)->action.pack = 1;
     measure(&d, &m);
-    assert_near(m.forward_pack_cv, 0.5, 0.5e-12, 0.5e-12);
+    NEAR(m.forward_pack_cv, 0.5);
     // 4 + 4 and 2 + 10 + 12: again half of the mean, on one rank of two.
-    assert_near(m.backward_pack_cv, sqrt(0.25 / 2.0), 0.5e-12, 0.5e-12);
+    NEAR(m.backward_pack_cv, sqrt(0.25 / 2.0));
     sp_step_metrics_fini(&m);
 
     // Chunks of different weight (one has the head) are no spread of the packs.
@@ -213,7 +210,7 @@ TEST(variation_of_packs)
         span(&d, 0, SP_ACTION_F, 40 * k + 10, 40 * k + 40)->action.chunk = 1;
     }
     measure(&d, &m);
-    assert_near(m.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
+    NEAR(m.forward_pack_cv, 0.0);
     sp_step_metrics_fini(&m);
 }
 
@@ -224,9 +221,9 @@ TEST(nothing_to_do)
     sp_step_metrics m;
     measure(&d, &m);
     assert_int_equal(m.makespan_ns, 0);
-    assert_near(sp_bubble_ratio(&m), 0.0, 0.5e-12, 0.5e-12);
-    assert_near(sp_bubble_ratio_longest_stage(&m), 0.0, 0.5e-12, 0.5e-12);
-    assert_near(m.dp_max_over_mean, 1.0, 0.5e-12, 0.5e-12);
+    NEAR(sp_bubble_ratio(&m), 0.0);
+    NEAR(sp_bubble_ratio_longest_stage(&m), 0.0);
+    NEAR(m.dp_max_over_mean, 1.0);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].span_ns, 0);
     }
@@ -252,7 +249,7 @@ TEST(alike_ranks_count)
     assert_int_equal(m.tp_ns, 3);
     assert_int_equal(m.cp_ns, 1);
     assert_int_equal(m.wait_p2p_ns, 2);
-    assert_near(m.dp_max_over_mean, 20.0 / 12.5, 0.5e-12, 0.5e-12);
+    NEAR(m.dp_max_over_mean, 20.0 / 12.5);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].dp, i);
         assert_int_equal(m.ranks[i].busy_ns, i == 1 ? 20 : 10);
@@ -275,12 +272,10 @@ TEST(closed_form)
         uniform_step step;
         uniform_step_run(&c, &options, &step);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
-        assert_near(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0), 0.5e-12,
-                    0.5e-12);
-        assert_near(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0),
-                    0.5e-12, 0.5e-12);
-        assert_near(step.metrics.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
-        assert_near(step.metrics.dp_max_over_mean, 1.0, 0.5e-12, 0.5e-12);
+        NEAR(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        NEAR(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        NEAR(step.metrics.forward_pack_cv, 0.0);
+        NEAR(step.metrics.dp_max_over_mean, 1.0);
         uniform_step_fini(&step);
     }
 }
@@ -304,8 +299,8 @@ TEST(equal_packs_do_not_vary)
         sp_engine_options options = {0};
         uniform_step step;
         uniform_step_run(&c, &options, &step);
-        assert_near(step.metrics.forward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
-        assert_near(step.metrics.backward_pack_cv, 0.0, 0.5e-12, 0.5e-12);
+        NEAR(step.metrics.forward_pack_cv, 0.0);
+        NEAR(step.metrics.backward_pack_cv, 0.0);
         uniform_step_fini(&step);
     }
 }
@@ -332,9 +327,9 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
     uniform_step_same_times(a, b);
     assert_int_equal(a->longest_span_work_ns, b->longest_span_work_ns);
     assert_memory_equal(&a->peak, &b->peak, sizeof a->peak);
-    assert_near(a->forward_pack_cv, b->forward_pack_cv, 0.5e-12, 0.5e-12);
-    assert_near(a->backward_pack_cv, b->backward_pack_cv, 0.5e-12, 0.5e-12);
-    assert_near(a->dp_max_over_mean, b->dp_max_over_mean, 0.5e-12, 0.5e-12);
+    NEAR(a->forward_pack_cv, b->forward_pack_cv);
+    NEAR(a->backward_pack_cv, b->backward_pack_cv);
+    NEAR(a->dp_max_over_mean, b->dp_max_over_mean);
     for (int64_t i = 0; i < a->rank_count; i++) {
         assert_int_equal(a->ranks[i].dp, b->ranks[i].dp);
         assert_int_equal(a->ranks[i].pp, b->ranks[i].pp);

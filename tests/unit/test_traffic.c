@@ -304,8 +304,7 @@ TEST(what_flows_do_not_go_with)
     must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
               SP_ERR_CONTENT, "network.detail: flows do not go with parallel.vocab_parallel");
     s.plan.layout.vocab_parallel = false;
-    sp_free(s.costs.p2p_f_bytes);
-    s.costs.p2p_f_bytes = NULL;
+    s.costs.has_bytes = false;
     must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
               SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
     flow_step_fini(&s);
