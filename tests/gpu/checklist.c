@@ -153,10 +153,7 @@ sp_status check_versions(checklist *c, sp_error *err)
     const sp_i_cuda_info *i = &c->info;
     char driver[80] = "";
     int64_t free_bytes, total_bytes;
-    sp_status status = sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    GPU_TRY(sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err));
     if (c->nvml != NULL) {
         sp_i_nvml_driver(c->nvml, driver, sizeof driver);
     } else {
@@ -193,21 +190,17 @@ sp_status check_clocks(checklist *c, sp_error *err)
         return SP_OK;
     }
     json_t *idle = state_json(c);
-    sp_status status = square_product_init(c, 8192, 0, &p, err);
-    for (int i = 0; status == SP_OK && i < PRODUCTS; i++) {
-        status = square_product_run(&p, NULL, err);
+    GPU_TRY(square_product_init(c, 8192, 0, &p, err));
+    for (int i = 0; i < PRODUCTS; i++) {
+        GPU_TRY(square_product_run(&p, NULL, err));
     }
-    if (status == SP_OK) {
-        checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
-        idle = NULL;
-        status = SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL);
-    }
-    if (status == SP_OK) {
-        checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
-    }
+    checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
+    idle = NULL;
+    GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL));
+    checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
     json_decref(idle);
     square_product_fini(&p);
-    return status;
+    return SP_OK;
 }
 
 // ---- events ----
@@ -244,25 +237,15 @@ sp_status check_events(checklist *c, sp_error *err)
     sp_i_cuda_bench bench = {0};
     sp_i_cuda_timing empty, small;
     set s = {c, NULL};
-    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &s.data, 256);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err);
-    }
-    if (status == SP_OK) {
-        checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
-                                            "small_kernel", timing_json(&small)));
-    }
-    if (s.data != NULL) {
-        (void)c->api.Free(s.data);
-    }
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err));
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &s.data, 256));
+    GPU_TRY(sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err));
+    GPU_TRY(sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err));
+    checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
+                                        "small_kernel", timing_json(&small)));
+    (void)c->api.Free(s.data);
     sp_i_cuda_bench_fini(&bench);
-    return status;
+    return SP_OK;
 }
 
 // ---- copies ----
@@ -286,29 +269,20 @@ sp_status check_copies(checklist *c, sp_error *err)
     sp_i_cuda_bench bench = {0};
     copy m = {.c = c};
     void *data = NULL;
-    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &data, (size_t)(2 * most));
-    }
-    if (status == SP_OK) {
-        m.data = data;
-        status = sp_i_cuda_fill_normal(&c->device, data, most, 1.0, 1, NULL, err);
-    }
-    for (m.bytes = 1 << 12; status == SP_OK && m.bytes <= most; m.bytes *= 8) {
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err));
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, (size_t)(2 * most)));
+    m.data = data;
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, most, 1.0, 1, NULL, err));
+    for (m.bytes = 1 << 12; m.bytes <= most; m.bytes *= 8) {
         sp_i_cuda_timing t;
-        status = sp_i_cuda_bench_time(&bench, run_copy, &m, 0.03, &t, err);
-        if (status == SP_OK) {
-            checklist_found("copies",
-                            json_pack("{s:I, s:o, s:f}", "bytes", (json_int_t)m.bytes, "time",
-                                      timing_json(&t), "read_and_written_gb_per_s",
-                                      2e-9 * (double)m.bytes / t.median_s));
-        }
+        GPU_TRY(sp_i_cuda_bench_time(&bench, run_copy, &m, 0.03, &t, err));
+        checklist_found("copies", json_pack("{s:I, s:o, s:f}", "bytes", (json_int_t)m.bytes, "time",
+                                            timing_json(&t), "read_and_written_gb_per_s",
+                                            2e-9 * (double)m.bytes / t.median_s));
     }
-    if (data != NULL) {
-        (void)c->api.Free(data);
-    }
+    (void)c->api.Free(data);
     sp_i_cuda_bench_fini(&bench);
-    return status;
+    return SP_OK;
 }
 
 // ---- a product ----
@@ -321,18 +295,14 @@ sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_
     if (!c->has_cublas) {
         return sp_error_set(err, SP_ERR_USAGE, "%s", c->no_cublas);
     }
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &p->memory,
-                                 (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE));
-    if (status != SP_OK) {
-        return status;
-    }
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &p->memory,
+                      (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE)));
     p->x = p->memory;
     p->w = p->x + bytes;
     p->y = p->w + bytes;
     const sp_i_cuda_gemm_place place = {p->y + bytes, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    status = sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err);
-    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err)
-                           : status;
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err));
+    return sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err);
 }
 
 void square_product_fini(square_product *p)
@@ -379,16 +349,14 @@ static sp_status time_call(const checklist *c, one_rank *r, cudaStream_t stream,
 {
     sp_i_cuda_bench bench = {0};
     sp_i_cuda_timing t;
-    sp_status status = sp_i_cuda_bench_init(&c->device, stream, 0, &bench, err);
-    status = status == SP_OK ? sp_i_cuda_bench_time(&bench, run_call, r, 0.01, &t, err) : status;
-    if (status == SP_OK) {
-        checklist_found("nccl",
-                        json_pack("{s:s, s:i, s:f, s:f}", "what",
-                                  r->sends ? "send to itself" : "all-reduce of one rank", "bytes",
-                                  2 * COUNT, "median_us", 1e6 * t.median_s, "spread", t.spread));
-    }
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, stream, 0, &bench, err));
+    GPU_TRY(sp_i_cuda_bench_time(&bench, run_call, r, 0.01, &t, err));
+    checklist_found("nccl",
+                    json_pack("{s:s, s:i, s:f, s:f}", "what",
+                              r->sends ? "send to itself" : "all-reduce of one rank", "bytes",
+                              2 * COUNT, "median_us", 1e6 * t.median_s, "spread", t.spread));
     sp_i_cuda_bench_fini(&bench);
-    return status;
+    return SP_OK;
 }
 
 sp_status check_nccl(checklist *c, sp_error *err)
@@ -405,28 +373,20 @@ sp_status check_nccl(checklist *c, sp_error *err)
         checklist_missing("nccl", reason);
         return SP_OK;
     }
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT);
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT));
     r.from = data;
     r.to = r.from + 2 * (size_t)COUNT;
-    if (status == SP_OK) {
-        status =
-            SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err);
-    }
-    status = status == SP_OK ? sp_i_nccl_new(&options, &r.n, err) : status;
-    if (status == SP_OK) {
-        status = sp_i_nccl_group_new(r.n, "alone", &alone.rank, 1, &r.group, err);
-    }
-    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
+    GPU_TRY(
+        SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0));
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err));
+    GPU_TRY(sp_i_nccl_new(&options, &r.n, err));
+    GPU_TRY(sp_i_nccl_group_new(r.n, "alone", &alone.rank, 1, &r.group, err));
+    GPU_TRY(time_call(c, &r, stream, err));
     r.sends = true;
-    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
+    GPU_TRY(time_call(c, &r, stream, err));
     sp_i_nccl_free(r.n);
-    if (stream != NULL) {
-        (void)c->api.StreamDestroy(stream);
-    }
+    (void)c->api.StreamDestroy(stream);
     (void)c->api.Free(data);
-    return status;
+    return SP_OK;
 }
 #endif
