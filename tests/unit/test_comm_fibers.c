@@ -43,8 +43,10 @@ static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
         return status == SP_OK ? RANK_CHECK(y == RANKS * (RANKS - 1) / 2) : status;
     }
     if (round % 3 == 1) {
-        status = sp_comm_shift(me, j->all, 1, &x, sizeof x, &y, sizeof y, err);
-        return status == SP_OK ? RANK_CHECK(y == (sp_comm_rank(me) + RANKS - 1) % RANKS) : status;
+        int before = (sp_comm_rank(me) + RANKS - 1) % RANKS;
+        status = sp_comm_send(me, (sp_comm_rank(me) + 1) % RANKS, 1, &x, sizeof x, err);
+        status = status == SP_OK ? sp_comm_receive(me, before, 1, &y, sizeof y, err) : status;
+        return status == SP_OK ? RANK_CHECK(y == before) : status;
     }
     return sp_comm_member(me, j->some) >= 0 ? sp_comm_barrier(me, j->some, err) : SP_OK;
 }
