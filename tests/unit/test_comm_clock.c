@@ -131,19 +131,17 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
     script *s = data;
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded(9 + (uint64_t)rank);
-    sp_status status = SP_OK;
     computed_ns = 123456 * (rank + 1); // what a thread did before does not count
     sp_comm_clock_start(me, s->start[rank]);
-    for (int i = 0; i < STEPS && status == SP_OK; i++) {
+    for (int i = 0; i < STEPS; i++) {
         sleep_sometimes(&prng, 50, 100);
-        status = run_step(me, s, i, err);
+        RANK_TRY(run_step(me, s, i, err));
         // Not reading after every step leaves it to the calls.
-        if (status == SP_OK && i % 3 == 0) {
-            status = RANK_CHECK(sp_comm_clock_read(me) == s->expected[i][rank]);
+        if (i % 3 == 0) {
+            RANK_MUST(sp_comm_clock_read(me) == s->expected[i][rank]);
         }
     }
-    return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == s->expected[STEPS - 1][rank])
-                           : status;
+    return RANK_CHECK(sp_comm_clock_read(me) == s->expected[STEPS - 1][rank]);
 }
 
 static void random_script(script *s, sp_prng *prng)
@@ -212,25 +210,24 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
     int rank = sp_comm_rank(me);
     char x = 0;
     sp_comm_flag *flag = data;
-    sp_status status = SP_OK;
-    for (int i = 0; i < 3 && status == SP_OK; i++) {
-        status = sp_comm_barrier(me, 0, err);
+    for (int i = 0; i < 3; i++) {
+        RANK_TRY(sp_comm_barrier(me, 0, err));
         if (rank == 1) {
             sleep_us(20000);
             atomic_fetch_add(&common_ns, 1000);
         }
-        if (status == SP_OK && i == 0) {
-            status = sp_comm_barrier(me, 0, err);
-        } else if (status == SP_OK && i == 1) {
-            status = rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
-                               : sp_comm_receive(me, 1, 0, &x, 1, err);
-        } else if (status == SP_OK && rank == 0) {
-            status = sp_comm_flag_wait(me, flag, 1, "the end", err);
-        } else if (status == SP_OK) {
+        if (i == 0) {
+            RANK_TRY(sp_comm_barrier(me, 0, err));
+        } else if (i == 1) {
+            RANK_TRY(rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
+                               : sp_comm_receive(me, 1, 0, &x, 1, err));
+        } else if (rank == 0) {
+            RANK_TRY(sp_comm_flag_wait(me, flag, 1, "the end", err));
+        } else {
             sp_comm_flag_raise(me, 0, flag);
         }
     }
-    return status == SP_OK ? RANK_CHECK(sp_comm_clock_read(me) == 3000) : status;
+    return RANK_CHECK(sp_comm_clock_read(me) == 3000);
 }
 
 TEST(waiting_is_not_computing)
@@ -268,18 +265,17 @@ static sp_status compute_and_meet(sp_comm *me, void *data, sp_error *err)
 {
     load *l = data;
     int rank = sp_comm_rank(me);
-    sp_status status = SP_OK;
-    for (int round = 0; round < 20 && status == SP_OK; round++) {
+    for (int round = 0; round < 20; round++) {
         int64_t begin_ns = processor_ns();
         for (uint64_t i = 0; i < 20000 * (uint64_t)(1 + (rank + round) % RANKS); i++) {
             l->sum[rank] += number_at((uint64_t)round, (uint64_t)rank, i);
         }
         l->computed[rank] += processor_ns() - begin_ns;
-        status = sp_comm_barrier(me, l->all, err);
+        RANK_TRY(sp_comm_barrier(me, l->all, err));
         l->clock[rank] = sp_comm_clock_read(me);
     }
     l->total[rank] = processor_ns();
-    return status;
+    return SP_OK;
 }
 
 // The longest chain of computing is at least what any one rank has computed, and at most what all

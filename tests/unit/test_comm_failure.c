@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "backends/comm/comm.h"
+#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -35,20 +36,15 @@ static sp_status run_collective(sp_comm *me, int operation, int group, const dou
 // Sends go round the ring without being taken, so the queues fill up; receives wait for nothing.
 static sp_status run_operation(sp_comm *me, int operation, int group, sp_error *err)
 {
-    double *in = calloc(COUNT, sizeof *in);
-    double *out = calloc(COUNT, sizeof *out);
+    double *in = sp_calloc(COUNT, sizeof *in);
+    double *out = sp_calloc(COUNT, sizeof *out);
     int next = (sp_comm_rank(me) + 1) % RANKS;
     int previous = (sp_comm_rank(me) + RANKS - 1) % RANKS;
-    sp_status status = RANK_CHECK(in != NULL && out != NULL);
-    if (status == SP_OK && operation < 5) {
-        status = run_collective(me, operation, group, in, out, err);
-    } else if (status == SP_OK && operation == 5) {
-        status = sp_comm_send(me, next, 1, in, 800, err);
-    } else if (status == SP_OK) {
-        status = sp_comm_receive(me, previous, 2, in, 800, err);
-    }
-    free(in);
-    free(out);
+    sp_status status = operation < 5    ? run_collective(me, operation, group, in, out, err)
+                       : operation == 5 ? sp_comm_send(me, next, 1, in, 800, err)
+                                        : sp_comm_receive(me, previous, 2, in, 800, err);
+    sp_free(in);
+    sp_free(out);
     return status;
 }
 

@@ -32,8 +32,7 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
     int left = RANKS * RANKS * TAGS * MESSAGES;
     sp_prng order = prng_seeded(5);
     sp_prng pauses = prng_seeded(6 + (uint64_t)rank);
-    sp_status status = SP_OK;
-    while (left > 0 && status == SP_OK) {
+    while (left > 0) {
         int from = prng_below(&order, RANKS);
         int to = prng_below(&order, RANKS);
         int tag = prng_below(&order, TAGS);
@@ -44,17 +43,17 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
         size_t bytes = doubles_of(from, to, tag, message) * sizeof *x;
         write_message(expected, from, to, tag, message);
         if (from == rank) {
-            status = sp_comm_send(me, to, tag, expected, bytes, err);
+            RANK_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
         }
-        if (to == rank && status == SP_OK) {
-            status = sp_comm_receive(me, from, tag, x, bytes, err);
-            status = status == SP_OK ? RANK_CHECK(memcmp(x, expected, bytes) == 0) : status;
+        if (to == rank) {
+            RANK_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
+            RANK_MUST(memcmp(x, expected, bytes) == 0);
         }
         sent[from][to][tag]++;
         left--;
         sleep_sometimes(&pauses, 1000, 50);
     }
-    return status;
+    return SP_OK;
 }
 
 TEST(random_traffic)
@@ -70,22 +69,19 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
     (void)data;
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded((uint64_t)rank);
-    sp_status status = SP_OK;
-    for (int64_t i = 0; i < 3000 && status == SP_OK; i++) {
+    for (int64_t i = 0; i < 3000; i++) {
         int64_t x = i;
         sleep_sometimes(&prng, 300, 100);
         if (rank > 0) {
-            status = sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err);
+            RANK_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
         }
-        if (status == SP_OK) {
-            status = RANK_CHECK(x == i + rank * (rank - 1) / 2);
-        }
+        RANK_MUST(x == i + rank * (rank - 1) / 2);
         x += rank;
-        if (status == SP_OK && rank + 1 < RANKS) {
-            status = sp_comm_send(me, rank + 1, 0, &x, sizeof x, err);
+        if (rank + 1 < RANKS) {
+            RANK_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 TEST(pipeline)

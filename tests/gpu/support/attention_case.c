@@ -10,7 +10,6 @@
 static void *zeros(int64_t count, size_t bytes)
 {
     void *memory = sp_calloc((size_t)count, bytes);
-    SP_ASSERT(memory != NULL);
     return memory;
 }
 

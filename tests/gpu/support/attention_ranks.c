@@ -26,7 +26,6 @@ typedef struct rank {
 static void put_bf16(const rank *r, const double *from, int64_t count, sp_bf16 *to)
 {
     sp_bf16 *x = sp_calloc((size_t)count, sizeof *x);
-    SP_ASSERT(x != NULL);
     for (int64_t i = 0; i < count; i++) {
         x[i] = sp_bf16_from_float((float)from[i]);
     }
@@ -37,7 +36,6 @@ static void put_bf16(const rank *r, const double *from, int64_t count, sp_bf16 *
 static void get_bf16(const rank *r, const sp_bf16 *from, int64_t count, double *to)
 {
     sp_bf16 *x = sp_calloc((size_t)count, sizeof *x);
-    SP_ASSERT(x != NULL);
     r->runtime->ops->download(r->runtime, x, from, count * (int64_t)sizeof *x);
     for (int64_t i = 0; i < count; i++) {
         to[i] = (double)sp_bf16_to_float(x[i]);
@@ -48,7 +46,6 @@ static void get_bf16(const rank *r, const sp_bf16 *from, int64_t count, double *
 static void get_fp32(const rank *r, const float *from, int64_t count, double *to)
 {
     float *x = sp_calloc((size_t)count, sizeof *x);
-    SP_ASSERT(x != NULL);
     r->runtime->ops->download(r->runtime, x, from, count * (int64_t)sizeof *x);
     for (int64_t i = 0; i < count; i++) {
         to[i] = (double)x[i];
@@ -213,7 +210,6 @@ static void make_job(rank *r, const sp_i_exec_place *place)
         .attention_way = c->ring ? SP_COMM_RING : SP_COMM_GATHERED};
     SP_ASSERT(sp_i_exec_slices_init(&r->job.slices, &c->packing, place, NULL) == SP_OK);
     r->token_group = sp_calloc(r->job.slices.forward_count, sizeof *r->token_group);
-    SP_ASSERT(r->token_group != NULL);
     r->links.token_group = r->token_group;
 }
 

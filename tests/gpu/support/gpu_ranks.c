@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backends/cuda/runtime.h"
 #include "backends/cuda/nccl.h"
+#include "backends/cuda/runtime.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"

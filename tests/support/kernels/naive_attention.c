@@ -1,5 +1,6 @@
 #include "tests/support/kernels/naive_attention.h"
 
+#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 void attention_set_up(attention_problem *p, int64_t heads, int64_t kv_heads, int64_t head_dim,
@@ -53,8 +54,7 @@ static double probabilities(const attention_problem *p, int64_t head, int64_t qu
 void naive_attention(const attention_problem *p, double *out, double *lse)
 {
     const sp_kernel_attention_shape *s = &p->shape;
-    double *row = calloc((size_t)p->tokens, sizeof *row);
-    assert_non_null(row);
+    double *row = sp_calloc((size_t)p->tokens, sizeof *row);
     for (int64_t h = 0; h < s->heads; h++) {
         int64_t kv_head = h / (s->heads / s->kv_heads);
         for (int64_t i = 0; i < p->tokens; i++) {
@@ -68,7 +68,7 @@ void naive_attention(const attention_problem *p, double *out, double *lse)
             }
         }
     }
-    free(row);
+    sp_free(row);
 }
 
 // One query: gradients of its row of probabilities, then of its scores.
@@ -97,16 +97,14 @@ static void differentiate_row(const attention_problem *p, int64_t h, int64_t i, 
 
 void naive_attention_backward(const attention_problem *p, double *dq, double *dk, double *dv)
 {
-    double *row = calloc((size_t)p->tokens, sizeof *row);
-    double *drow = calloc((size_t)p->tokens, sizeof *drow);
-    assert_non_null(row);
-    assert_non_null(drow);
+    double *row = sp_calloc((size_t)p->tokens, sizeof *row);
+    double *drow = sp_calloc((size_t)p->tokens, sizeof *drow);
     for (int64_t h = 0; h < p->shape.heads; h++) {
         for (int64_t i = 0; i < p->tokens; i++) {
             probabilities(p, h, i, row);
             differentiate_row(p, h, i, row, drow, dq, dk, dv);
         }
     }
-    free(row);
-    free(drow);
+    sp_free(row);
+    sp_free(drow);
 }
