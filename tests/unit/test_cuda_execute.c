@@ -222,11 +222,27 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     return SP_OK;
 }
 
-static void must_not_matter(const char *layout, const char *more)
+static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error *err)
+{
+    const scenario_run *o = context;
+    const sp_backend_option options[] = {{"cudnn", "off"}, {"attention", "ring"}};
+    const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
+                                    RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 2)};
+    sp_backend *backend = emulated_backend_new();
+    sp_run *made;
+    (void)err;
+    must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
+                   "attention: keys pass round a ring on the CPU alone");
+    emulated_backend_free(backend);
+    return SP_OK;
+}
+
+static void observe(const char *layout, const char *more,
+                    sp_status (*see)(void *, const sp_step_view *, sp_error *))
 {
     scenario_run run;
     const sp_evaluate_options options = {
-        .no_bounds = true, .observer = compare_links, .observer_context = &run};
+        .no_bounds = true, .observer = see, .observer_context = &run};
     const char *text =
         json_text("{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61}, "
                   "'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [38, 11, 24, 7], "
@@ -236,9 +252,10 @@ static void must_not_matter(const char *layout, const char *more)
     run_fini(&run);
 }
 
-TEST_CALL(four_stages, must_not_matter("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}"))
+TEST_CALL(four_stages, observe("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}", compare_links))
 TEST_CALL(stages_of_several_ranks,
-          must_not_matter("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}"))
+          observe("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}", compare_links))
+TEST_CALL(a_ring_is_refused, observe("{'cp': 2}", "'schedule': {'kind': '1f1b'}", refuse_a_ring))
 
 // ---- the committed plans agree, and a step that computes something else does not ----
 
