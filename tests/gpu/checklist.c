@@ -17,19 +17,10 @@ typedef struct check {
 } check;
 
 static const check checks[] = {
-    {"versions", check_versions},
-    {"clocks", check_clocks},
-    {"events", check_events},
-    {"copies", check_copies},
-    {"splits", check_splits},
-    {"sm_target", check_sm_target},
-    {"neighbours", check_neighbours},
-    {"copy_place", check_copy_place},
-    {"attention", check_attention},
-#ifdef SP_GPU_NCCL
-    {"nccl", check_nccl},
-#endif
-
+    {"versions", check_versions},     {"clocks", check_clocks},
+    {"events", check_events},         {"copies", check_copies},
+    {"splits", check_splits},         {"sm_target", check_sm_target},
+    {"neighbours", check_neighbours}, {"attention", check_attention},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -256,32 +247,51 @@ typedef struct copy {
     int64_t bytes;
 } copy;
 
+enum { MOST_COPIED = 1 << 30 };
+
 static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
 {
     const copy *m = context;
-    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + m->bytes, m->data, (size_t)m->bytes,
-                     cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + MOST_COPIED, m->data,
+                     (size_t)m->bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
+static sp_status time_copies(copy *m, int partitions, int64_t least, sp_error *err)
+{
+    const checklist *c = m->c;
+    sp_i_cuda_partitions *p;
+    sp_i_cuda_bench bench = {0};
+    GPU_TRY(sp_i_cuda_partitions_new(&c->device, partitions, 1, &p, err));
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(p, 0, 0),
+                                 2 * c->info.l2_bytes, &bench, err));
+    for (m->bytes = least; m->bytes <= MOST_COPIED; m->bytes *= 8) {
+        sp_i_cuda_timing t;
+        GPU_TRY(sp_i_cuda_bench_time(&bench, run_copy, m, 0.03, &t, err));
+        checklist_found("copies",
+                        json_pack("{s:i, s:i, s:b, s:I, s:o, s:f}", "partitions", partitions, "sms",
+                                  sp_i_cuda_partition_sms(p, 0), "disjoint",
+                                  sp_i_cuda_are_partitioned(p, NULL), "bytes", (json_int_t)m->bytes,
+                                  "time", timing_json(&t), "read_and_written_gb_per_s",
+                                  2e-9 * (double)m->bytes / t.median_s));
+    }
+    sp_i_cuda_bench_fini(&bench);
+    sp_i_cuda_partitions_free(p);
+    return SP_OK;
+}
+
+// On the device, and on the stream of a small partition: at the device's rate a copy uses no SMs of
+// its own, at a share of it the partition's.
 sp_status check_copies(checklist *c, sp_error *err)
 {
-    const int64_t most = INT64_C(1) << 30;
-    sp_i_cuda_bench bench = {0};
     copy m = {.c = c};
     void *data = NULL;
-    GPU_TRY(sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err));
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, (size_t)(2 * most)));
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 2 * (size_t)MOST_COPIED));
     m.data = data;
-    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, most, 1.0, 1, NULL, err));
-    for (m.bytes = 1 << 12; m.bytes <= most; m.bytes *= 8) {
-        sp_i_cuda_timing t;
-        GPU_TRY(sp_i_cuda_bench_time(&bench, run_copy, &m, 0.03, &t, err));
-        checklist_found("copies", json_pack("{s:I, s:o, s:f}", "bytes", (json_int_t)m.bytes, "time",
-                                            timing_json(&t), "read_and_written_gb_per_s",
-                                            2e-9 * (double)m.bytes / t.median_s));
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, MOST_COPIED, 1.0, 1, NULL, err));
+    for (int partitions = 1; partitions <= 16; partitions *= 4) {
+        GPU_TRY(time_copies(&m, partitions, partitions == 1 ? 1 << 12 : 1 << 27, err));
     }
     (void)c->api.Free(data);
-    sp_i_cuda_bench_fini(&bench);
     return SP_OK;
 }
 
@@ -321,72 +331,3 @@ sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
     const sp_i_cuda_operands operands = {p->x, p->w, p->y};
     return sp_i_cuda_gemm_run(p->gemm, &product, &operands, stream, err);
 }
-
-#ifdef SP_GPU_NCCL
-// ---- NCCL ----
-
-// A world of one rank: does a communicator come up, do collectives and a send to itself work?
-
-enum { COUNT = 1 << 22 };
-
-typedef struct one_rank {
-    sp_i_nccl *n;
-    int group;
-    char *from, *to;
-    bool sends;
-} one_rank;
-
-static sp_status run_call(void *context, cudaStream_t stream, sp_error *err)
-{
-    const one_rank *r = context;
-    return r->sends ? sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_BF16, r->from, r->to, COUNT,
-                                           stream, err)
-                    : sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_BF16, false, r->from, r->to,
-                                           COUNT, stream, err);
-}
-
-static sp_status time_call(const checklist *c, one_rank *r, cudaStream_t stream, sp_error *err)
-{
-    sp_i_cuda_bench bench = {0};
-    sp_i_cuda_timing t;
-    GPU_TRY(sp_i_cuda_bench_init(&c->device, stream, 0, &bench, err));
-    GPU_TRY(sp_i_cuda_bench_time(&bench, run_call, r, 0.01, &t, err));
-    checklist_found("nccl",
-                    json_pack("{s:s, s:i, s:f, s:f}", "what",
-                              r->sends ? "send to itself" : "all-reduce of one rank", "bytes",
-                              2 * COUNT, "median_us", 1e6 * t.median_s, "spread", t.spread));
-    sp_i_cuda_bench_fini(&bench);
-    return SP_OK;
-}
-
-sp_status check_nccl(checklist *c, sp_error *err)
-{
-    enum { TIMEOUT_MS = 60000 };
-    const sp_i_place alone = {.ranks = 1};
-    const sp_i_nccl_options options = {
-        .device = c->device, .place = &alone, .card = "checklist", .timeout_ms = TIMEOUT_MS};
-    one_rank r = {.n = NULL};
-    cudaStream_t stream = NULL;
-    void *data = NULL;
-    char reason[SP_I_CUDA_TEXT];
-    if (sp_i_nccl_version(reason) == 0) {
-        checklist_missing("nccl", reason);
-        return SP_OK;
-    }
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT));
-    r.from = data;
-    r.to = r.from + 2 * (size_t)COUNT;
-    GPU_TRY(
-        SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0));
-    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err));
-    GPU_TRY(sp_i_nccl_new(&options, &r.n, err));
-    GPU_TRY(sp_i_nccl_group_new(r.n, "alone", &alone.rank, 1, &r.group, err));
-    GPU_TRY(time_call(c, &r, stream, err));
-    r.sends = true;
-    GPU_TRY(time_call(c, &r, stream, err));
-    sp_i_nccl_free(r.n);
-    (void)c->api.StreamDestroy(stream);
-    (void)c->api.Free(data);
-    return SP_OK;
-}
-#endif

@@ -1,5 +1,5 @@
 // What SM partitions do: groups of a split, products in a partition alone and beside busy
-// neighbours, copies in a partition.
+// neighbours.
 #include <string.h>
 
 #include "backends/cuda/device.h"
@@ -161,47 +161,5 @@ sp_status check_neighbours(checklist *c, sp_error *err)
                       one.power_w, "power_w_all", all.power_w));
         partitioned_fini(&p);
     }
-    return SP_OK;
-}
-
-typedef struct copy {
-    const checklist *c;
-    char *data;
-} copy;
-
-enum { COPIED = 256 << 20 };
-
-static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
-{
-    const copy *m = context;
-    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + COPIED, m->data, COPIED,
-                     cudaMemcpyDeviceToDevice, stream);
-}
-
-// A copy on the stream of a small partition: at the device's rate it uses no SMs of its own, at a
-// share of it the partition's.
-sp_status check_copy_place(checklist *c, sp_error *err)
-{
-    static const int counts[] = {1, 4, 16};
-    void *data = NULL;
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 2 * (size_t)COPIED));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        sp_i_cuda_partitions *p = NULL;
-        sp_i_cuda_bench bench = {0};
-        sp_i_cuda_timing t;
-        copy m = {c, data};
-        GPU_TRY(sp_i_cuda_partitions_new(&c->device, counts[i], 1, &p, err));
-        GPU_TRY(sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(p, 0, 0),
-                                     2 * c->info.l2_bytes, &bench, err));
-        GPU_TRY(sp_i_cuda_bench_time(&bench, run_copy, &m, 0.02, &t, err));
-        checklist_found("copy_place",
-                        json_pack("{s:i, s:i, s:b, s:f, s:f}", "partitions", counts[i], "sms",
-                                  sp_i_cuda_partition_sms(p, 0), "disjoint",
-                                  sp_i_cuda_are_partitioned(p, NULL), "median_us", 1e6 * t.median_s,
-                                  "read_and_written_gb_per_s", 2e-9 * COPIED / t.median_s));
-        sp_i_cuda_bench_fini(&bench);
-        sp_i_cuda_partitions_free(p);
-    }
-    (void)c->api.Free(data);
     return SP_OK;
 }

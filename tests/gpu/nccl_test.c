@@ -1,7 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
 // (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
-// rank. Two ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
-#include <jansson.h>
+// rank. Their times are a calibration's.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +10,6 @@
 #include "tests/gpu/gpu_check.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
-enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
 
 typedef struct rank {
     gpu_test *test;
@@ -100,39 +98,6 @@ static sp_status moves(rank *r, sp_error *err)
     return SP_OK;
 }
 
-// ---- times ----
-
-static sp_status times(rank *r, sp_error *err)
-{
-    char source[80];
-    json_t *tables = NULL;
-    snprintf(source, sizeof source, "NCCL on %d of %.40s", r->place.ranks, r->test->info.name);
-    const sp_i_cuda_collective_bench bench = {.device = r->test->device,
-                                              .stream = r->stream,
-                                              .rank = r->place.rank,
-                                              .ranks = r->place.ranks,
-                                              .seed = 1,
-                                              .most_bytes =
-                                                  r->test->small ? SMALL_TIMED_BYTES : TIMED_BYTES,
-                                              .source = source};
-    sp_status status = sp_i_nccl_time_collectives(r->n, &bench, &tables, err);
-    char *text = tables != NULL ? json_dumps(tables, JSON_COMPACT) : NULL;
-    if (text != NULL) {
-        printf("{\"collective_times\":%s}\n", text);
-    }
-    free(text);
-    json_decref(tables);
-    // Ranks that are in few groups are done long before the others.
-    sp_transport_part *parts = sp_calloc((size_t)r->place.ranks, sizeof *parts);
-    status =
-        status == SP_OK ? sp_i_nccl_exchange_bytes(r->n, NULL, 0, parts, r->stream, err) : status;
-    for (int i = 0; i < r->place.ranks; i++) {
-        sp_free(parts[i].data);
-    }
-    sp_free(parts);
-    return status;
-}
-
 // ---- a world ----
 
 static sp_status make_group(rank *r, sp_error *err)
@@ -189,9 +154,6 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
     GPU_TRY(make_world(&r, err));
     GPU_TRY(sums(&r, err));
     GPU_TRY(moves(&r, err));
-    if (r.place.ranks > 1) {
-        GPU_TRY(times(&r, err));
-    }
     sp_i_nccl_free(r.n);
     (void)t->api.StreamDestroy(r.stream);
     (void)t->api.Free(r.in);

@@ -42,6 +42,9 @@ void gpu_ranks_reset(void);
 sp_i_place gpu_ranks_place(int ranks);
 bool gpu_ranks_left_nothing(const sp_i_place *place);
 
+// The body of each of the ranks, in a thread of its own.
+void gpu_ranks_run(int ranks);
+
 // Runs the body on that many ranks, with a machine and a transport for which the thread has entered
 // the machine, and waits for all, which must end well and leave nothing alive of CUDA or NCCL.
 void gpu_ranks_with_transport(int ranks, gpu_rank_body body, void *context);

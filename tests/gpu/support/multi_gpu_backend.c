@@ -1,7 +1,5 @@
 #include "tests/gpu/support/multi_gpu_backend.h"
 
-#include <pthread.h>
-
 #include "backends/api/backend_private.h"
 #include "backends/cuda/execute.h"
 #include "sim/base/alloc.h"
@@ -29,27 +27,14 @@ typedef struct table {
 
 gpu_rank_change multi_gpu_backend_change;
 
-// ---- threads ----
-
-static void *run_rank(void *context)
-{
-    gpu_rank *me = context;
-    me->status = me->body(me, &me->err);
-    return NULL;
-}
-
 // The body on every seat, in a thread each.
 static void on_all(table *t, gpu_rank_body body)
 {
-    pthread_t threads[MOST_GPU_RANKS];
     for (int r = 0; r < t->ranks; r++) {
         gpu_ranks[r].body = body;
         gpu_ranks[r].context = &t->seats[r];
-        SP_ASSERT(pthread_create(&threads[r], NULL, run_rank, &gpu_ranks[r]) == 0);
     }
-    for (int r = 0; r < t->ranks; r++) {
-        SP_ASSERT(pthread_join(threads[r], NULL) == 0);
-    }
+    gpu_ranks_run(t->ranks);
 }
 
 static sp_status first_failure(const table *t, sp_error *err)
