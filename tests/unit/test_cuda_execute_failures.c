@@ -38,14 +38,12 @@ static sp_status execute(const staged_run *f, sp_error *err)
 
 static sp_status calibrate(sp_error *err)
 {
-    json_t *base = known();
     json_t *document = NULL;
-    sp_status status = clocked_calibrate(base, PLACES, &document, err);
+    sp_status status = clocked_calibrate(PLACES, &document, err);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
     json_decref(document);
-    json_decref(base);
     return status;
 }
 
