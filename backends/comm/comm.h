@@ -243,7 +243,7 @@ typedef struct sp_transport_ops {
     // ---- collectives, every member's; shapes, and what may be in place, as above, but
     // sums and maxima may be formed in any order that is the same every time ----
 
-    // What a member is given afterwards is done after what every member was given before.
+    // Work that a member is given afterwards is done after what every member was given before.
     sp_status (*barrier)(sp_transport *transport, int group, sp_error *err);
     sp_status (*all_reduce)(sp_transport *transport, int group, sp_element element, bool maximum,
                             const void *in, void *out, int64_t count, sp_error *err);
@@ -268,7 +268,7 @@ typedef struct sp_transport_ops {
                       uint64_t *message, sp_error *err);
     sp_status (*receive)(sp_transport *transport, int channel, void *data, int64_t bytes,
                          uint64_t *message, sp_error *err);
-    // What the rank is given from now on is done after the message is over.
+    // Work that the rank is given from now on is done after the message is over.
     sp_status (*wait)(sp_transport *transport, uint64_t message, sp_error *err);
 
     // ---- beside the device ----

@@ -9,8 +9,8 @@
 #include "backends/cuda/attention.h"
 #include "backends/cuda/ops.h"
 #include "backends/executor/typed/layer.h"
-#include "kernels/cuda_math.h"
 #include "kernels/cuda_kernels.h"
+#include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
 
 // Tensors of the pack's rows, with the strides of the shape; dq has that of q. NULL: not used.
