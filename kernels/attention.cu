@@ -77,7 +77,7 @@ __device__ void write_row(sp_bf16 *to, const float *from, float factor, int64_t 
     }
 }
 
-// What a block of queries' rows works on; `there` is false for a row of no segment.
+// The row of a block of queries; `there` is false for a row of no segment.
 struct query_row {
     const segment *s;
     bool there;

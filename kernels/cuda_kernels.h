@@ -292,7 +292,7 @@ typedef struct sp_cuda_attention_pack {
     const sp_bf16 *q, *k, *v;
     sp_bf16 *out;
     float *lse; // [rows, heads]: log of the sum of exp(score)
-    // Of a backward, which reads out and lse.
+    // For a backward, which reads out and lse.
     const sp_bf16 *dout;
     float *delta; // [rows, heads], written: the sum of out dout
     sp_bf16 *dq, *dk, *dv;

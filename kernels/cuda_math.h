@@ -53,7 +53,7 @@ SP_I_CUDA_BOTH float sp_i_cuda_gelu_backward(float x, float dy)
     return dy * (s + x * s * (1.0F - s) * 2.0F * slope);
 }
 
-// What an AdamW step does to each parameter, in fp32.
+// An AdamW step of each parameter, in fp32.
 typedef struct sp_i_cuda_adamw {
     float beta1, beta2, rest1, rest2;
     float rate;   // with the first moment's bias correction

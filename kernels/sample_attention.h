@@ -29,7 +29,7 @@ typedef struct sp_kernel_sample_options {
     int64_t bottom_rows; // stripes: the last queries see every key
 } sp_kernel_sample_options;
 
-// What sampling finds for a head: probability summed over the sampled queries. total = their
+// A head's sampled mass: probability summed over the sampled queries. total = their
 // number.
 typedef struct sp_kernel_sample_mass {
     double *column;       // [keys]; with window_counts what lies before the window

@@ -252,7 +252,7 @@ int64_t sp_kernel_sample_pairs(const sp_kernel_sample_mask *mask, sp_kernel_samp
     for (sp_kernel_sample_run run; sp_kernel_sample_walk_next(&walk, &run);) {
         keys += run.end - run.begin;
     }
-    // Of the tile's own keys a query sees those up to itself.
+    // A query sees those of the tile's own keys up to itself.
     return rows * keys - rows * (rows - 1) / 2;
 }
 

@@ -147,8 +147,9 @@ static sp_status relay(const token_ring *ring, size_t leaving_bytes, size_t ente
 }
 
 // Receives from the member before, after passing on parts of the hops, so many bytes in all, that
-// leave this member's node and that enter it. No step blocks for good, for the reason that
-// sp_comm_shift() gives.
+// leave this member's node and that enter it. No step blocks for good: the member that is
+// furthest behind finds its queue to the next one empty, so it can always send, and its predecessor
+// has sent, or can.
 static sp_status hop_receive(const token_ring *ring, size_t leaving_bytes, size_t entering_bytes,
                              void *in, size_t bytes, sp_error *err)
 {

@@ -11,7 +11,7 @@
 // hold none. Keys and values that stand without gaps as [tokens, key | value] (v behind k in a row
 // of kv_stride) go out as they are, others are copied before.
 //
-// Of plain memory alone. Each member goes through the others' keys in an order of its own that
+// For plain memory alone. Each member goes through the others' keys in an order of its own that
 // never changes: results are the same bits every time. The work of attention is that of the visible
 // pairs.
 #ifndef SLIMPACK_BACKENDS_COMM_ATTENTION_H

@@ -1,4 +1,4 @@
-// A world of ranks and what they have in common: groups, failure, waits without an end, counts.
+// A world of ranks and what they have in common: groups, failure, waits without an end.
 // Ranks are threads of this process, or fibers of one thread, or a process each (below).
 // They exchange by collectives, messages and flags, and between processes by a transport. The data
 // lies in the memory of a device, which moves and adds it.
@@ -36,8 +36,7 @@ typedef struct sp_comm_options {
     int queue_slots;     // messages that a queue holds; 0: 2
     bool one_at_a_time;  // see below
     sp_runtime *runtime; // required: of all ranks; outlives the world
-    bool clocked;        // the device's now_ns advances the ranks' clocks; without, only their
-                         // owners do
+    bool clocked;        // the device's now_ns advances the ranks' clocks; else they stand
     sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
 
@@ -53,26 +52,16 @@ typedef struct sp_comm_options {
 // what is the thread's own (errno, thread-local variables), and the device is entered anew each
 // time a rank goes on. One run at a time.
 
-// The work of one rank so far. Bytes are those it wrote: of collectives into result buffers, its
-// own and others'; of queues once by the sender and once more by the receiver.
-typedef struct sp_comm_counts {
-    int64_t collective_bytes, sent_bytes, received_bytes;
-    int64_t collectives, messages_sent, messages_received;
-    int64_t wait_ns; // spent in waits that were not over at the first look
-} sp_comm_counts;
-
 // SP_ERR_USAGE below one rank.
 sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_world **world,
                             sp_error *err);
-// No rank may be in a call: abort the world and join the threads before. Messages that nobody
-// received are dropped.
+// No rank may be in a call: Messages that nobody received are dropped.
 void sp_comm_world_free(sp_comm_world *world);
 
 int sp_comm_world_ranks(const sp_comm_world *world);
 sp_comm *sp_comm_of(sp_comm_world *world, int rank);
 int sp_comm_rank(const sp_comm *me);
 const sp_comm_world *sp_comm_world_of(const sp_comm *me);
-sp_comm_counts sp_comm_counted(const sp_comm *me); // for the rank's own thread, or after joining it
 
 // Makes a group of distinct ranks; the order given is that of its members. Any number of groups may
 // hold the same rank and be at work at the same time. `name` stands in messages; *group is the id.
@@ -91,16 +80,9 @@ void sp_comm_set_name(sp_comm *me, const char *name);
 // Names what the rank does now, such as "F3.1", in failures and reports; "" for nothing.
 void sp_comm_set_action(sp_comm *me, const char *action);
 
-// Lets the world fail with "rank 2: F3.1: <text>"; any status but SP_OK. Returns the status of the
-// failure that won, which may be an earlier one.
-sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...) SP_PRINTF(3, 4);
-// Lets the world fail from a thread that is no rank. The text stands alone.
-sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
-    SP_PRINTF(3, 4);
-
 // SP_OK, or the failure, whose messages are added to err. For any thread.
 sp_status sp_comm_world_failure(sp_comm_world *world, sp_error *err);
-// The rank that let the world fail; -1 without failure or from outside.
+// The rank that let the world fail; -1 without failure, and where time is up.
 int sp_comm_failed_rank(sp_comm_world *world);
 
 // A wait may last as long as others compute. When all ranks of a run wait or have
@@ -119,17 +101,12 @@ int sp_comm_failed_rank(sp_comm_world *world);
 // A send takes no time but its own copying, as if queues had room without end. So times depend on
 // what the ranks compute and exchange, not on when their threads run.
 //
-// Own computing is what the owner adds, and where the world is clocked (sp_comm_options) what the
-// device's now_ns has advanced between two readings. The calls of the communicator read it, so
-// they wait for the rank's work, and leave out what it advances while they wait and while they wake
-// others: ranks with devices of their own would look for each other, and whether one already
-// sleeps is chance.
+// Own computing, where the world is clocked (sp_comm_options), is what the device's now_ns has
+// advanced between two readings. The calls of the communicator read it, so they wait for the rank's
+// work, and leave out what it advances while they wait and while they wake others: ranks with
+// devices of their own would look for each other, and whether one already sleeps is chance.
 
-// For the rank's own thread, or after joining it. A clock is 0 at first.
-
-// The time of the last call or reading.
-int64_t sp_comm_clock(const sp_comm *me);
-void sp_comm_clock_add(sp_comm *me, int64_t ns);
+// For the rank's own thread. A clock is 0 at first.
 
 // Sets the clock and takes a reading: computing counts from here. To be called by the rank itself,
 // and sp_comm_run does so before each body, at the time the clock had.
@@ -239,13 +216,6 @@ sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void 
 sp_status sp_comm_send(sp_comm *me, int to, int tag, const void *data, size_t bytes, sp_error *err);
 sp_status sp_comm_receive(sp_comm *me, int from, int tag, void *data, size_t bytes, sp_error *err);
 
-// Sends to the next member of the group and receives from the one before it, as a ring; in == out
-// is allowed. With a tag of its own a ring never blocks for good: the member that is furthest
-// behind finds its queue to the next one empty, so it can always send, and its predecessor has
-// sent, or can.
-sp_status sp_comm_shift(sp_comm *me, int group, int tag, const void *out, size_t out_bytes,
-                        void *in, size_t in_bytes, sp_error *err);
-
 // ---- Ranks in other processes ----
 
 // How ranks that are processes reach each other, each on a device of its own: a world with a
@@ -273,7 +243,7 @@ typedef struct sp_transport_ops {
     // ---- collectives, every member's; shapes, and what may be in place, as above, but
     // sums and maxima may be formed in any order that is the same every time ----
 
-    // What a member is given afterwards is done after what every member was given before.
+    // Work that a member is given afterwards is done after what every member was given before.
     sp_status (*barrier)(sp_transport *transport, int group, sp_error *err);
     sp_status (*all_reduce)(sp_transport *transport, int group, sp_element element, bool maximum,
                             const void *in, void *out, int64_t count, sp_error *err);
@@ -298,7 +268,7 @@ typedef struct sp_transport_ops {
                       uint64_t *message, sp_error *err);
     sp_status (*receive)(sp_transport *transport, int channel, void *data, int64_t bytes,
                          uint64_t *message, sp_error *err);
-    // What the rank is given from now on is done after the message is over.
+    // Work that the rank is given from now on is done after the message is over.
     sp_status (*wait)(sp_transport *transport, uint64_t message, sp_error *err);
 
     // ---- beside the device ----
@@ -317,7 +287,7 @@ struct sp_transport {
     int rank, ranks; // of the world
 };
 
-// The transport's calls of the same names, with the world's counts. For worlds that have a
+// The transport's calls of the same names. For worlds that have a
 // transport.
 sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64_t bytes,
                                uint64_t *message, sp_error *err);

@@ -33,9 +33,9 @@ static int64_t part_offset(const sp_i_comm_call *call, int member)
 }
 
 // Lets the device sum the members' elements [begin, begin + count) of in, or take their maximum, to
-// out, or where that is NULL to the same elements of every member's out. Returns the bytes written.
-static int64_t reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
-                      int64_t count, char *out)
+// out, or where that is NULL to the same elements of every member's out.
+static void reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase, int64_t begin,
+                   int64_t count, char *out)
 {
     const sp_i_comm_call *first = call_at(group, 0, phase);
     sp_runtime *runtime = me->world->runtime;
@@ -50,10 +50,9 @@ static int64_t reduce(sp_comm *me, const sp_i_comm_group *group, uint64_t phase,
         runtime->ops->reduce(runtime, first->type, first->op == SP_COMM_MAX, count, me->inputs,
                              group->size, me->outputs, outs);
     }
-    return count * element * outs;
 }
 
-static int64_t all_reduce(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+static void all_reduce(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     int64_t count = call_at(group, member, phase)->count;
     int64_t units = (count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
@@ -63,61 +62,62 @@ static int64_t all_reduce(sp_comm *me, const sp_i_comm_group *group, int member,
     int64_t begin = first * SHARE_ELEMENTS;
     int64_t end = begin + (each + (member < extra ? 1 : 0)) * SHARE_ELEMENTS;
     end = end < count ? end : count;
-    return begin < end ? reduce(me, group, phase, begin, end - begin, NULL) : 0;
+    if (begin < end) {
+        reduce(me, group, phase, begin, end - begin, NULL);
+    }
 }
 
-static int64_t reduce_scatter(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+static void reduce_scatter(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     const sp_i_comm_call *mine = call_at(group, member, phase);
-    return reduce(me, group, phase, part_offset(mine, member), part_count(mine, member), mine->out);
+    reduce(me, group, phase, part_offset(mine, member), part_count(mine, member), mine->out);
 }
 
-// Returns the bytes written.
-static int64_t copy(sp_comm *me, char *to, const char *from, int64_t bytes)
+static void copy(sp_comm *me, char *to, const char *from, int64_t bytes)
 {
-    if (to == from || bytes == 0) {
-        return 0;
-    }
     sp_runtime *runtime = me->world->runtime;
-    runtime->ops->copy(runtime, to, from, bytes);
-    return bytes;
+    if (to != from && bytes > 0) {
+        runtime->ops->copy(runtime, to, from, bytes);
+    }
 }
 
-static int64_t all_gather(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+static void all_gather(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     const sp_i_comm_call *mine = call_at(group, member, phase);
     int64_t element = sp_element_bytes(mine->type);
     int64_t offset = 0;
-    int64_t written = 0;
     for (int j = 0; j < group->size; j++) {
         int64_t bytes = part_count(mine, j) * element;
-        written += copy(me, mine->out + offset, call_at(group, j, phase)->in, bytes);
+        copy(me, mine->out + offset, call_at(group, j, phase)->in, bytes);
         offset += bytes;
     }
-    return written;
 }
 
-static int64_t broadcast(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+static void broadcast(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     const sp_i_comm_call *mine = call_at(group, member, phase);
-    return copy(me, mine->out, call_at(group, mine->root, phase)->in,
-                mine->count * sp_element_bytes(mine->type));
+    copy(me, mine->out, call_at(group, mine->root, phase)->in,
+         mine->count * sp_element_bytes(mine->type));
 }
 
-// This member's share of a collective between two phases. Returns the bytes written.
-static int64_t work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
+// This member's share of a collective between two phases.
+static void work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t phase)
 {
     switch (call_at(group, member, phase)->kind) {
     case SP_I_BARRIER:
-        return 0;
+        return;
     case SP_I_ALL_REDUCE:
-        return all_reduce(me, group, member, phase);
+        all_reduce(me, group, member, phase);
+        return;
     case SP_I_ALL_GATHER:
-        return all_gather(me, group, member, phase);
+        all_gather(me, group, member, phase);
+        return;
     case SP_I_REDUCE_SCATTER:
-        return reduce_scatter(me, group, member, phase);
+        reduce_scatter(me, group, member, phase);
+        return;
     case SP_I_BROADCAST:
-        return broadcast(me, group, member, phase);
+        broadcast(me, group, member, phase);
+        return;
     }
     SP_UNREACHABLE("kind of collective");
 }
@@ -148,26 +148,6 @@ static sp_status call_transport(sp_transport *transport, int number, const sp_i_
                               call->root, err);
     }
     SP_UNREACHABLE("kind of collective");
-}
-
-// The bytes of the result, which each member writes for itself.
-static int64_t bytes_written(const sp_i_comm_group *group, int member, const sp_i_comm_call *call)
-{
-    bool gathers = call->kind == SP_I_ALL_GATHER;
-    int64_t count = call->kind == SP_I_BARRIER ? 0 : part_count(call, member);
-    for (int j = 0; gathers && j < group->size; j++) {
-        count += j != member ? part_count(call, j) : 0;
-    }
-    return count * sp_element_bytes(call->type);
-}
-
-// A collective of a world with a transport, found valid.
-static sp_status remote_collective(sp_comm *me, int number, const sp_i_comm_group *group,
-                                   const sp_i_comm_call *call, sp_error *err)
-{
-    me->counts.collectives++;
-    me->counts.collective_bytes += bytes_written(group, group->member_of[me->rank], call);
-    return call_transport(me->world->transport, number, call, err);
 }
 
 static const char *const kind_names[] = {"barrier", "all-reduce", "all-gather", "reduce-scatter",
@@ -236,7 +216,7 @@ static sp_status touch(sp_comm *me, sp_i_comm_group *group, int member, uint64_t
         status = check_calls(me, group, member, phase, err);
     }
     if (status == SP_OK) {
-        me->counts.collective_bytes += work(me, group, member, phase);
+        work(me, group, member, phase);
     }
     atomic_store(&group->members[member].touching, false);
     return status;
@@ -280,11 +260,10 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
                               name, group->name);
     }
     if (me->world->transport != NULL) {
-        return remote_collective(me, group_id, group, call, err);
+        return call_transport(me->world->transport, group_id, call, err);
     }
     uint64_t phase = atomic_load(&group->members[member].entered) + 1;
     group->members[member].call[phase % 2] = *call;
-    me->counts.collectives++;
     status = sp_i_comm_wait_group(me, group, member, name, err);
     if (call->kind == SP_I_BARRIER) {
         return status;
@@ -351,8 +330,6 @@ sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64
                                uint64_t *message, sp_error *err)
 {
     sp_transport *transport = me->world->transport;
-    me->counts.messages_sent++;
-    me->counts.sent_bytes += bytes;
     return transport->ops->send(transport, channel, data, bytes, message, err);
 }
 
@@ -360,8 +337,6 @@ sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t 
                                   uint64_t *message, sp_error *err)
 {
     sp_transport *transport = me->world->transport;
-    me->counts.messages_received++;
-    me->counts.received_bytes += bytes;
     return transport->ops->receive(transport, channel, data, bytes, message, err);
 }
 
@@ -476,8 +451,6 @@ static void put(sp_comm *me, sp_i_comm_queue *queue, const void *data, size_t by
     atomic_store(&queue->sent, sent + 1);
     sp_i_comm_wake(me->world, queue->to);
     sp_i_comm_clock_skip(me);
-    me->counts.sent_bytes += (int64_t)bytes;
-    me->counts.messages_sent++;
 }
 
 // There is a message.
@@ -498,8 +471,6 @@ static sp_status take(sp_comm *me, sp_i_comm_queue *queue, void *data, size_t by
     sp_i_comm_clock_advance(me);
     sp_i_comm_wake(me->world, queue->from);
     sp_i_comm_clock_skip(me);
-    me->counts.received_bytes += (int64_t)bytes;
-    me->counts.messages_received++;
     return SP_OK;
 }
 
@@ -528,18 +499,4 @@ sp_status sp_comm_receive(sp_comm *me, int from, int tag, void *data, size_t byt
     sp_i_comm_wait wait = {.operation = "receive", .queue = queue};
     status = sp_i_comm_wait_for(me, &wait, err);
     return status == SP_OK ? take(me, queue, data, bytes, err) : status;
-}
-
-sp_status sp_comm_shift(sp_comm *me, int group, int tag, const void *out, size_t out_bytes,
-                        void *in, size_t in_bytes, sp_error *err)
-{
-    int member = -1;
-    const sp_i_comm_group *ring = group_of(me, group, &member, err);
-    if (ring == NULL) {
-        return sp_comm_world_failure(me->world, NULL);
-    }
-    int next = ring->ranks[(member + 1) % ring->size];
-    int previous = ring->ranks[(member + ring->size - 1) % ring->size];
-    sp_status status = sp_comm_send(me, next, tag, out, out_bytes, err);
-    return status == SP_OK ? sp_comm_receive(me, previous, tag, in, in_bytes, err) : status;
 }

@@ -99,7 +99,6 @@ typedef struct sp_i_comm_scheduler {
 struct sp_comm {
     sp_comm_world *world;
     int rank;
-    sp_comm_counts counts;
     int64_t clock_ns, reading_ns; // virtual time; the device's now_ns when it was last read
     int64_t own_ns;               // what the clock advanced by its own computing
     const void **inputs;          // [rank_count], what a reduction reads, and where it writes
@@ -165,7 +164,8 @@ void sp_i_comm_clock_advance(sp_comm *me);
 void sp_i_comm_clock_skip(sp_comm *me);
 void sp_i_comm_clock_merge(sp_comm *me, int64_t other_ns);
 
-// As sp_comm_abort, and its messages are added to err.
+// Lets the world fail with "rank 2: F3.1: <text>"; any status but SP_OK. Returns the status of the
+// failure that won, which may be an earlier one, and adds its messages to err.
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
     SP_PRINTF(4, 5);
 // Lets the world fail, unless it has, with the messages that `report` writes down; `report` returns

@@ -583,7 +583,8 @@ static sp_status run_rank(void *data, int number, sp_error *err)
     sp_status of_work = end_work(me, status, err);
     status = status == SP_OK ? of_work : status;
     if (status != SP_OK) {
-        sp_comm_abort(me, status, "%s", err->count > 0 ? err->message[0] : sp_status_text(status));
+        sp_i_comm_fail(me, NULL, status, "%s",
+                       err->count > 0 ? err->message[0] : sp_status_text(status));
     }
     sp_i_comm_stop_work(me, true);
     return status;

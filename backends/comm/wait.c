@@ -22,13 +22,6 @@ static bool is_over(const sp_i_comm_wait *wait)
     return wait->sending ? held < (uint64_t)wait->queue->slots : held > 0;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -83,7 +76,6 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
         return SP_OK;
     }
     sp_i_comm_clock_advance(me);
-    int64_t start_ns = now_ns();
     sp_status status = SP_OK;
     bool over = false;
     for (int i = 0; i < world->spins && !over && !atomic_load(&world->failed); i++) {
@@ -93,7 +85,6 @@ sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *
     if (!over) {
         status = sleep_until_over(me, wait, err);
     }
-    me->counts.wait_ns += now_ns() - start_ns;
     sp_i_comm_clock_skip(me);
     return status;
 }
@@ -199,16 +190,6 @@ void sp_comm_flag_clear(sp_comm_flag *flag)
 }
 
 // ---- Clocks of virtual time ----
-
-int64_t sp_comm_clock(const sp_comm *me)
-{
-    return me->clock_ns;
-}
-
-void sp_comm_clock_add(sp_comm *me, int64_t ns)
-{
-    me->clock_ns += ns;
-}
 
 void sp_comm_clock_start(sp_comm *me, int64_t at_ns)
 {

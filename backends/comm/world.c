@@ -117,11 +117,6 @@ int sp_comm_rank(const sp_comm *me)
     return me->rank;
 }
 
-sp_comm_counts sp_comm_counted(const sp_comm *me)
-{
-    return me->counts;
-}
-
 void sp_comm_set_name(sp_comm *me, const char *name)
 {
     snprintf(me->name, sizeof me->name, "%s", name);
@@ -266,50 +261,21 @@ static void end_waits(sp_comm_world *world, int rank)
     }
 }
 
-static void fail(sp_comm_world *world, const sp_comm *me, sp_status status, const char *format,
-                 va_list arguments)
-{
-    char text[SP_ERROR_TEXT];
-    SP_ASSERT(status != SP_OK);
-    vsnprintf(text, sizeof text, format, arguments);
-    if (!claim_failure(world)) {
-        return;
-    }
-    if (me == NULL) {
-        sp_error_set(&world->failure, status, "%s", text);
-    } else {
-        // The action is this thread's own: only it writes it.
-        const char *mark = me->action[0] != '\0' ? ": " : "";
-        sp_error_set(&world->failure, status, "%s: %s%s%s", me->name, me->action, mark, text);
-    }
-    end_waits(world, me != NULL ? me->rank : -1);
-}
-
-sp_status sp_comm_abort(sp_comm *me, sp_status status, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fail(me->world, me, status, format, arguments);
-    va_end(arguments);
-    return sp_comm_world_failure(me->world, NULL);
-}
-
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
 {
+    char text[SP_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    fail(me->world, me, status, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    SP_ASSERT(status != SP_OK);
+    if (claim_failure(me->world)) {
+        // The action is this thread's own: only it writes it.
+        const char *mark = me->action[0] != '\0' ? ": " : "";
+        sp_error_set(&me->world->failure, status, "%s: %s%s%s", me->name, me->action, mark, text);
+        end_waits(me->world, me->rank);
+    }
     return sp_comm_world_failure(me->world, err);
-}
-
-sp_status sp_comm_world_abort(sp_comm_world *world, sp_status status, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fail(world, NULL, status, format, arguments);
-    va_end(arguments);
-    return sp_comm_world_failure(world, NULL);
 }
 
 void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *))

@@ -9,8 +9,8 @@
 #include "backends/cuda/attention.h"
 #include "backends/cuda/ops.h"
 #include "backends/executor/typed/layer.h"
-#include "kernels/cuda_math.h"
 #include "kernels/cuda_kernels.h"
+#include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
 
 // Tensors of the pack's rows, with the strides of the shape; dq has that of q. NULL: not used.
@@ -449,23 +449,6 @@ static bool run_launches(const pass *p)
     return ok;
 }
 
-// Round a ring, keys come by queues that only a CPU's memory has.
-static bool refuses(const pass *p)
-{
-    sp_i_exec_links *links = p->l->stage->links;
-    bool ring = SP_EXEC(is_shared)(p->l) && p->l->stage->job->attention_way == SP_COMM_RING;
-    if (ring) {
-        links->status = sp_error_set(&links->err, SP_ERR_USAGE,
-                                     "attention: \"ring\" runs on a CPU alone, not on a GPU");
-    }
-    return ring;
-}
-
-static bool attend(const pass *p)
-{
-    return !refuses(p) && run_launches(p);
-}
-
 bool SP_EXEC(attend_pack)(layer *l)
 {
     const pass p = {.l = l,
@@ -474,7 +457,7 @@ bool SP_EXEC(attend_pack)(layer *l)
                     .rows = {.q = l->t[SP_I_EXEC_QUERIES],
                              .out = l->t[SP_I_EXEC_ATTENTION],
                              .lse = l->t[SP_I_EXEC_LSE]}};
-    return attend(&p);
+    return run_launches(&p);
 }
 
 bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
@@ -489,7 +472,7 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
                        .dq = dq},
               .backward = true};
     p.rows.delta = take(&p, l->rows * p.shape.heads, (int64_t)sizeof *p.rows.delta);
-    bool ok = p.rows.delta != NULL && attend(&p);
+    bool ok = p.rows.delta != NULL && run_launches(&p);
     give(&p, p.rows.delta);
     return ok;
 }

@@ -74,7 +74,7 @@ static sp_status queue(const sp_i_cuda_bench *b, int repeat, bool flush, sp_i_cu
     return status == SP_OK ? sp_i_cuda_record(&b->events, 2 * repeat + 1, b->stream, err) : status;
 }
 
-// Of the neighbours beyond those that are timed, so that none of these runs alone.
+// Repeats of the neighbours beyond those that are timed, so that none of these runs alone.
 static int more_repeats(int repeats)
 {
     return repeats > 4 ? repeats / 4 : 1;
@@ -370,7 +370,7 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
 
 // ---- Notes ----
 
-// What parts of a calibration add to the profile.
+// Parts of a calibration add these to the profile.
 
 json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread)
 {
@@ -550,7 +550,7 @@ static json_t *conditions(const sp_i_cuda_calibration *c)
                      (json_int_t)s.throttle);
 }
 
-// What is known of the whole GPU from elsewhere stands until it is measured, so that the document
+// A known profile of the whole GPU stands until it is measured, so that the document
 // is a profile after every part.
 static bool add_known(const sp_i_cuda_calibration *c)
 {
@@ -636,8 +636,8 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
 // Default time and the sizes that it allows for.
 #define DEFAULT_LIMIT_S 60.0
 #define SHORT_LIMIT_S 10.0
-// What other processes wait for rank 0: a calibration takes longer than its limit, which holds for
-// what is timed alone.
+// Time for which other processes wait for rank 0: a calibration takes longer than its limit, which
+// holds for what is timed alone.
 #define WAIT_S 120.0
 #define WAIT_LIMITS 4.0
 enum { MOST_TOKENS = 8192, SHORT_MOST_TOKENS = 2048 };

@@ -9,12 +9,12 @@
 #include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
 
-// Of the time behind a context, what is at least the context's: a smaller difference is noise.
+// The least share of a time behind a context that is the context's: a smaller difference is noise.
 #define LEAST_SHARE 0.05
 
 enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 
-// What one place works on: tensors for the longest shape.
+// The data of one place: tensors for the longest shape.
 typedef struct room {
     const struct attention *of;
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // both ways' from Q to DV
@@ -237,7 +237,7 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
     sp_i_cuda_segments segments;
     a->most_queries = longest;
     a->most_keys = 2 * longest;
-    // Of both kinds of tables: nine or ten numbers of a segment.
+    // Both kinds of tables: nine or ten numbers of a segment.
     a->index_bytes = 1 << 14;
     a->queries = longest;
     a->keys = 2 * longest;
@@ -245,7 +245,7 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
         int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
         make_segments(a, of, key_row, &segments);
         (void)sp_i_cuda_packed_shape(&segments, longest, &a->shape, &a->packed);
-        // What cuDNN's own engines need beside our parts is some KiB.
+        // cuDNN's own engines need some KiB beside our parts.
         a->workspace_bytes = sp_i_cuda_attention_parts(&a->packed, offset) + (1 << 20);
     }
     const int64_t q = sp_i_cuda_aligned_bytes(2 * a->most_queries * a->shape.q_stride);
@@ -276,7 +276,7 @@ static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
     if (status == SP_OK) {
         status = sp_i_calibrate_attention(&calibrator, err);
     }
-    // Of a partition nobody asks for more than the profile.
+    // Nobody asks for more of a partition than the profile.
     if (status == SP_OK && a->c->partitions == NULL) {
         status = note_packs(a, a->c->extra, err);
     }

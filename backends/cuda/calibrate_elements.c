@@ -303,7 +303,7 @@ bool sp_i_cuda_fit_solve(const sp_i_cuda_fit_sums *s, sp_i_cuda_fit *fit)
 
 enum { LEAST_TOKENS = 128, STEP = 4, SIZES = 8 };
 
-// What one place works on.
+// The data of one place.
 typedef struct room {
     const struct elements *of;
     char *memory;
@@ -443,7 +443,7 @@ static sp_status time_element(elements *e, sp_i_cuda_element element, int size, 
     if (status != SP_OK) {
         return status;
     }
-    // What is left of a time below the events' resolution is that resolution.
+    // A time below the events' resolution is that resolution.
     double time_s = t.median_s - c->empty_s;
     e->time_s[element][size] = time_s > 1e-7 ? time_s : 1e-7;
     if (sp_i_cuda_element_in_layer(element, &c->model) > 0 && t.spread > e->spread) {

@@ -169,7 +169,7 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err)
 
 enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
 
-// Of device time.
+// Device time.
 #define REFERENCE_S 0.01
 
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err)

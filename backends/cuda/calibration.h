@@ -69,7 +69,7 @@ sp_status sp_i_cuda_bench_time_loaded(sp_i_cuda_bench *bench, sp_i_cuda_work wor
                                       void *const *contexts, double budget_s,
                                       sp_i_cuda_timing *timing, sp_error *err);
 
-// Of `count` samples, at least one, which it sorts.
+// The timing of `count` samples, at least one, which it sorts.
 sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count);
 
 // Random numbers in device memory: what a product takes depends on its operands' bits (zeros draw
@@ -212,8 +212,8 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err);
 // it is there and takes the heads (sp_i_cuda_cudnn_takes), else the reference kernels. The base
 // profile's where neither is timed.
 sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err);
-// What one GPU cannot say ("links", "collectives"): the base profile's, else assumed. Between
-// partitions the links are copies, and the collectives follow from them.
+// Sections that one GPU cannot say ("links", "collectives"): the base profile's, else assumed.
+// Between partitions the links are copies, and the collectives follow from them.
 sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err);
 
 // All of them, into a new document.

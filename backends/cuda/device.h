@@ -119,7 +119,7 @@ sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *
                                 sp_error *err);
 // Makes it the calling thread's device.
 sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err);
-// Of the calling thread's device.
+// The calling thread's device.
 sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
                            int64_t *total_bytes, sp_error *err);
 
@@ -187,7 +187,7 @@ typedef struct sp_i_nvml_state {
     long long throttle; // bits of nvmlClocksEventReasons
 } sp_i_nvml_state;
 
-// Of the GPU with this PCI bus ("0000:8b:00.0"). NULL, with the reason, where there is no library.
+// The GPU with this PCI bus ("0000:8b:00.0"). NULL, with the reason, where there is no library.
 sp_i_nvml *sp_i_nvml_open(const char *pci_bus, char *reason, size_t reason_bytes);
 void sp_i_nvml_close(sp_i_nvml *nvml);
 sp_i_nvml_state sp_i_nvml_read(const sp_i_nvml *nvml);

@@ -18,7 +18,7 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
                                  int device, const sp_run_request *request, sp_measured_step *steps,
                                  void **state, sp_error *err);
 
-// What a run stands on.
+// The tables of CUDA that a run calls.
 typedef struct sp_i_cuda_tables {
     const sp_i_cuda_api *cuda;
     const sp_i_cublas_api *cublas;

@@ -58,7 +58,7 @@ void sp_i_meeting_clear(const sp_i_place *place);
 // The value of the request's first option of this name; NULL where there is none.
 const char *sp_i_cuda_option(const sp_run_request *request, const char *key);
 
-// What a request asks for by the options "transport" and "nccl_mib".
+// The choices that a request makes by the options "transport" and "nccl_mib".
 typedef enum sp_i_cuda_ranks {
     SP_I_CUDA_AUTO,
     SP_I_CUDA_ONE_PROCESS,

@@ -44,7 +44,7 @@ int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT]);
 sp_status sp_i_nccl_new(const sp_i_nccl_options *options, sp_i_nccl **made, sp_error *err);
 // All ranks' calls are over, and what they put on streams. Other ranks free theirs too.
 void sp_i_nccl_free(sp_i_nccl *n);
-// Of the library that the world is of, as sp_i_nccl_version has it.
+// The version of the world's library, as sp_i_nccl_version has it.
 int sp_i_nccl_world_version(const sp_i_nccl *n);
 
 // As sp_comm_group_new: *group counts up from 0. Every rank of the world calls it for every group,

@@ -992,7 +992,7 @@ static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
     (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
-    // What was put down before something went wrong runs to its end all the same.
+    // Work that was put down before something went wrong runs to its end all the same.
     cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
     if (rank->status == SP_OK) {
         sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);

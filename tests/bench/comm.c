@@ -22,13 +22,11 @@ typedef enum what {
     REDUCE_SCATTER,
     BROADCAST,
     QUEUE,
-    SHIFT,
     WHATS
 } what;
 
-static const char *const names[WHATS] = {"memcpy",     "barrier",    "ping_pong",
-                                         "all_reduce", "all_gather", "reduce_scatter",
-                                         "broadcast",  "queue",      "shift"};
+static const char *const names[WHATS] = {"memcpy",     "barrier",        "ping_pong", "all_reduce",
+                                         "all_gather", "reduce_scatter", "broadcast", "queue"};
 
 typedef struct job {
     sp_comm_world *world;
@@ -83,9 +81,8 @@ static sp_status once(sp_comm *me, const job *j, int rank)
     case QUEUE:
         return rank == 0 ? sp_comm_send(me, 1, TAG, in, bytes, NULL)
                          : sp_comm_receive(me, 0, TAG, out, bytes, NULL);
-    case SHIFT:
     case WHATS:
-        return sp_comm_shift(me, j->group, TAG, in, bytes, out, bytes, NULL);
+        break;
     }
     return SP_ERR_INTERNAL;
 }
@@ -135,9 +132,8 @@ static void measure(job *j, bool *pinned)
 // Bytes that all ranks write together in one call.
 static double written(const job *j)
 {
-    static const double buffers[WHATS] = {
-        [COPY] = 2,      [ALL_REDUCE] = 2, [ALL_GATHER] = 2, [REDUCE_SCATTER] = 1,
-        [BROADCAST] = 2, [QUEUE] = 2,      [SHIFT] = 4};
+    static const double buffers[WHATS] = {[COPY] = 2,           [ALL_REDUCE] = 2, [ALL_GATHER] = 2,
+                                          [REDUCE_SCATTER] = 1, [BROADCAST] = 2,  [QUEUE] = 2};
     return buffers[j->what] * (double)j->bytes;
 }
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static double dot(const double *x, const double *y, int64_t count)
 {
@@ -19,69 +20,66 @@ static void add_scaled(double *to, double factor, const double *x, int64_t count
     }
 }
 
+static void clear(double *x, int64_t rows, int64_t stride, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        memset(&x[r * stride], 0, (size_t)columns * sizeof *x);
+    }
+}
+
 // One query of one head; `p` and `dp` have room for all keys.
 static void one_query(const attention_reference *r, int64_t query, int64_t head, double *p,
                       double *dp)
 {
-    const int64_t d = r->head_dim;
-    const int64_t seen = r->causal ? query + r->keys - r->queries + 1 : r->keys;
-    const int64_t group = head / (r->heads / r->kv_heads);
-    const int64_t row = (query * r->heads + head) * d;
-    const double scale = 1.0 / sqrt((double)d);
+    const sp_kernel_attention_shape *s = &r->shape;
+    const int64_t d = s->head_dim;
+    const int64_t seen = query + r->keys - r->queries + 1;
+    const int64_t group = head / (s->heads / s->kv_heads) * d;
+    const int64_t row = query * s->q_stride + head * d;
+    const int64_t out = query * s->out_stride + head * d;
     double most = -INFINITY;
     double sum = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        p[c] = scale * dot(&r->q[row], &r->k[(c * r->kv_heads + group) * d], d);
+        p[c] = s->scale * dot(&r->q[row], &r->k[c * s->kv_stride + group], d);
         most = fmax(most, p[c]);
     }
     for (int64_t c = 0; c < seen; c++) {
         p[c] = exp(p[c] - most);
         sum += p[c];
     }
-    r->stats[query * r->heads + head] = most + log(sum);
+    r->stats[query * s->heads + head] = most + log(sum);
     double weighted = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        const int64_t key = (c * r->kv_heads + group) * d;
+        const double *v = &r->v[c * s->kv_stride + group];
         p[c] /= sum;
-        add_scaled(&r->out[row], p[c], &r->v[key], d);
-        dp[c] = dot(&r->d_out[row], &r->v[key], d);
+        add_scaled(&r->out[out], p[c], v, d);
+        dp[c] = dot(&r->d_out[out], v, d);
         weighted += p[c] * dp[c];
     }
     for (int64_t c = 0; c < seen; c++) {
-        const int64_t key = (c * r->kv_heads + group) * d;
-        double ds = scale * p[c] * (dp[c] - weighted);
-        add_scaled(&r->dv[key], p[c], &r->d_out[row], d);
+        const int64_t key = c * r->dkv_stride + group;
+        double ds = s->scale * p[c] * (dp[c] - weighted);
+        add_scaled(&r->dv[key], p[c], &r->d_out[out], d);
         add_scaled(&r->dk[key], ds, &r->q[row], d);
-        add_scaled(&r->dq[row], ds, &r->k[key], d);
+        add_scaled(&r->dq[row], ds, &r->k[c * s->kv_stride + group], d);
     }
 }
 
-bool attention_reference_compute(attention_reference *r)
+void attention_reference_compute(const attention_reference *r)
 {
-    const size_t wide = (size_t)(r->queries * r->heads * r->head_dim);
-    const size_t narrow = (size_t)(r->keys * r->kv_heads * r->head_dim);
+    const sp_kernel_attention_shape *s = &r->shape;
     double *p = calloc((size_t)(2 * r->keys), sizeof *p);
-    r->out = calloc(wide, sizeof(double));
-    r->dq = calloc(wide, sizeof(double));
-    r->dk = calloc(narrow, sizeof(double));
-    r->dv = calloc(narrow, sizeof(double));
-    r->stats = calloc((size_t)(r->queries * r->heads), sizeof(double));
-    bool ok = p != NULL && r->out != NULL && r->dq != NULL && r->dk != NULL && r->dv != NULL &&
-              r->stats != NULL;
-    for (int64_t query = 0; ok && query < r->queries; query++) {
-        for (int64_t head = 0; head < r->heads; head++) {
+    if (p == NULL) {
+        abort();
+    }
+    clear(r->out, r->queries, s->out_stride, s->heads * s->head_dim);
+    clear(r->dq, r->queries, s->q_stride, s->heads * s->head_dim);
+    clear(r->dk, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
+    clear(r->dv, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
+    for (int64_t query = 0; query < r->queries; query++) {
+        for (int64_t head = 0; head < s->heads; head++) {
             one_query(r, query, head, p, &p[r->keys]);
         }
     }
     free(p);
-    return ok;
-}
-
-void attention_reference_free(attention_reference *r)
-{
-    free(r->out);
-    free(r->stats);
-    free(r->dq);
-    free(r->dk);
-    free(r->dv);
 }

@@ -1,22 +1,19 @@
-// Attention by its definition in fp64, one sample or slice: P = softmax(Q K^T / sqrt(d)) where
-// query r sees key c if r + keys - queries >= c (causal) or always; O = P V; statistics
-// log(sum(exp)). Gradients by dV = P^T dO, dP = dO V^T, dS = P (dP - sum(P dP)), dQ = dS K /
-// sqrt(d), dK = dS^T Q / sqrt(d).
+// Attention by its definition in fp64, one sample or slice: P = softmax(scale Q K^T) where query r
+// sees key c if r + keys - queries >= c; O = P V; statistics log(sum(exp)). Gradients by
+// dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(P dP)), dQ = dS K, dK = dS^T Q.
 #ifndef SLIMPACK_TESTS_GPU_ATTENTION_REFERENCE_H
 #define SLIMPACK_TESTS_GPU_ATTENTION_REFERENCE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "kernels/shapes.h"
 
 typedef struct attention_reference {
-    int64_t queries, keys, heads, kv_heads, head_dim;
-    bool causal;
-    const double *q, *k, *v, *d_out;    // [tokens, heads, head_dim], k and v of kv_heads
-    double *out, *stats, *dq, *dk, *dv; // made by compute
+    sp_kernel_attention_shape shape;
+    int64_t queries, keys, dkv_stride;
+    const double *q, *k, *v, *d_out;
+    double *out, *stats, *dq, *dk, *dv; // of statistics every row; of others no gaps are written
 } attention_reference;
 
-// O(heads queries keys head_dim). False when memory ran out.
-bool attention_reference_compute(attention_reference *r);
-void attention_reference_free(attention_reference *r);
+// O(heads queries keys head_dim).
+void attention_reference_compute(const attention_reference *r);
 
 #endif

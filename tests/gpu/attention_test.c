@@ -80,25 +80,24 @@ static sp_status upload_tables(gpu_test *t, const attention_case *c,
                                s->heads,    s->dq_stride, s->dkv_stride};
     const bool of_keys[] = {false, true, false, false, false, true};
     int32_t lengths[2][MOST] = {{0}};
-    sp_status status = SP_OK;
     SP_ASSERT(s->segments <= MOST);
     for (int i = 0; i < c->count; i++) {
         lengths[0][i] = (int32_t)c->samples[i].queries;
         lengths[1][i] = (int32_t)c->samples[i].keys;
     }
-    for (int k = 0; status == SP_OK && k < 2; k++) {
-        status = sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_QUERY_LENGTHS + k], lengths[k],
-                                  4 * s->segments, NULL, err);
+    for (int k = 0; k < 2; k++) {
+        GPU_TRY(sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_QUERY_LENGTHS + k], lengths[k],
+                                 4 * s->segments, NULL, err));
     }
-    for (int table = 0; status == SP_OK && table < 6; table++) {
+    for (int table = 0; table < 6; table++) {
         int32_t offsets[MOST + 1] = {0};
         for (int i = 0; i < s->segments; i++) {
             offsets[i + 1] = offsets[i] + (int32_t)(lengths[of_keys[table]][i] * strides[table]);
         }
-        status = sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_Q_OFFSETS + table], offsets,
-                                  4 * (s->segments + 1), NULL, err);
+        GPU_TRY(sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_Q_OFFSETS + table], offsets,
+                                 4 * (s->segments + 1), NULL, err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status make_buffers(gpu_test *t, const attention_case *c,
@@ -108,12 +107,8 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
     const int64_t rows = s->all_queries > s->all_keys ? s->all_queries : s->all_keys;
     const int64_t wide = 2 * rows * (s->q_stride + 2 * s->kv_stride) + 256;
     void *memory = NULL;
-    sp_status status =
-        SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)(12 * wide + workspace + 8192));
+    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)(12 * wide + workspace + 8192)));
     b->memory = memory;
-    if (status != SP_OK) {
-        return status;
-    }
     char *next = b->memory;
     char *q = sp_i_cuda_take_part(&next, wide);
     b->tensors[SP_I_CUDA_Q] = q;
@@ -133,8 +128,8 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
         b->tensors[id] = sp_i_cuda_take_part(&next, 4 * (MOST + 1));
     }
     b->workspace = next;
-    status = sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err);
-    return status == SP_OK ? upload_tables(t, c, s, b, err) : status;
+    GPU_TRY(sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err));
+    return upload_tables(t, c, s, b, err);
 }
 
 // One sample of a tensor of the device, its heads one after another.
@@ -176,31 +171,36 @@ static sp_status check_sample(gpu_test *t, const sp_i_cuda_attention_shape *s, c
                               of[i].width, of[i].id == SP_I_CUDA_STATS, err);
         read = values[i] != NULL;
     }
-    attention_reference r = {.queries = one.queries,
-                             .keys = one.keys,
-                             .heads = s->heads,
-                             .kv_heads = s->kv_heads,
-                             .head_dim = s->head_dim,
-                             .causal = true,
-                             .q = values[0],
-                             .k = values[1],
-                             .v = values[2],
-                             .d_out = values[3]};
-    if (read && attention_reference_compute(&r)) {
-        double *const want[] = {r.out, r.stats, r.dq, r.dk, r.dv};
-        for (int i = INPUTS; i < TENSORS; i++) {
-            double error =
-                gpu_relative_error(values[i], want[i - INPUTS], of[i].rows * of[i].width);
-            worst = error > worst ? error : worst;
-            gpu_require(t, error < 1e-2, "%lld of %lld keys: %s has a relative error of %.1e",
-                        (long long)one.queries, (long long)one.keys, of[i].name, error);
-        }
-    } else {
-        gpu_require(t, false, "out of memory");
+    double *want[TENSORS] = {NULL};
+    for (int i = INPUTS; i < TENSORS; i++) {
+        want[i] = sp_calloc((size_t)(of[i].rows * of[i].width), sizeof *want[i]);
     }
-    attention_reference_free(&r);
+    const attention_reference r = {.shape = {s->heads, s->kv_heads, s->head_dim, wide, narrow, wide,
+                                             1.0 / sqrt((double)s->head_dim)},
+                                   .queries = one.queries,
+                                   .keys = one.keys,
+                                   .dkv_stride = narrow,
+                                   .q = values[0],
+                                   .k = values[1],
+                                   .v = values[2],
+                                   .d_out = values[3],
+                                   .out = want[4],
+                                   .stats = want[5],
+                                   .dq = want[6],
+                                   .dk = want[7],
+                                   .dv = want[8]};
+    if (read) {
+        attention_reference_compute(&r);
+    }
+    for (int i = INPUTS; read && i < TENSORS; i++) {
+        double error = gpu_relative_error(values[i], want[i], of[i].rows * of[i].width);
+        worst = error > worst ? error : worst;
+        gpu_require(t, error < 1e-2, "%lld of %lld keys: %s has a relative error of %.1e",
+                    (long long)one.queries, (long long)one.keys, of[i].name, error);
+    }
     for (int i = 0; i < TENSORS; i++) {
         sp_free(values[i]);
+        sp_free(want[i]);
     }
     return read ? SP_OK : SP_ERR_INTERNAL;
 }
@@ -213,26 +213,19 @@ static sp_status check_case(gpu_test *t, sp_error *err)
     int64_t bytes[2];
     const sp_i_cuda_attention_shape s = shape_of(c);
     memset(&b, 0, sizeof b);
-    sp_status status = sp_i_cuda_attention_new(&t->device, NULL, &attention, err);
-    if (status != SP_OK) {
-        return status;
+    GPU_TRY(sp_i_cuda_attention_new(&t->device, NULL, &attention, err));
+    for (int pass = 0; pass < 2; pass++) {
+        GPU_TRY(sp_i_cuda_attention_workspace(attention, &s, pass == 1, &bytes[pass], err));
     }
-    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
-        status = sp_i_cuda_attention_workspace(attention, &s, pass == 1, &bytes[pass], err);
+    GPU_TRY(make_buffers(t, c, &s, bytes[0] > bytes[1] ? bytes[0] : bytes[1], &b, err));
+    for (int pass = 0; pass < 2; pass++) {
+        GPU_TRY(
+            sp_i_cuda_attention_run(attention, &s, pass == 1, b.tensors, b.workspace, NULL, err));
     }
-    if (status == SP_OK) {
-        status = make_buffers(t, c, &s, bytes[0] > bytes[1] ? bytes[0] : bytes[1], &b, err);
-    }
-    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
-        status =
-            sp_i_cuda_attention_run(attention, &s, pass == 1, b.tensors, b.workspace, NULL, err);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&t->device, err, StreamSynchronize, (cudaStream_t)NULL);
-    }
+    GPU_TRY(SP_I_CUDA(&t->device, err, StreamSynchronize, (cudaStream_t)NULL));
     int64_t first_query = 0, first_key = 0;
-    for (int i = 0; status == SP_OK && i < c->count && c->samples[i].queries > 0; i++) {
-        status = check_sample(t, &s, &b, c->samples[i], first_query, first_key, err);
+    for (int i = 0; i < c->count && c->samples[i].queries > 0; i++) {
+        GPU_TRY(check_sample(t, &s, &b, c->samples[i], first_query, first_key, err));
         first_query += c->samples[i].queries;
         first_key += c->samples[i].keys;
     }
@@ -242,7 +235,7 @@ static sp_status check_case(gpu_test *t, sp_error *err)
         // What is no number is not JSON, and no error that holds.
         printf("{\"attention_error\":%.4g}\n", isfinite(worst) ? worst : 1e99);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- attention in SM partitions ----
@@ -261,27 +254,23 @@ static sp_status time_partition(const checklist *c, timed_pass *p, int count, sp
     sp_i_cuda_timing t;
     const sp_i_cuda_attention_shape *s = &p->shape;
     const double pairs = 0.5 * (double)s->queries * (double)s->keys;
-    sp_status status = sp_i_cuda_partitions_new(&c->device, count, 1, &partitions, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(partitions, 0, 0),
-                                      2 * c->info.l2_bytes, &bench, err);
-    }
-    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
+    GPU_TRY(sp_i_cuda_partitions_new(&c->device, count, 1, &partitions, err));
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(partitions, 0, 0),
+                                 2 * c->info.l2_bytes, &bench, err));
+    for (int pass = 0; pass < 2; pass++) {
         p->backward = pass == 1;
-        status = sp_i_cuda_bench_time(&bench, run_pass, p, 0.05, &t, err);
+        GPU_TRY(sp_i_cuda_bench_time(&bench, run_pass, p, 0.05, &t, err));
         double flops = (p->backward ? 10.0 : 4.0) * pairs * (double)(s->heads * s->head_dim);
-        if (status == SP_OK) {
-            checklist_found("attention",
-                            json_pack("{s:i, s:i, s:b, s:b, s:f, s:f, s:f}", "partitions", count,
-                                      "sms", sp_i_cuda_partition_sms(partitions, 0), "disjoint",
-                                      sp_i_cuda_are_partitioned(partitions, NULL), "backward",
-                                      p->backward, "median_us", 1e6 * t.median_s, "spread",
-                                      t.spread, "tflops", 1e-12 * flops / t.median_s));
-        }
+        checklist_found("attention",
+                        json_pack("{s:i, s:i, s:b, s:b, s:f, s:f, s:f}", "partitions", count, "sms",
+                                  sp_i_cuda_partition_sms(partitions, 0), "disjoint",
+                                  sp_i_cuda_are_partitioned(partitions, NULL), "backward",
+                                  p->backward, "median_us", 1e6 * t.median_s, "spread", t.spread,
+                                  "tflops", 1e-12 * flops / t.median_s));
     }
     sp_i_cuda_bench_fini(&bench);
     sp_i_cuda_partitions_free(partitions);
-    return status;
+    return SP_OK;
 }
 
 // Does its time follow the partition's share of the SMs, and how far is the whole device from the
@@ -300,21 +289,20 @@ sp_status check_attention(checklist *c, sp_error *err)
         sp_error_clear(err);
         return SP_OK;
     }
-    for (int pass = 0; status == SP_OK && pass < 2; pass++) {
-        status = sp_i_cuda_attention_workspace(p.attention, &p.shape, pass == 1, &bytes[pass], err);
+    GPU_TRY(status);
+    for (int pass = 0; pass < 2; pass++) {
+        GPU_TRY(sp_i_cuda_attention_workspace(p.attention, &p.shape, pass == 1, &bytes[pass], err));
     }
-    if (status == SP_OK) {
-        checklist_found("attention",
-                        json_pack("{s:I}", "backward_workspace_bytes", (json_int_t)bytes[1]));
-        status = make_buffers(&t, &published, &p.shape, bytes[0] > bytes[1] ? bytes[0] : bytes[1],
-                              &p.buffers, err);
-    }
-    for (int count = 1; status == SP_OK && count <= 8; count *= 2) {
-        status = time_partition(c, &p, count, err);
+    checklist_found("attention",
+                    json_pack("{s:I}", "backward_workspace_bytes", (json_int_t)bytes[1]));
+    GPU_TRY(make_buffers(&t, &published, &p.shape, bytes[0] > bytes[1] ? bytes[0] : bytes[1],
+                         &p.buffers, err));
+    for (int count = 1; count <= 8; count *= 2) {
+        GPU_TRY(time_partition(c, &p, count, err));
     }
     (void)c->api.Free(p.buffers.memory);
     sp_i_cuda_attention_free(p.attention);
-    return status;
+    return SP_OK;
 }
 
 // ---- the cases ----

@@ -17,19 +17,10 @@ typedef struct check {
 } check;
 
 static const check checks[] = {
-    {"versions", check_versions},
-    {"clocks", check_clocks},
-    {"events", check_events},
-    {"copies", check_copies},
-    {"splits", check_splits},
-    {"sm_target", check_sm_target},
-    {"neighbours", check_neighbours},
-    {"copy_place", check_copy_place},
-    {"attention", check_attention},
-#ifdef SP_GPU_NCCL
-    {"nccl", check_nccl},
-#endif
-
+    {"versions", check_versions},     {"clocks", check_clocks},
+    {"events", check_events},         {"copies", check_copies},
+    {"splits", check_splits},         {"sm_target", check_sm_target},
+    {"neighbours", check_neighbours}, {"attention", check_attention},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -153,10 +144,7 @@ sp_status check_versions(checklist *c, sp_error *err)
     const sp_i_cuda_info *i = &c->info;
     char driver[80] = "";
     int64_t free_bytes, total_bytes;
-    sp_status status = sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    GPU_TRY(sp_i_cuda_memory(&c->device, &free_bytes, &total_bytes, err));
     if (c->nvml != NULL) {
         sp_i_nvml_driver(c->nvml, driver, sizeof driver);
     } else {
@@ -193,21 +181,17 @@ sp_status check_clocks(checklist *c, sp_error *err)
         return SP_OK;
     }
     json_t *idle = state_json(c);
-    sp_status status = square_product_init(c, 8192, 0, &p, err);
-    for (int i = 0; status == SP_OK && i < PRODUCTS; i++) {
-        status = square_product_run(&p, NULL, err);
+    GPU_TRY(square_product_init(c, 8192, 0, &p, err));
+    for (int i = 0; i < PRODUCTS; i++) {
+        GPU_TRY(square_product_run(&p, NULL, err));
     }
-    if (status == SP_OK) {
-        checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
-        idle = NULL;
-        status = SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL);
-    }
-    if (status == SP_OK) {
-        checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
-    }
+    checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
+    idle = NULL;
+    GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL));
+    checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
     json_decref(idle);
     square_product_fini(&p);
-    return status;
+    return SP_OK;
 }
 
 // ---- events ----
@@ -244,25 +228,15 @@ sp_status check_events(checklist *c, sp_error *err)
     sp_i_cuda_bench bench = {0};
     sp_i_cuda_timing empty, small;
     set s = {c, NULL};
-    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &s.data, 256);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err);
-    }
-    if (status == SP_OK) {
-        checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
-                                            "small_kernel", timing_json(&small)));
-    }
-    if (s.data != NULL) {
-        (void)c->api.Free(s.data);
-    }
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err));
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &s.data, 256));
+    GPU_TRY(sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err));
+    GPU_TRY(sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err));
+    checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
+                                        "small_kernel", timing_json(&small)));
+    (void)c->api.Free(s.data);
     sp_i_cuda_bench_fini(&bench);
-    return status;
+    return SP_OK;
 }
 
 // ---- copies ----
@@ -273,42 +247,52 @@ typedef struct copy {
     int64_t bytes;
 } copy;
 
+enum { MOST_COPIED = 1 << 30 };
+
 static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
 {
     const copy *m = context;
-    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + m->bytes, m->data, (size_t)m->bytes,
-                     cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + MOST_COPIED, m->data,
+                     (size_t)m->bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
-sp_status check_copies(checklist *c, sp_error *err)
+static sp_status time_copies(copy *m, int partitions, int64_t least, sp_error *err)
 {
-    const int64_t most = INT64_C(1) << 30;
+    const checklist *c = m->c;
+    sp_i_cuda_partitions *p;
     sp_i_cuda_bench bench = {0};
-    copy m = {.c = c};
-    void *data = NULL;
-    sp_status status = sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &data, (size_t)(2 * most));
-    }
-    if (status == SP_OK) {
-        m.data = data;
-        status = sp_i_cuda_fill_normal(&c->device, data, most, 1.0, 1, NULL, err);
-    }
-    for (m.bytes = 1 << 12; status == SP_OK && m.bytes <= most; m.bytes *= 8) {
+    GPU_TRY(sp_i_cuda_partitions_new(&c->device, partitions, 1, &p, err));
+    GPU_TRY(sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(p, 0, 0),
+                                 2 * c->info.l2_bytes, &bench, err));
+    for (m->bytes = least; m->bytes <= MOST_COPIED; m->bytes *= 8) {
         sp_i_cuda_timing t;
-        status = sp_i_cuda_bench_time(&bench, run_copy, &m, 0.03, &t, err);
-        if (status == SP_OK) {
-            checklist_found("copies",
-                            json_pack("{s:I, s:o, s:f}", "bytes", (json_int_t)m.bytes, "time",
-                                      timing_json(&t), "read_and_written_gb_per_s",
-                                      2e-9 * (double)m.bytes / t.median_s));
-        }
-    }
-    if (data != NULL) {
-        (void)c->api.Free(data);
+        GPU_TRY(sp_i_cuda_bench_time(&bench, run_copy, m, 0.03, &t, err));
+        checklist_found("copies",
+                        json_pack("{s:i, s:i, s:b, s:I, s:o, s:f}", "partitions", partitions, "sms",
+                                  sp_i_cuda_partition_sms(p, 0), "disjoint",
+                                  sp_i_cuda_are_partitioned(p, NULL), "bytes", (json_int_t)m->bytes,
+                                  "time", timing_json(&t), "read_and_written_gb_per_s",
+                                  2e-9 * (double)m->bytes / t.median_s));
     }
     sp_i_cuda_bench_fini(&bench);
-    return status;
+    sp_i_cuda_partitions_free(p);
+    return SP_OK;
+}
+
+// On the device, and on the stream of a small partition: at the device's rate a copy uses no SMs of
+// its own, at a share of it the partition's.
+sp_status check_copies(checklist *c, sp_error *err)
+{
+    copy m = {.c = c};
+    void *data = NULL;
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 2 * (size_t)MOST_COPIED));
+    m.data = data;
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, MOST_COPIED, 1.0, 1, NULL, err));
+    for (int partitions = 1; partitions <= 16; partitions *= 4) {
+        GPU_TRY(time_copies(&m, partitions, partitions == 1 ? 1 << 12 : 1 << 27, err));
+    }
+    (void)c->api.Free(data);
+    return SP_OK;
 }
 
 // ---- a product ----
@@ -321,18 +305,14 @@ sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_
     if (!c->has_cublas) {
         return sp_error_set(err, SP_ERR_USAGE, "%s", c->no_cublas);
     }
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &p->memory,
-                                 (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE));
-    if (status != SP_OK) {
-        return status;
-    }
+    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &p->memory,
+                      (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE)));
     p->x = p->memory;
     p->w = p->x + bytes;
     p->y = p->w + bytes;
     const sp_i_cuda_gemm_place place = {p->y + bytes, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    status = sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err);
-    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err)
-                           : status;
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err));
+    return sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err);
 }
 
 void square_product_fini(square_product *p)
@@ -352,82 +332,3 @@ sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
     const sp_i_cuda_operands operands = {p->x, p->w, p->y};
     return sp_i_cuda_gemm_run(p->gemm, &product, &operands, stream, err);
 }
-
-#ifdef SP_GPU_NCCL
-// ---- NCCL ----
-
-// A world of one rank: does a communicator come up, do collectives and a send to itself work?
-
-enum { COUNT = 1 << 22 };
-
-typedef struct one_rank {
-    sp_i_nccl *n;
-    int group;
-    char *from, *to;
-    bool sends;
-} one_rank;
-
-static sp_status run_call(void *context, cudaStream_t stream, sp_error *err)
-{
-    const one_rank *r = context;
-    return r->sends ? sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_BF16, r->from, r->to, COUNT,
-                                           stream, err)
-                    : sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_BF16, false, r->from, r->to,
-                                           COUNT, stream, err);
-}
-
-static sp_status time_call(const checklist *c, one_rank *r, cudaStream_t stream, sp_error *err)
-{
-    sp_i_cuda_bench bench = {0};
-    sp_i_cuda_timing t;
-    sp_status status = sp_i_cuda_bench_init(&c->device, stream, 0, &bench, err);
-    status = status == SP_OK ? sp_i_cuda_bench_time(&bench, run_call, r, 0.01, &t, err) : status;
-    if (status == SP_OK) {
-        checklist_found("nccl",
-                        json_pack("{s:s, s:i, s:f, s:f}", "what",
-                                  r->sends ? "send to itself" : "all-reduce of one rank", "bytes",
-                                  2 * COUNT, "median_us", 1e6 * t.median_s, "spread", t.spread));
-    }
-    sp_i_cuda_bench_fini(&bench);
-    return status;
-}
-
-sp_status check_nccl(checklist *c, sp_error *err)
-{
-    enum { TIMEOUT_MS = 60000 };
-    const sp_i_place alone = {.ranks = 1};
-    const sp_i_nccl_options options = {
-        .device = c->device, .place = &alone, .card = "checklist", .timeout_ms = TIMEOUT_MS};
-    one_rank r = {.n = NULL};
-    cudaStream_t stream = NULL;
-    void *data = NULL;
-    char reason[SP_I_CUDA_TEXT];
-    if (sp_i_nccl_version(reason) == 0) {
-        checklist_missing("nccl", reason);
-        return SP_OK;
-    }
-    sp_status status = SP_I_CUDA(&c->device, err, Malloc, &data, 4 * (size_t)COUNT);
-    r.from = data;
-    r.to = r.from + 2 * (size_t)COUNT;
-    if (status == SP_OK) {
-        status =
-            SP_I_CUDA(&c->device, err, StreamCreateWithPriority, &stream, cudaStreamNonBlocking, 0);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_fill_normal(&c->device, data, COUNT, 1.0, 1, stream, err);
-    }
-    status = status == SP_OK ? sp_i_nccl_new(&options, &r.n, err) : status;
-    if (status == SP_OK) {
-        status = sp_i_nccl_group_new(r.n, "alone", &alone.rank, 1, &r.group, err);
-    }
-    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
-    r.sends = true;
-    status = status == SP_OK ? time_call(c, &r, stream, err) : status;
-    sp_i_nccl_free(r.n);
-    if (stream != NULL) {
-        (void)c->api.StreamDestroy(stream);
-    }
-    (void)c->api.Free(data);
-    return status;
-}
-#endif

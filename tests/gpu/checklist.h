@@ -34,9 +34,7 @@ sp_status check_copies(checklist *c, sp_error *err);
 sp_status check_splits(checklist *c, sp_error *err); // checklist_partition.c
 sp_status check_sm_target(checklist *c, sp_error *err);
 sp_status check_neighbours(checklist *c, sp_error *err);
-sp_status check_copy_place(checklist *c, sp_error *err);
 sp_status check_attention(checklist *c, sp_error *err); // attention_test.c
-sp_status check_nccl(checklist *c, sp_error *err);      // where NCCL's header is
 
 // A product of square bf16 matrices on a stream of its own, with its memory; for several checks.
 typedef struct square_product {

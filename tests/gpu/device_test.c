@@ -59,43 +59,39 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
     void *block[BLOCKS];
     unsigned char *read = sp_malloc(CAPACITY);
     void *base = NULL;
-    sp_status status = SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY);
-    sp_i_cuda_arena *arena = status == SP_OK ? sp_i_cuda_arena_new(base, CAPACITY) : NULL;
-    for (int i = 0; arena != NULL && status == SP_OK && i < BLOCKS; i++) {
+    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY));
+    sp_i_cuda_arena *arena = sp_i_cuda_arena_new(base, CAPACITY);
+    for (int i = 0; i < BLOCKS; i++) {
         block[i] = sp_i_cuda_arena_take(arena, bytes_of_block(i));
-        status = SP_I_CUDA(&t->device, err, MemsetAsync, block[i], i + 1, (size_t)bytes_of_block(i),
-                           NULL);
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, block[i], i + 1, (size_t)bytes_of_block(i),
+                          NULL));
         if (i % 3 == 2) {
             sp_i_cuda_arena_give(arena, block[i - 1]);
             block[i - 1] = NULL;
         }
     }
-    for (int i = 0; arena != NULL && status == SP_OK && i < BLOCKS; i++) {
+    for (int i = 0; i < BLOCKS; i++) {
         if (block[i] == NULL) {
             continue;
         }
-        status = sp_i_cuda_download(&t->device, read, block[i], bytes_of_block(i), NULL, err);
-        for (int64_t b = 0; status == SP_OK && b < bytes_of_block(i); b++) {
+        GPU_TRY(sp_i_cuda_download(&t->device, read, block[i], bytes_of_block(i), NULL, err));
+        for (int64_t b = 0; b < bytes_of_block(i); b++) {
             gpu_require(t, read[b] == i + 1, "block %d byte %lld is %d", i, (long long)b, read[b]);
         }
     }
     sp_i_cuda_arena_free(arena);
     (void)t->api.Free(base);
     sp_free(read);
-    return status;
+    return SP_OK;
 }
 
 static sp_status partitions_split_the_device(gpu_test *t, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int count = 2; status == SP_OK && count <= 16; count *= 2) {
+    for (int count = 2; count <= 16; count *= 2) {
         const char *reason;
         sp_i_cuda_partitions *p;
         int sms = 0;
-        status = sp_i_cuda_partitions_new(&t->device, count, 2, &p, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        GPU_TRY(sp_i_cuda_partitions_new(&t->device, count, 2, &p, err));
         for (int i = 0; i < count; i++) {
             sms += sp_i_cuda_partition_sms(p, i);
         }
@@ -105,7 +101,7 @@ static sp_status partitions_split_the_device(gpu_test *t, sp_error *err)
                     disjoint ? "disjoint" : reason);
         sp_i_cuda_partitions_free(p);
     }
-    return status;
+    return SP_OK;
 }
 
 // A block goes around all partitions many times, each step on its sender's stream alone: it arrives
@@ -119,51 +115,37 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     void *memory = NULL;
     unsigned char *sent = sp_malloc(BYTES);
     unsigned char *got = sp_malloc(BYTES);
-    sp_status status = sp_i_cuda_partitions_new(&t->device, PARTITIONS, 1, &p, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_events_init(&t->device, PARTITIONS, false, &events, err);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)PARTITIONS * BYTES);
-    }
+    GPU_TRY(sp_i_cuda_partitions_new(&t->device, PARTITIONS, 1, &p, err));
+    GPU_TRY(sp_i_cuda_events_init(&t->device, PARTITIONS, false, &events, err));
+    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)PARTITIONS * BYTES));
     for (int i = 0; i < BYTES; i++) {
         sent[i] = (unsigned char)(i * 31 + i / 251);
     }
     char *place = memory;
-    if (status == SP_OK) {
-        status = sp_i_cuda_upload(&t->device, place, sent, BYTES,
-                                  sp_i_cuda_partition_stream(p, 0, 0), err);
-    }
-    for (int i = 0; status == SP_OK && i < rounds * PARTITIONS; i++) {
+    GPU_TRY(
+        sp_i_cuda_upload(&t->device, place, sent, BYTES, sp_i_cuda_partition_stream(p, 0, 0), err));
+    for (int i = 0; i < rounds * PARTITIONS; i++) {
         int from = i % PARTITIONS;
         int to = (i + 1) % PARTITIONS;
         cudaStream_t sender = sp_i_cuda_partition_stream(p, from, 0);
-        status = SP_I_CUDA(&t->device, err, MemcpyAsync, place + (size_t)to * BYTES,
-                           place + (size_t)from * BYTES, BYTES, cudaMemcpyDeviceToDevice, sender);
-        if (status == SP_OK) {
-            status = sp_i_cuda_record(&events, from, sender, err);
-        }
-        if (status == SP_OK) {
-            status = sp_i_cuda_wait(&events, from, sp_i_cuda_partition_stream(p, to, 0), err);
-        }
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemcpyAsync, place + (size_t)to * BYTES,
+                          place + (size_t)from * BYTES, BYTES, cudaMemcpyDeviceToDevice, sender));
+        GPU_TRY(sp_i_cuda_record(&events, from, sender, err));
+        GPU_TRY(sp_i_cuda_wait(&events, from, sp_i_cuda_partition_stream(p, to, 0), err));
         // What was sent must not be read again by a late copy.
-        if (status == SP_OK) {
-            status = SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
-                               sender);
-        }
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
+                          sender));
     }
-    if (status == SP_OK) {
-        status = sp_i_cuda_download(&t->device, got, place, BYTES,
-                                    sp_i_cuda_partition_stream(p, 0, 0), err);
-        gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
-                    BYTES >> 20);
-    }
+    GPU_TRY(sp_i_cuda_download(&t->device, got, place, BYTES, sp_i_cuda_partition_stream(p, 0, 0),
+                               err));
+    gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
+                BYTES >> 20);
     (void)t->api.Free(memory);
     sp_i_cuda_events_fini(&events);
     sp_i_cuda_partitions_free(p);
     sp_free(sent);
     sp_free(got);
-    return status;
+    return SP_OK;
 }
 
 // ---- products ----
@@ -204,19 +186,16 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     const int64_t columns = forward ? OUT : IN;
     const sp_i_cuda_operands operands = {forward ? m->x : m->dy, weight ? m->x : m->weight,
                                          m->result};
-    sp_status status = sp_i_cuda_fill_normal(
-        &t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns, 1.0, 9, NULL, err);
-    if (status == SP_OK && what.fp32) {
-        status = SP_I_CUDA(&t->device, err, MemsetAsync, m->result, 0, (size_t)(4 * rows * columns),
-                           NULL);
+    GPU_TRY(sp_i_cuda_fill_normal(&t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns, 1.0,
+                                  9, NULL, err));
+    if (what.fp32) {
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, m->result, 0, (size_t)(4 * rows * columns),
+                          NULL));
     }
-    for (int i = 0; status == SP_OK && i < (what.accumulate ? 2 : 1); i++) {
-        status = bias == NULL
-                     ? sp_i_cuda_gemm_run(gemm, &what, &operands, NULL, err)
-                     : sp_i_cuda_gemm_run_biased(gemm, &what, &operands, bias, &added, NULL, err);
-    }
-    if (status != SP_OK) {
-        return status;
+    for (int i = 0; i < (what.accumulate ? 2 : 1); i++) {
+        GPU_TRY(bias == NULL
+                    ? sp_i_cuda_gemm_run(gemm, &what, &operands, NULL, err)
+                    : sp_i_cuda_gemm_run_biased(gemm, &what, &operands, bias, &added, NULL, err));
     }
     double *left = gpu_read(t, operands.left, forward ? TOKENS * IN : TOKENS * OUT, false, err);
     double *right = gpu_read(t, operands.right, weight ? TOKENS * IN : IN * OUT, false, err);
@@ -257,34 +236,28 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
         return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
     }
     const size_t part = 1 << 20;
-    sp_status status =
-        SP_I_CUDA(&t->device, err, Malloc, &memory, 4 * part + SP_I_CUDA_GEMM_WORKSPACE);
+    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, 4 * part + SP_I_CUDA_GEMM_WORKSPACE));
     char *base = memory;
     const matrices m = {base, base + part, base + 2 * part, base + 3 * part, base + 4 * part};
-    if (status == SP_OK) {
-        status =
-            sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), 1.0, 1, NULL, err);
-    }
+    GPU_TRY(sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), 1.0, 1, NULL, err));
     const sp_i_cuda_gemm_place place = {m.workspace, SP_I_CUDA_GEMM_WORKSPACE, 0};
-    if (status == SP_OK) {
-        status = sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err);
-    }
-    for (int kind = 0; status == SP_OK && kind < SP_I_PRODUCTS; kind++) {
-        for (int fp32 = kind == SP_I_PRODUCT_WEIGHT; status == SP_OK && fp32 < 2; fp32++) {
-            const sp_i_cuda_product what = {(sp_i_product)kind,         TOKENS, IN, OUT, fp32 == 1,
-                                            kind == SP_I_PRODUCT_WEIGHT};
-            status = check_product(t, gemm, &m, what, NULL, err);
+    GPU_TRY(sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err));
+    for (int kind = 0; kind < SP_I_PRODUCTS; kind++) {
+        for (int fp32 = kind == SP_I_PRODUCT_WEIGHT; fp32 < 2; fp32++) {
+            const sp_i_cuda_product what = {
+                (sp_i_product)kind, TOKENS, IN, OUT, fp32 == 1, kind == SP_I_PRODUCT_WEIGHT};
+            GPU_TRY(check_product(t, gemm, &m, what, NULL, err));
         }
     }
     // As large as the sums, so that it is seen; at any even place.
     const sp_i_cuda_product forward = {SP_I_PRODUCT_FORWARD, TOKENS, IN, OUT, false, false};
-    for (int shift = 0; status == SP_OK && shift < 4; shift += 2) {
-        status = sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, 10.0, 2, NULL, err);
-        status = status == SP_OK ? check_product(t, gemm, &m, forward, m.dy + shift, err) : status;
+    for (int shift = 0; shift < 4; shift += 2) {
+        GPU_TRY(sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, 10.0, 2, NULL, err));
+        GPU_TRY(check_product(t, gemm, &m, forward, m.dy + shift, err));
     }
     sp_i_cuda_gemm_free(gemm);
     (void)t->api.Free(memory);
-    return status;
+    return SP_OK;
 }
 
 int gpu_device_test(int argc, char **argv)

@@ -38,6 +38,15 @@ typedef struct gpu_case {
     const void *context;
 } gpu_case;
 
+// Leaves the function with what failed. What it holds of the GPU then goes with the process.
+#define GPU_TRY(call)             \
+    do {                          \
+        sp_status tried = (call); \
+        if (tried != SP_OK) {     \
+            return tried;         \
+        }                         \
+    } while (0)
+
 // Fills in the first GPU, which the thread uses from then on. False, with the reason, where there
 // is none.
 bool gpu_start(gpu_test *test, char reason[SP_ERROR_TEXT]);

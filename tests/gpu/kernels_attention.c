@@ -18,23 +18,6 @@ typedef struct problem {
     tensor q, k, v, out, lse, dout, delta, dq, dk, dv; // of all segments; strides leave gaps
 } problem;
 
-// Rows of a tensor, heads one after another, without the gaps.
-static double *rows_of(const tensor *t, int64_t first, int64_t rows)
-{
-    double *x = tensor_zeros(rows * t->columns);
-    for (int64_t i = 0; i < rows * t->columns; i++) {
-        x[i] = t->value[(first + i / t->columns) * t->stride + i % t->columns];
-    }
-    return x;
-}
-
-static void put_rows(double *to, const tensor *t, int64_t first, int64_t rows, const double *x)
-{
-    for (int64_t i = 0; i < rows * t->columns; i++) {
-        to[(first + i / t->columns) * t->stride + i % t->columns] = x[i];
-    }
-}
-
 static void fill(problem *p, int64_t rows, int64_t key_rows, int64_t gradient_rows)
 {
     sp_kernel_attention_shape *s = &p->shape;
@@ -93,23 +76,22 @@ static void check(problem *p, int64_t rows, int64_t key_rows, int64_t gradient_r
     double *dq = tensor_values(&p->dq), *dk = tensor_values(&p->dk), *dv = tensor_values(&p->dv);
     for (int64_t i = 0; i < p->count; i++) {
         const segment *s = &p->segments[i];
-        attention_reference r = {.queries = s->queries,
-                                 .keys = s->keys,
-                                 .heads = p->shape.heads,
-                                 .kv_heads = p->shape.kv_heads,
-                                 .head_dim = p->shape.head_dim,
-                                 .causal = true,
-                                 .q = rows_of(&p->q, s->row, s->queries),
-                                 .k = rows_of(&p->k, s->key_row, s->keys),
-                                 .v = rows_of(&p->v, s->key_row, s->keys),
-                                 .d_out = rows_of(&p->dout, s->row, s->queries)};
-        EXPECT(attention_reference_compute(&r));
-        put_rows(out, &p->out, s->row, s->queries, r.out);
-        put_rows(lse, &p->lse, s->row, s->queries, r.stats);
-        put_rows(dq, &p->dq, s->row, s->queries, r.dq);
-        put_rows(dk, &p->dk, s->gradient_row, s->keys, r.dk);
-        put_rows(dv, &p->dv, s->gradient_row, s->keys, r.dv);
-        attention_reference_free(&r);
+        const sp_kernel_attention_shape *shape = &p->shape;
+        const int64_t gradient = s->gradient_row * p->dk.stride;
+        const attention_reference r = {.shape = *shape,
+                                       .queries = s->queries,
+                                       .keys = s->keys,
+                                       .dkv_stride = p->dk.stride,
+                                       .q = p->q.value + s->row * shape->q_stride,
+                                       .k = p->k.value + s->key_row * shape->kv_stride,
+                                       .v = p->v.value + s->key_row * shape->kv_stride,
+                                       .d_out = p->dout.value + s->row * shape->out_stride,
+                                       .out = out + s->row * shape->out_stride,
+                                       .stats = lse + s->row * shape->heads,
+                                       .dq = dq + s->row * shape->q_stride,
+                                       .dk = dk + gradient,
+                                       .dv = dv + gradient};
+        attention_reference_compute(&r);
     }
     compute(p, rows, gradient_rows);
     tensor_check_share("attention", &p->out, out, BF16_ROUNDING, ELEMENT_SHARE);

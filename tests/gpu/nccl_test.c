@@ -1,7 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
 // (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
-// rank. Two ranks or more also time the collectives: rank 0 prints a profile's "collective_times".
-#include <jansson.h>
+// rank. Their times are a calibration's.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +10,6 @@
 #include "tests/gpu/gpu_check.h"
 
 enum { WIDTH = 1 << 12, TIMEOUT_MS = 60000 };
-enum { TIMED_BYTES = 256 << 20, SMALL_TIMED_BYTES = 1 << 20 };
 
 typedef struct rank {
     gpu_test *test;
@@ -49,104 +47,55 @@ static sp_status start_call(rank *r, int64_t count, sp_error *err)
     return sp_i_cuda_upload(&r->test->device, r->in, r->numbers, 4 * count, r->stream, err);
 }
 
-static sp_status end_call(rank *r, sp_status status, sp_error *err)
+static sp_status end_call(rank *r, sp_error *err)
 {
-    if (status == SP_OK) {
-        status = sp_i_nccl_synchronize(r->n, r->stream, err);
-    }
-    return status == SP_OK ? sp_i_cuda_download(&r->test->device, r->numbers, r->out, 4 * r->count,
-                                                r->stream, err)
-                           : status;
+    GPU_TRY(sp_i_nccl_synchronize(r->n, r->stream, err));
+    return sp_i_cuda_download(&r->test->device, r->numbers, r->out, 4 * r->count, r->stream, err);
 }
 
 static sp_status sums(rank *r, sp_error *err)
 {
-    sp_status status = start_call(r, r->count, err);
-    if (status == SP_OK) {
-        status = sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out,
-                                      r->count, r->stream, err);
-    }
-    status = end_call(r, status, err);
-    for (int64_t i = 0; i < r->count && status == SP_OK; i++) {
+    GPU_TRY(start_call(r, r->count, err));
+    GPU_TRY(sp_i_nccl_all_reduce(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out, r->count,
+                                 r->stream, err));
+    GPU_TRY(end_call(r, err));
+    for (int64_t i = 0; i < r->count; i++) {
         gpu_require(r->test, r->numbers[i] == sum_of(r, i), "%d ranks: a sum", r->place.ranks);
     }
-    if (status == SP_OK) {
-        status = start_call(r, r->count, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_nccl_reduce_scatter_rows(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out,
-                                               r->rows, WIDTH, r->stream, err);
-    }
-    status = end_call(r, status, err);
-    for (int64_t i = 0; i < r->rows[r->place.rank] * WIDTH && status == SP_OK; i++) {
+    GPU_TRY(start_call(r, r->count, err));
+    GPU_TRY(sp_i_nccl_reduce_scatter_rows(r->n, r->group, SP_ELEMENT_F32, false, r->in, r->out,
+                                          r->rows, WIDTH, r->stream, err));
+    GPU_TRY(end_call(r, err));
+    for (int64_t i = 0; i < r->rows[r->place.rank] * WIDTH; i++) {
         gpu_require(r->test, r->numbers[i] == sum_of(r, r->own_first + i),
                     "%d ranks: a sum of rows", r->place.ranks);
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status moves(rank *r, sp_error *err)
 {
     const int ranks = r->place.ranks;
-    sp_status status = start_call(r, r->rows[r->place.rank] * WIDTH, err);
-    if (status == SP_OK) {
-        status = sp_i_nccl_all_gather_rows(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, r->rows,
-                                           WIDTH, r->stream, err);
-    }
-    status = end_call(r, status, err);
+    GPU_TRY(start_call(r, r->rows[r->place.rank] * WIDTH, err));
+    GPU_TRY(sp_i_nccl_all_gather_rows(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, r->rows, WIDTH,
+                                      r->stream, err));
+    GPU_TRY(end_call(r, err));
     int64_t at = 0;
-    for (int m = 0; m < ranks && status == SP_OK; m++) {
+    for (int m = 0; m < ranks; m++) {
         for (int64_t i = 0; i < r->rows[m] * WIDTH; i++) {
             gpu_require(r->test, r->numbers[at++] == value_of(m, i), "%d ranks: a row", ranks);
         }
     }
-    if (status == SP_OK) {
-        status = start_call(r, ranks * WIDTH, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, WIDTH,
-                                      r->stream, err);
-    }
-    status = end_call(r, status, err);
-    for (int64_t i = 0; i < ranks * WIDTH && status == SP_OK; i++) {
+    GPU_TRY(start_call(r, ranks * WIDTH, err));
+    GPU_TRY(
+        sp_i_nccl_all_to_all(r->n, r->group, SP_ELEMENT_F32, r->in, r->out, WIDTH, r->stream, err));
+    GPU_TRY(end_call(r, err));
+    for (int64_t i = 0; i < ranks * WIDTH; i++) {
         gpu_require(r->test,
                     r->numbers[i] == value_of((int)(i / WIDTH), r->place.rank * WIDTH + i % WIDTH),
                     "%d ranks: a message", ranks);
     }
-    return status;
-}
-
-// ---- times ----
-
-static sp_status times(rank *r, sp_error *err)
-{
-    char source[80];
-    json_t *tables = NULL;
-    snprintf(source, sizeof source, "NCCL on %d of %.40s", r->place.ranks, r->test->info.name);
-    const sp_i_cuda_collective_bench bench = {.device = r->test->device,
-                                              .stream = r->stream,
-                                              .rank = r->place.rank,
-                                              .ranks = r->place.ranks,
-                                              .seed = 1,
-                                              .most_bytes =
-                                                  r->test->small ? SMALL_TIMED_BYTES : TIMED_BYTES,
-                                              .source = source};
-    sp_status status = sp_i_nccl_time_collectives(r->n, &bench, &tables, err);
-    char *text = tables != NULL ? json_dumps(tables, JSON_COMPACT) : NULL;
-    if (text != NULL) {
-        printf("{\"collective_times\":%s}\n", text);
-    }
-    free(text);
-    json_decref(tables);
-    // Ranks that are in few groups are done long before the others.
-    sp_transport_part *parts = sp_calloc((size_t)r->place.ranks, sizeof *parts);
-    status =
-        status == SP_OK ? sp_i_nccl_exchange_bytes(r->n, NULL, 0, parts, r->stream, err) : status;
-    for (int i = 0; i < r->place.ranks; i++) {
-        sp_free(parts[i].data);
-    }
-    sp_free(parts);
-    return status;
+    return SP_OK;
 }
 
 // ---- a world ----
@@ -168,8 +117,8 @@ static sp_status make_world(rank *r, sp_error *err)
                                        .place = &r->place,
                                        .card = "nccl_test",
                                        .timeout_ms = TIMEOUT_MS};
-    sp_status status = sp_i_nccl_new(&options, &r->n, err);
-    return status == SP_OK ? make_group(r, err) : status;
+    GPU_TRY(sp_i_nccl_new(&options, &r->n, err));
+    return make_group(r, err);
 }
 
 static sp_status make_buffers(rank *r, sp_error *err)
@@ -185,41 +134,33 @@ static sp_status make_buffers(rank *r, sp_error *err)
     r->numbers = sp_malloc(bytes);
     void *in = NULL;
     void *out = NULL;
-    sp_status status = SP_I_CUDA(device, err, Malloc, &in, bytes);
-    status = status == SP_OK ? SP_I_CUDA(device, err, Malloc, &out, bytes) : status;
+    GPU_TRY(SP_I_CUDA(device, err, Malloc, &in, bytes));
+    GPU_TRY(SP_I_CUDA(device, err, Malloc, &out, bytes));
     r->in = in;
     r->out = out;
-    return status == SP_OK ? SP_I_CUDA(device, err, StreamCreateWithPriority, &r->stream,
-                                       cudaStreamNonBlocking, 0)
-                           : status;
+    return SP_I_CUDA(device, err, StreamCreateWithPriority, &r->stream, cudaStreamNonBlocking, 0);
 }
 
 static sp_status ranks_exchange(gpu_test *t, sp_error *err)
 {
     rank r = {.test = t};
-    sp_status status = sp_i_place_read(getenv, &r.place, err);
-    if (status == SP_OK) {
-        sp_i_meeting_clear(&r.place);
-    }
-    if (status == SP_OK && r.place.local_rank > 0) {
+    GPU_TRY(sp_i_place_read(getenv, &r.place, err));
+    sp_i_meeting_clear(&r.place);
+    if (r.place.local_rank > 0) {
         t->device.index = r.place.local_rank;
-        status = sp_i_cuda_use(&t->device, err);
+        GPU_TRY(sp_i_cuda_use(&t->device, err));
     }
-    status = status == SP_OK ? make_buffers(&r, err) : status;
-    status = status == SP_OK ? make_world(&r, err) : status;
-    status = status == SP_OK ? sums(&r, err) : status;
-    status = status == SP_OK ? moves(&r, err) : status;
-    status = status == SP_OK && r.place.ranks > 1 ? times(&r, err) : status;
-    // After a failure nothing of the GPU can be freed (nccl.h).
-    if (status == SP_OK) {
-        sp_i_nccl_free(r.n);
-        (void)t->api.StreamDestroy(r.stream);
-        (void)t->api.Free(r.in);
-        (void)t->api.Free(r.out);
-    }
+    GPU_TRY(make_buffers(&r, err));
+    GPU_TRY(make_world(&r, err));
+    GPU_TRY(sums(&r, err));
+    GPU_TRY(moves(&r, err));
+    sp_i_nccl_free(r.n);
+    (void)t->api.StreamDestroy(r.stream);
+    (void)t->api.Free(r.in);
+    (void)t->api.Free(r.out);
     sp_free(r.numbers);
     sp_free(r.rows);
-    return status;
+    return SP_OK;
 }
 
 int gpu_nccl_test(int argc, char **argv)

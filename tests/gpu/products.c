@@ -4,6 +4,7 @@
 
 #include "backends/cuda/calibration.h"
 #include "sim/base/alloc.h"
+#include "tests/gpu/gpu_check.h"
 
 // The linker's names for the calls that come by and for those of the backend.
 sp_status __real_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
@@ -209,15 +210,14 @@ static int64_t largest(const products_shape *shapes, int count)
 static sp_status time_all(alone *a, sp_i_cuda_bench *bench, char *memory, int64_t room,
                           double budget_s, products_shape *shapes, int count, sp_error *err)
 {
-    sp_status status = SP_OK;
     a->operands = (sp_i_cuda_operands){memory, memory + room, memory + 2 * room};
-    for (int i = 0; status == SP_OK && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         sp_i_cuda_timing timing = {0};
         a->product = &shapes[i].product;
-        status = sp_i_cuda_bench_time(bench, run, a, budget_s, &timing, err);
+        GPU_TRY(sp_i_cuda_bench_time(bench, run, a, budget_s, &timing, err));
         shapes[i].alone_s = timing.median_s;
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status products_alone(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
@@ -227,25 +227,17 @@ sp_status products_alone(const sp_i_cuda_device *device, const sp_i_cublas_api *
     void *memory = NULL;
     alone a = {0};
     sp_i_cuda_bench bench = {0};
-    sp_status status =
-        SP_I_CUDA(device, err, Malloc, &memory, (size_t)(3 * room + SP_I_CUDA_GEMM_WORKSPACE));
-    if (status != SP_OK) {
-        return status;
-    }
+    GPU_TRY(SP_I_CUDA(device, err, Malloc, &memory, (size_t)(3 * room + SP_I_CUDA_GEMM_WORKSPACE)));
     const sp_i_cuda_gemm_place place = {.workspace = (char *)memory + 3 * room,
                                         .workspace_bytes = SP_I_CUDA_GEMM_WORKSPACE};
-    status = sp_i_cuda_fill_normal(device, memory, room, 1.0, 1, NULL, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemsetAsync, (char *)memory + 2 * room, 0, (size_t)room,
-                           (cudaStream_t)NULL);
-    }
-    status = status == SP_OK ? sp_i_cuda_gemm_new(device, cublas, &place, &a.gemm, err) : status;
-    status = status == SP_OK ? sp_i_cuda_bench_init(device, NULL, 0, &bench, err) : status;
-    if (status == SP_OK) {
-        status = time_all(&a, &bench, memory, room, budget_s, shapes, count, err);
-    }
+    GPU_TRY(sp_i_cuda_fill_normal(device, memory, room, 1.0, 1, NULL, err));
+    GPU_TRY(SP_I_CUDA(device, err, MemsetAsync, (char *)memory + 2 * room, 0, (size_t)room,
+                      (cudaStream_t)NULL));
+    GPU_TRY(sp_i_cuda_gemm_new(device, cublas, &place, &a.gemm, err));
+    GPU_TRY(sp_i_cuda_bench_init(device, NULL, 0, &bench, err));
+    GPU_TRY(time_all(&a, &bench, memory, room, budget_s, shapes, count, err));
     sp_i_cuda_bench_fini(&bench);
     sp_i_cuda_gemm_free(a.gemm);
     (void)device->api->Free(memory);
-    return status;
+    return SP_OK;
 }

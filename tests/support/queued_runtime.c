@@ -116,7 +116,6 @@ typedef enum queued_kind {
     QUEUED_ZERO,
     QUEUED_UPLOAD,
     QUEUED_REDUCE,
-    QUEUED_CALL,
     QUEUED_WAIT,
     QUEUED_STAMP
 } queued_kind;
@@ -132,11 +131,9 @@ typedef struct queued_piece {
     bool maximum;
     int64_t count;
     int members, outs;
-    queued_call *call;
     sp_fence fence;
     uint64_t stamp;
-    alignas(
-        max_align_t) char own[]; // what is uploaded, inputs and outputs of a reduction, arguments
+    alignas(max_align_t) char own[]; // what is uploaded, inputs and outputs of a reduction
 } queued_piece;
 
 typedef struct queued_rank {
@@ -148,7 +145,6 @@ typedef struct queued_rank {
 } queued_rank;
 
 typedef struct queued_work {
-    sp_runtime *runtime; // handed to calls
     int ranks;
     queued_rank *each;
     queued_memory memory;
@@ -160,11 +156,9 @@ typedef struct queued_work {
 
 enum { PIECE_NS = 1000 };
 
-static void queued_work_init(queued_work *work, sp_runtime *runtime,
-                             const queued_runtime_options *options)
+static void queued_work_init(queued_work *work, const queued_runtime_options *options)
 {
-    *work = (queued_work){.runtime = runtime,
-                          .ranks = options->ranks,
+    *work = (queued_work){.ranks = options->ranks,
                           .each = sp_calloc((size_t)options->ranks, sizeof *work->each),
                           .memory = {.guarded = options->guarded}};
     for (int r = 0; r < work->ranks; r++) {
@@ -270,9 +264,6 @@ static void take_effect(queued_work *work, const queued_piece *p)
         break;
     case QUEUED_REDUCE:
         reduce_members(work, p);
-        break;
-    case QUEUED_CALL:
-        p->call(work->runtime, p->own);
         break;
     case QUEUED_STAMP:
         work->stamps[p->stamp] = ++work->now_ns;
@@ -583,7 +574,7 @@ sp_runtime *queued_runtime_new(const queued_runtime_options *options)
     queued_runtime *made = sp_calloc(1, sizeof *made);
     SP_ASSERT(pthread_mutex_init(&made->lock, NULL) == 0);
     made->base.ops = &ops;
-    queued_work_init(&made->work, &made->base, options);
+    queued_work_init(&made->work, options);
     return &made->base;
 }
 
@@ -594,24 +585,6 @@ void queued_runtime_free(sp_runtime *runtime)
     queued_work_fini(&m->work);
     pthread_mutex_destroy(&m->lock);
     sp_free(m);
-}
-
-void queued_runtime_finish(sp_runtime *runtime)
-{
-    finish(runtime, lock(runtime));
-    unlock(runtime);
-}
-
-void queued_runtime_put(sp_runtime *runtime, queued_call *call, const void *arguments, size_t bytes)
-{
-    queued_piece *piece = queued_piece_new(QUEUED_CALL, arguments, (int64_t)bytes);
-    piece->call = call;
-    put(runtime, piece);
-}
-
-void *queued_runtime_reach(sp_runtime *runtime, const void *memory, int64_t bytes)
-{
-    return queued_work_behind(&of(runtime)->work, memory, bytes);
 }
 
 void queued_runtime_fail(sp_runtime *runtime, int rank, int pieces)

@@ -3,6 +3,7 @@
 // and without tokens. Behind the keys of a shard stands what nobody may read or change.
 #include "backends/comm/attention.h"
 #include "kernels/kernels.h"
+#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/kernels/key_block.h"
 #include "tests/support/test_main.h"
@@ -130,42 +131,38 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     size_t out = row * (size_t)shape.out_stride;
     size_t lse = row * (size_t)shape.heads;
     size_t bytes = (size_t)sp_comm_attention_workspace(me, &a);
-    void *workspace = malloc(bytes);
-    sp_status status = RANK_CHECK(workspace != NULL);
-    if (status == SP_OK) {
-        memset(workspace, ANYTHING, bytes);
-    }
-    if (status == SP_OK && backward) {
-        status = sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
+    void *workspace = sp_malloc(bytes);
+    memset(workspace, ANYTHING, bytes);
+    if (backward) {
+        RANK_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
                                                   s->lse + lse, s->delta + lse, s->dq + q, b->dk,
-                                                  b->dv, workspace, err);
-    } else if (status == SP_OK) {
-        status = sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
-                                                 s->lse + lse, s->sum + lse, workspace, err);
+                                                  b->dv, workspace, err));
+    } else {
+        RANK_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
+                                                 s->lse + lse, s->sum + lse, workspace, err));
     }
-    free(workspace);
-    return status;
+    sp_free(workspace);
+    return SP_OK;
 }
 
 // All slices in order, each with the keys of the slices up to itself; then back.
 static sp_status run_slices(sp_comm *me, const job *j, const share *s, int64_t queries,
                             sp_error *err)
 {
-    sp_status status = SP_OK;
     start(j, queries, s->out, s->lse, s->sum);
-    for (int i = 0; i < j->slices && status == SP_OK; i++) {
-        for (int k = 0; k <= i && status == SP_OK; k++) {
-            status = run_block(me, j, s, i, k, false, err);
+    for (int i = 0; i < j->slices; i++) {
+        for (int k = 0; k <= i; k++) {
+            RANK_TRY(run_block(me, j, s, i, k, false, err));
         }
     }
     finish(j, queries, s->out, s->lse, s->sum);
     find_delta(j, queries, s->out, s->dout, s->delta);
-    for (int i = j->slices - 1; i >= 0 && status == SP_OK; i--) {
-        for (int k = 0; k <= i && status == SP_OK; k++) {
-            status = run_block(me, j, s, i, k, true, err);
+    for (int i = j->slices - 1; i >= 0; i--) {
+        for (int k = 0; k <= i; k++) {
+            RANK_TRY(run_block(me, j, s, i, k, true, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static void put_results(const job *j, const sp_comm_shard *all, const share *s)
@@ -191,35 +188,29 @@ static sp_status run_share(sp_comm *me, void *data, sp_error *err)
     char **parts[7] = {&s.q, &s.dq, &s.out, &s.dout, &s.lse, &s.sum, &s.delta};
     int64_t strides[7] = {shape->q_stride, shape->q_stride, shape->out_stride, shape->out_stride,
                           shape->heads,    shape->heads,    shape->heads};
-    sp_status status = SP_OK;
-    for (int i = 0; i < 7 && status == SP_OK; i++) {
-        *parts[i] = calloc((size_t)(queries * strides[i]) + 1, element_of(j));
-        status = RANK_CHECK(*parts[i] != NULL);
+    for (int i = 0; i < 7; i++) {
+        *parts[i] = sp_calloc((size_t)(queries * strides[i]) + 1, element_of(j));
     }
-    for (int i = 0; i < j->slices && status == SP_OK; i++) {
+    for (int i = 0; i < j->slices; i++) {
         sp_comm_shard shard = {.runs = h->runs + h->until[i],
                                .count = h->until[i + 1] - h->until[i]};
-        status = RANK_CHECK(key_block_init(&s.keys[i], &j->p, &shard, j->wide, j->joined));
+        key_block_init(&s.keys[i], &j->p, &shard, j->wide, j->joined);
     }
-    if (status == SP_OK) {
-        take_rows(&all, j->wide, j->p.q, shape->q_stride, shape->q_stride, s.q, shape->q_stride);
-        take_rows(&all, j->wide, j->p.dout, shape->out_stride, shape->out_stride, s.dout,
-                  shape->out_stride);
-        status = run_slices(me, j, &s, queries, err);
+    take_rows(&all, j->wide, j->p.q, shape->q_stride, shape->q_stride, s.q, shape->q_stride);
+    take_rows(&all, j->wide, j->p.dout, shape->out_stride, shape->out_stride, s.dout,
+              shape->out_stride);
+    RANK_TRY(run_slices(me, j, &s, queries, err));
+    for (int i = 0; i < j->slices; i++) {
+        RANK_MUST(key_block_is_intact(&s.keys[i]));
     }
-    for (int i = 0; i < j->slices && status == SP_OK; i++) {
-        status = RANK_CHECK(key_block_is_intact(&s.keys[i]));
-    }
-    if (status == SP_OK) {
-        put_results(j, &all, &s);
-    }
+    put_results(j, &all, &s);
     for (int i = 0; i < 7; i++) {
-        free(*parts[i]);
+        sp_free(*parts[i]);
     }
     for (int i = 0; i < j->slices; i++) {
         key_block_fini(&s.keys[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 // Rows without the gaps between them, which belong to nobody. The gradient through the softmax of a
@@ -245,8 +236,7 @@ static void assert_rows(const attention_problem *p, tensor found, tensor expecte
 
 static void expect_whole(attention_problem *p)
 {
-    naive_attention(p, p->out.d, p->lse.d);
-    naive_attention_backward(p, p->dq.d, p->dk.d, p->dv.d);
+    naive_attention(p, p->out.d, p->lse.d, p->dq.d, p->dk.d, p->dv.d);
 }
 
 static void run_job(job *j, const int64_t *begin, int slices, bool zigzag)

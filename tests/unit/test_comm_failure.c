@@ -5,14 +5,14 @@
 #include <time.h>
 
 #include "backends/comm/comm.h"
+#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
-enum { RANKS = 4, COUNT = 3000, OPERATIONS = 8, PART = COUNT / RANKS };
+enum { RANKS = 4, COUNT = 3000, OPERATIONS = 7, PART = COUNT / RANKS };
 
 static const char *const operation_names[OPERATIONS] = {
-    "barrier",   "all-reduce", "all-gather", "reduce-scatter",
-    "broadcast", "send",       "receive",    "shift"};
+    "barrier", "all-reduce", "all-gather", "reduce-scatter", "broadcast", "send", "receive"};
 
 static sp_status run_collective(sp_comm *me, int operation, int group, const double *in,
                                 double *out, sp_error *err)
@@ -36,29 +36,21 @@ static sp_status run_collective(sp_comm *me, int operation, int group, const dou
 // Sends go round the ring without being taken, so the queues fill up; receives wait for nothing.
 static sp_status run_operation(sp_comm *me, int operation, int group, sp_error *err)
 {
-    double *in = calloc(COUNT, sizeof *in);
-    double *out = calloc(COUNT, sizeof *out);
+    double *in = sp_calloc(COUNT, sizeof *in);
+    double *out = sp_calloc(COUNT, sizeof *out);
     int next = (sp_comm_rank(me) + 1) % RANKS;
     int previous = (sp_comm_rank(me) + RANKS - 1) % RANKS;
-    sp_status status = RANK_CHECK(in != NULL && out != NULL);
-    if (status == SP_OK && operation < 5) {
-        status = run_collective(me, operation, group, in, out, err);
-    } else if (status == SP_OK && operation == 5) {
-        status = sp_comm_send(me, next, 1, in, 800, err);
-    } else if (status == SP_OK && operation == 6) {
-        status = sp_comm_receive(me, previous, 2, in, 800, err);
-    } else if (status == SP_OK) {
-        status = sp_comm_shift(me, group, 3, in, 800, out, 800, err);
-    }
-    free(in);
-    free(out);
+    sp_status status = operation < 5    ? run_collective(me, operation, group, in, out, err)
+                       : operation == 5 ? sp_comm_send(me, next, 1, in, 800, err)
+                                        : sp_comm_receive(me, previous, 2, in, 800, err);
+    sp_free(in);
+    sp_free(out);
     return status;
 }
 
 typedef struct job {
     int operation, group, failing;
     int64_t after_us;
-    bool outside;
     sp_comm_world *world;
     sp_status seen[RANKS];
     char text[RANKS][SP_ERROR_TEXT];
@@ -81,18 +73,13 @@ static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
     if (rank == j->failing) {
         sleep_us(j->after_us);
         j->failed_ns = now_ns();
-        j->seen[rank] = j->outside
-                            ? sp_comm_world_abort(j->world, SP_ERR_INFEASIBLE, "stopped")
-                            : sp_comm_abort(me, SP_ERR_INFEASIBLE, "no room for %d bytes", 17);
-        sp_comm_world_failure(j->world, &own);
-    } else {
-        do {
-            j->seen[rank] = run_operation(me, j->operation, j->group, &own);
-        } while (j->seen[rank] == SP_OK);
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "no room for %d bytes", 17);
     }
+    do {
+        j->seen[rank] = run_operation(me, j->operation, j->group, &own);
+    } while (j->seen[rank] == SP_OK);
     j->returned_ns[rank] = now_ns();
     memcpy(j->text[rank], own.message[0], sizeof own.message[0]);
-    (void)err;
     return SP_OK;
 }
 
@@ -102,7 +89,6 @@ static void check_abort(int operation, uint64_t seed)
     job j = {.operation = operation,
              .failing = prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1500),
-             .outside = sp_prng_below(&prng, 4) == 0,
              .world = world_with(RANKS,
                                  &(sp_comm_options){.spins = -1, .one_at_a_time = seed % 2 == 0})};
     char expected[80];
@@ -119,12 +105,15 @@ static void check_abort(int operation, uint64_t seed)
     assert_int_equal(run_ranks(j.world, until_failure, &j, NULL), SP_ERR_INFEASIBLE);
     snprintf(expected, sizeof expected, "rank %d: F1: no room for 17 bytes", j.failing);
     for (int r = 0; r < RANKS; r++) {
+        if (r == j.failing) {
+            continue;
+        }
         assert_int_equal(j.seen[r], SP_ERR_INFEASIBLE);
-        assert_string_equal(j.text[r], j.outside ? "stopped" : expected);
+        assert_string_equal(j.text[r], expected);
         // Far above what waking takes on a busy machine, far below a hang.
         assert_true(j.returned_ns[r] - j.failed_ns < INT64_C(5000000000));
     }
-    assert_int_equal(sp_comm_failed_rank(j.world), j.outside ? -1 : j.failing);
+    assert_int_equal(sp_comm_failed_rank(j.world), j.failing);
     sp_comm_world_free(j.world);
 }
 
@@ -176,9 +165,7 @@ static void check_stuck(int operation, uint64_t seed)
             assert_string_equal(j.text[r], j.text[first]);
         }
     }
-    const char *name = operation == 7 ? "(receive" : operation_names[operation];
-    assert_true(strstr(j.text[first], name) != NULL ||
-                (operation == 7 && strstr(j.text[first], "(send") != NULL));
+    assert_non_null(strstr(j.text[first], operation_names[operation]));
     sp_comm_world_free(j.world);
 }
 
@@ -194,10 +181,9 @@ TEST(stuck_in_every_operation)
 // Many ranks fail at once: one reason, the same for all.
 static sp_status all_fail(sp_comm *me, void *data, sp_error *err)
 {
+    (void)me;
     (void)data;
-    return sp_comm_abort(me, SP_ERR_NO_MEMORY, "a") == SP_ERR_NO_MEMORY
-               ? sp_comm_barrier(me, 0, err)
-               : SP_OK;
+    return sp_error_set(err, SP_ERR_NO_MEMORY, "a");
 }
 
 TEST(first_reason_wins)
@@ -275,7 +261,7 @@ static sp_status before_anyone_waits(sp_comm *me, void *data, sp_error *err)
     sp_comm_flag_raise(me, sp_comm_rank(me), &j->flags[sp_comm_rank(me)]);
     sp_status status =
         sp_comm_flag_wait(me, &j->flags[sp_comm_rank(me)], sp_comm_rank(me), "itself", err);
-    return status == SP_OK ? RANK_CHECK(sp_comm_counted(me).wait_ns == 0) : status;
+    return status;
 }
 
 TEST(raised_before)
@@ -439,9 +425,7 @@ static sp_status slow_but_steady(sp_comm *me, void *data, sp_error *err)
         sleep_us(sp_comm_rank(me) == 0 ? 20000 : 0);
         status = sp_comm_barrier(me, *(int *)data, err);
     }
-    return status == SP_OK && sp_comm_rank(me) == 1
-               ? RANK_CHECK(sp_comm_counted(me).wait_ns > 1000000)
-               : status;
+    return status;
 }
 
 TEST(a_slow_peer_is_awaited)
@@ -527,8 +511,6 @@ static sp_status misuse(sp_comm *me, void *data, sp_error *err)
     case 1:
         return sp_comm_barrier(me, j->group, err);
     case 2:
-        return sp_comm_shift(me, j->group, 0, x, 1, x, 1, err);
-    case 3:
         return sp_comm_send(me, RANKS, 0, x, 1, err);
     default:
         return sp_comm_receive(me, -1, 0, x, 1, err);
@@ -537,7 +519,7 @@ static sp_status misuse(sp_comm *me, void *data, sp_error *err)
 
 TEST(calls_that_nobody_can_make)
 {
-    for (int operation = 0; operation < 5; operation++) {
+    for (int operation = 0; operation < 4; operation++) {
         job j = {.operation = operation, .world = world_of(2)};
         j.group = group_of(j.world, "alone", (const int[]){0}, 1);
         sp_error_clear(ERR);

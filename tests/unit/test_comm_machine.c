@@ -5,6 +5,7 @@
 
 #include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
+#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
 #include "tests/support/queued_runtime.h"
@@ -200,10 +201,10 @@ static sp_status run_step(sp_comm *me, job *j, int index, const rank_memory *r, 
     char *out = !s->in_place ? r->out : s->kind == GATHER ? r->out : r->in;
     out += s->in_place && s->kind == SCATTER ? own : 0;
     give(r, in, s, index, sp_comm_rank(me), input_count(s, size, member));
-    sp_status status = call(me, s, size, in, out, err);
+    RANK_TRY(call(me, s, size, in, out, err));
     copy(r, r->log + index * (int64_t)ROOM_BYTES, out,
          result_count(s, size, member) * sp_element_bytes(s->type));
-    return status;
+    return SP_OK;
 }
 
 static sp_status check_step(const job *j, int index, int rank, const rank_memory *r, sp_error *err)
@@ -231,35 +232,33 @@ static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error 
 {
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded(j->seed * MOST_RANKS + (uint64_t)rank);
-    sp_status status = SP_OK;
-    for (int i = 0; i < STEPS && status == SP_OK; i++) {
+    for (int i = 0; i < STEPS; i++) {
         const step *s = &j->steps[i];
         if (s->kind == FLAG ? rank == s->from || rank == s->to
                             : sp_comm_member(me, s->group) >= 0) {
             sleep_sometimes(&prng, 50, 60);
-            status = run_step(me, j, i, r, err);
-            if (status == SP_OK && sp_prng_below(&prng, 8) == 0) {
-                status = check_step(j, i, rank, r, err);
+            RANK_TRY(run_step(me, j, i, r, err));
+            if (sp_prng_below(&prng, 8) == 0) {
+                RANK_TRY(check_step(j, i, rank, r, err));
             }
         }
     }
-    for (int i = 0; i < STEPS && status == SP_OK; i++) {
-        status = check_step(j, i, rank, r, err);
+    for (int i = 0; i < STEPS; i++) {
+        RANK_TRY(check_step(j, i, rank, r, err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    rank_memory r = {.runtime = j->runtime, .caller = malloc(ROOM_BYTES)};
+    rank_memory r = {.runtime = j->runtime, .caller = sp_malloc(ROOM_BYTES)};
     r.in = j->mail[sp_comm_rank(me)] + STEPS * WIDEST_ELEMENT;
     r.out = r.in + ROOM_BYTES;
     r.log = r.out + ROOM_BYTES;
-    sp_status status = RANK_CHECK(r.caller != NULL);
-    status = status == SP_OK ? run_script(me, j, &r, err) : status;
-    free(r.caller);
-    return status;
+    RANK_TRY(run_script(me, j, &r, err));
+    sp_free(r.caller);
+    return SP_OK;
 }
 
 // ---- Scripts ----

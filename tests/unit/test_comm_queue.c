@@ -1,4 +1,4 @@
-// Queues between ranks: order, bounds, sizes, counts, and rings.
+// Queues between ranks: order, bounds and sizes.
 #include "backends/comm/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
@@ -32,8 +32,7 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
     int left = RANKS * RANKS * TAGS * MESSAGES;
     sp_prng order = prng_seeded(5);
     sp_prng pauses = prng_seeded(6 + (uint64_t)rank);
-    sp_status status = SP_OK;
-    while (left > 0 && status == SP_OK) {
+    while (left > 0) {
         int from = prng_below(&order, RANKS);
         int to = prng_below(&order, RANKS);
         int tag = prng_below(&order, TAGS);
@@ -44,40 +43,23 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
         size_t bytes = doubles_of(from, to, tag, message) * sizeof *x;
         write_message(expected, from, to, tag, message);
         if (from == rank) {
-            status = sp_comm_send(me, to, tag, expected, bytes, err);
+            RANK_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
         }
-        if (to == rank && status == SP_OK) {
-            status = sp_comm_receive(me, from, tag, x, bytes, err);
-            status = status == SP_OK ? RANK_CHECK(memcmp(x, expected, bytes) == 0) : status;
+        if (to == rank) {
+            RANK_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
+            RANK_MUST(memcmp(x, expected, bytes) == 0);
         }
         sent[from][to][tag]++;
         left--;
         sleep_sometimes(&pauses, 1000, 50);
     }
-    return status;
+    return SP_OK;
 }
 
 TEST(random_traffic)
 {
     sp_comm_world *world = world_of(RANKS);
-    int64_t sent = 0;
-    int64_t received = 0;
-    int64_t expected = 0;
     assert_ranks(world, exchange_in_turn, NULL);
-    for (int from = 0; from < RANKS; from++) {
-        sp_comm_counts counts = sp_comm_counted(sp_comm_of(world, from));
-        assert_int_equal(counts.messages_sent, RANKS * TAGS * MESSAGES);
-        assert_int_equal(counts.messages_received, RANKS * TAGS * MESSAGES);
-        sent += counts.sent_bytes;
-        received += counts.received_bytes;
-        for (int i = 0; i < RANKS * TAGS * MESSAGES; i++) {
-            int tag = i / MESSAGES % TAGS;
-            int to = i / MESSAGES / TAGS;
-            expected += (int64_t)(doubles_of(from, to, tag, i % MESSAGES) * sizeof(double));
-        }
-    }
-    assert_int_equal(sent, expected);
-    assert_int_equal(received, expected);
     sp_comm_world_free(world);
 }
 
@@ -87,22 +69,19 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
     (void)data;
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded((uint64_t)rank);
-    sp_status status = SP_OK;
-    for (int64_t i = 0; i < 3000 && status == SP_OK; i++) {
+    for (int64_t i = 0; i < 3000; i++) {
         int64_t x = i;
         sleep_sometimes(&prng, 300, 100);
         if (rank > 0) {
-            status = sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err);
+            RANK_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
         }
-        if (status == SP_OK) {
-            status = RANK_CHECK(x == i + rank * (rank - 1) / 2);
-        }
+        RANK_MUST(x == i + rank * (rank - 1) / 2);
         x += rank;
-        if (status == SP_OK && rank + 1 < RANKS) {
-            status = sp_comm_send(me, rank + 1, 0, &x, sizeof x, err);
+        if (rank + 1 < RANKS) {
+            RANK_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 TEST(pipeline)
@@ -151,52 +130,4 @@ TEST(other_size)
     world = world_of(2);
     assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 2, 0, x, 8, ERR), SP_ERR_USAGE);
     sp_comm_world_free(world);
-}
-
-// After n shifts everything is back where it came from, whatever the ranks' speeds.
-typedef struct ring_job {
-    sp_comm_world *world;
-    int ring;
-} ring_job;
-
-static sp_status turn(sp_comm *me, void *data, sp_error *err)
-{
-    const ring_job *job = data;
-    int ring = job->ring;
-    int size = sp_comm_group_size(job->world, ring);
-    sp_prng prng = prng_seeded(31 + (uint64_t)sp_comm_rank(me));
-    double x[50];
-    sp_status status = SP_OK;
-    int mine = sp_comm_member(me, ring);
-    for (int round = 0; round < 600 * size && status == SP_OK; round++) {
-        int from = ((mine - round) % size + size) % size;
-        for (uint64_t i = 0; i < 50 && round == 0; i++) {
-            x[i] = number_at(0, (uint64_t)mine, i);
-        }
-        for (uint64_t i = 0; i < 50 && status == SP_OK; i++) {
-            double expected = number_at(0, (uint64_t)from, i);
-            status = RANK_CHECK(memcmp(&x[i], &expected, sizeof expected) == 0);
-        }
-        sleep_sometimes(&prng, 200, 100);
-        if (status == SP_OK) {
-            status = sp_comm_shift(me, ring, 1, x, sizeof x, x, sizeof x, err);
-        }
-    }
-    return status;
-}
-
-TEST(rings)
-{
-    for (int size = 1; size <= 5; size++) {
-        sp_comm_options options = {.spins = -1, .queue_slots = 1};
-        ring_job data;
-        data.world = world_with(size, &options);
-        int ranks[5];
-        for (int i = 0; i < size; i++) {
-            ranks[i] = size - 1 - i;
-        }
-        data.ring = group_of(data.world, "ring", ranks, size);
-        assert_ranks(data.world, turn, &data);
-        sp_comm_world_free(data.world);
-    }
 }

@@ -4,26 +4,18 @@
 #include "sim/cost/profile.h"
 #include "tests/gpu/support/clocked_cuda.h"
 
-static json_t *calibrated(json_t *base)
-{
-    return calibrated_in(base, 1);
-}
-
 TEST(tables_hold_what_products_took)
 {
-    json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     check_tables(document, 1);
     assert_int_equal(clocked.delays, 0);
     json_decref(document);
-    json_decref(base);
 }
 
 TEST(the_document_is_a_profile_of_those_rates)
 {
     sp_profile profile;
-    json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
     assert_string_equal(profile.name, "fake");
     assert_string_equal(profile.gpu, "Fake SXM");
@@ -45,7 +37,6 @@ TEST(the_document_is_a_profile_of_those_rates)
     assert_close(profile.gemm_rate.y[last], rate, 2e-3);
     sp_profile_fini(&profile);
     json_decref(document);
-    json_decref(base);
 }
 
 // ---- attention, by kernels ----
@@ -56,8 +47,7 @@ TEST(attention_has_the_curves_of_what_computes_it)
     static const char *const names[] = {"forward_causal", "forward_full", "backward_causal",
                                         "backward_full"};
     clocked.attends = true;
-    json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     clocked.attends = false;
     const json_t *section = json_object_get(document, "attention");
     for (int k = 0; k < 4; k++) {
@@ -74,14 +64,13 @@ TEST(attention_has_the_curves_of_what_computes_it)
         }
     }
     json_decref(document);
-    json_decref(base);
 }
 
 // Without cuDNN and kernels the known curves stay.
 TEST(attention_that_is_not_timed_is_the_known_one)
 {
     json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     assert_true(
         json_equal(json_object_get(document, "attention"), json_object_get(base, "attention")));
     json_decref(document);
@@ -112,15 +101,13 @@ TEST(each_part_leaves_a_document)
     parts p = {.count = 0};
     const sp_calibration_request request = {.part = take_part, .part_context = &p};
     clocked.request = &request;
-    json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     clocked.request = NULL;
     assert_int_equal(p.count, 5); // copies, elements, products, attention and the rest
     assert_false(p.has_products[1]);
     assert_true(p.has_products[2]);
     assert_int_equal(p.profiles, 3);
     json_decref(document);
-    json_decref(base);
 }
 
 // ---- kernels bound by memory ----
@@ -130,8 +117,7 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
     size_t i;
     const json_t *note;
     int found = 0;
-    json_t *base = known();
-    json_t *document = calibrated(base);
+    json_t *document = calibrated_in(1);
     const json_t *fit = json_object_get(document, "fit");
     assert_close(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS,
                  1e-3);
@@ -154,7 +140,6 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
     }
     assert_int_equal(found, 1);
     json_decref(document);
-    json_decref(base);
 }
 
 // By Cramer's rule: t1 = a + 2 b, t2 = 3 a + 4 b has a = t2 - 2 t1, b = (3 t1 - t2) / 2.

@@ -3,6 +3,7 @@
 // out for it.
 #include "backends/cuda/calibration.h"
 #include "kernels/cuda_kernels.h"
+#include "sim/base/alloc.h"
 #include "sim/model/inventory.h"
 #include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
@@ -125,9 +126,7 @@ static void make_room(const sp_model *model, room *r)
     r->bytes = sp_i_cuda_element_bytes(&most);
     assert_true(sp_i_cuda_element_drawn(&most) < r->bytes);
     r->memory = aligned_alloc(256, (size_t)r->bytes + MARGIN);
-    r->before = malloc((size_t)r->bytes + MARGIN);
-    assert_non_null(r->memory);
-    assert_non_null(r->before);
+    r->before = sp_malloc((size_t)r->bytes + MARGIN);
     for (int64_t i = 0; i < (r->bytes + MARGIN) / 2; i++) {
         sp_bf16 bits = sp_bf16_from_float((float)sin(1.0 + (double)i));
         memcpy(r->memory + 2 * i, &bits, sizeof bits);
@@ -171,8 +170,8 @@ TEST(every_kernel_runs_in_its_memory)
                          cost.moved_bytes);
             }
             assert_int_equal(changed(&r, r.bytes, r.bytes + MARGIN), 0);
-            free(r.memory);
-            free(r.before);
+            sp_free(r.memory);
+            sp_free(r.before);
         }
     }
 }
@@ -188,6 +187,6 @@ TEST(an_addition_adds)
     assert_int_equal(sp_i_cuda_launch_element(SP_I_CUDA_RESIDUAL_ADD, &r.shape, &r.data, NULL), 0);
     assert_int_equal(r.data.x[1][77], sp_bf16_from_float(x + y));
     assert_int_equal(r.data.x[1][TOKENS * 64], behind);
-    free(r.memory);
-    free(r.before);
+    sp_free(r.memory);
+    sp_free(r.before);
 }

@@ -41,106 +41,61 @@ static sp_status read_place(const variable *variables)
     return sp_i_place_read(look_up, &place_read, &error);
 }
 
-TEST(without_a_launcher_a_rank_is_alone)
+static void must_be(const variable *variables, int rank, int ranks, int local_rank,
+                    const char *file, const char *named)
 {
-    assert_int_equal(read_place((variable[]){{"MASTER_PORT", "1"}, {0}}), SP_OK);
-    assert_int_equal(place_read.rank, 0);
-    assert_int_equal(place_read.ranks, 1);
-    assert_int_equal(place_read.local_rank, 0);
-    assert_null(place_read.variable);
+    assert_int_equal(read_place(variables), SP_OK);
+    assert_int_equal(place_read.rank, rank);
+    assert_int_equal(place_read.ranks, ranks);
+    assert_int_equal(place_read.local_rank, local_rank);
+    assert_true(file == NULL || strcmp(place_read.file, file) == 0);
+    assert_string_equal(place_read.variable != NULL ? place_read.variable : "none", named);
 }
 
-TEST(torchrun_is_read)
+#define PLACE(rank, ranks, local_rank, file, named, ...) \
+    must_be((variable[]){__VA_ARGS__, {0}}, rank, ranks, local_rank, file, named)
+
+TEST(launchers_are_read)
 {
-    variable v[] = {{"RANK", "5"},
-                    {"WORLD_SIZE", "8"},
-                    {"LOCAL_RANK", "1"},
-                    {"SLIMPACK_RENDEZVOUS", "/shared/meet"},
-                    {"MASTER_PORT", "29500"},
-                    {"TORCHELASTIC_RUN_ID", "j7"},
-                    {"SLURM_PROCID", "1"},
-                    {"SLURM_STEP_ID", "0"},
-                    {"SLURM_JOB_ID", "12"},
-                    {0}};
-    assert_int_equal(read_place(v), SP_OK);
-    assert_int_equal(place_read.rank, 5);
-    assert_int_equal(place_read.ranks, 8);
-    assert_int_equal(place_read.local_rank, 1);
-    assert_string_equal(place_read.file, "/shared/meet/j7-29500");
-    assert_string_equal(place_read.variable, "RANK");
+    PLACE(0, 1, 0, NULL, "none", {"MASTER_PORT", "1"});
+    PLACE(5, 8, 1, "/shared/meet/j7-29500", "RANK", {"RANK", "5"}, {"WORLD_SIZE", "8"},
+          {"LOCAL_RANK", "1"}, {"SLIMPACK_RENDEZVOUS", "/shared/meet"}, {"MASTER_PORT", "29500"},
+          {"TORCHELASTIC_RUN_ID", "j7"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_ID", "0"},
+          {"SLURM_JOB_ID", "12"});
+    PLACE(3, 4, 2, "/shared/mine", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+          {"SLIMPACK_RENDEZVOUS", "/shared"}, {"SLIMPACK_RUN_ID", "mine"}, {"SLURM_JOB_ID", "12"});
+    PLACE(3, 4, 2, "/shared/prterun-n1-77-1", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+          {"SLIMPACK_RENDEZVOUS", "/shared"}, {"PMIX_NAMESPACE", "prterun-n1-77@1"},
+          {"SLURM_JOB_ID", "12"});
+    PLACE(1, 2, 0, NULL, "PMI_RANK", {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"SLURM_LOCALID", "0"},
+          {"MPI_LOCALNRANKS", "2"});
+    PLACE(2, 4, 2, "n1/12-0-29500", "SLURM_PROCID", {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"},
+          {"SLURM_LOCALID", "2"}, {"SLURM_JOB_ID", "12"}, {"SLIMPACK_RENDEZVOUS", "n1"},
+          {"MASTER_PORT", "29500"}, {"SLURM_STEP_ID", "0"});
+    // A batch script has SLURM_PROCID=0 and SLURM_NTASKS=4 where no step was started.
+    PLACE(0, 1, 0, NULL, "none", {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"},
+          {"SLURM_LOCALID", "2"}, {"SLURM_JOB_ID", "12"}, {"SLIMPACK_RENDEZVOUS", "n1"});
 }
 
 // Ranks of one machine need no folder that others see; the name of their run is a file's.
 TEST(one_machine_has_a_folder_of_its_own)
 {
-    char folder[64];
-    char file[80];
-    variable v[] = {{"RANK", "0"},
-                    {"WORLD_SIZE", "2"},
-                    {"LOCAL_WORLD_SIZE", "2"},
-                    {"TORCHELASTIC_RUN_ID", "../a b"},
-                    {"MASTER_PORT", "29500"},
-                    {0}};
-    snprintf(folder, sizeof folder, "/tmp/slimpack-%lu", (unsigned long)getuid());
-    assert_int_equal(read_place(v), SP_OK);
-    snprintf(file, sizeof file, "%s/---a-b-29500", folder);
-    assert_string_equal(place_read.file, file);
-    assert_int_equal(place_read.local_rank, -1);
-    v[2].value = "1";
-    assert_int_equal(read_place(v), SP_ERR_USAGE);
-    variable slurm[] = {{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "2"},
-                        {"SLURM_LOCALID", "1"},        {"SLURM_STEP_ID", "0"},
-                        {"SLURM_STEP_NUM_NODES", "1"}, {0}};
-    assert_int_equal(read_place(slurm), SP_OK);
-    snprintf(file, sizeof file, "%s/run", folder);
-    assert_string_equal(place_read.file, file);
-    slurm[4].value = "2";
-    assert_int_equal(read_place(slurm), SP_ERR_USAGE);
+    char file[2][80];
+    for (int i = 0; i < 2; i++) {
+        snprintf(file[i], sizeof file[i], "/tmp/slimpack-%lu/%s", (unsigned long)getuid(),
+                 i == 0 ? "---a-b-29500" : "run");
+    }
+    PLACE(0, 2, -1, file[0], "RANK", {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"},
+          {"TORCHELASTIC_RUN_ID", "../a b"}, {"MASTER_PORT", "29500"});
+    PLACE(1, 2, 1, file[1], "SLURM_PROCID", {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"},
+          {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_NODES", "1"});
 }
 
-TEST(launchers_of_mpi_are_read)
-{
-    variable open_mpi[] = {{"OMPI_COMM_WORLD_RANK", "3"},
-                           {"OMPI_COMM_WORLD_SIZE", "4"},
-                           {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                           {"SLIMPACK_RENDEZVOUS", "/shared"},
-                           {"SLIMPACK_RUN_ID", "mine"},
-                           {"SLURM_JOB_ID", "12"},
-                           {0}};
-    assert_int_equal(read_place(open_mpi), SP_OK);
-    assert_int_equal(place_read.rank, 3);
-    assert_int_equal(place_read.ranks, 4);
-    assert_int_equal(place_read.local_rank, 2);
-    assert_string_equal(place_read.file, "/shared/mine");
-    open_mpi[4] = (variable){"PMIX_NAMESPACE", "prterun-n1-77@1"};
-    assert_int_equal(read_place(open_mpi), SP_OK);
-    assert_string_equal(place_read.file, "/shared/prterun-n1-77-1");
-    variable pmi[] = {{"PMI_RANK", "1"},
-                      {"PMI_SIZE", "2"},
-                      {"SLURM_LOCALID", "0"},
-                      {"MPI_LOCALNRANKS", "2"},
-                      {0}};
-    assert_int_equal(read_place(pmi), SP_OK);
-    assert_int_equal(place_read.rank, 1);
-    assert_int_equal(place_read.local_rank, 0);
-    assert_string_equal(place_read.variable, "PMI_RANK");
-}
-
-// A batch script has SLURM_PROCID=0 and SLURM_NTASKS=4 where no step was started.
-TEST(slurm_counts_inside_a_step)
-{
-    variable v[] = {{"SLURM_PROCID", "2"},         {"SLURM_NTASKS", "4"},
-                    {"SLURM_LOCALID", "2"},        {"SLURM_JOB_ID", "12"},
-                    {"SLIMPACK_RENDEZVOUS", "n1"}, {"MASTER_PORT", "29500"},
-                    {"SLURM_STEP_ID", "0"},        {0}};
-    assert_int_equal(read_place(v), SP_OK);
-    assert_int_equal(place_read.rank, 2);
-    assert_int_equal(place_read.ranks, 4);
-    assert_string_equal(place_read.file, "n1/12-0-29500");
-    v[6].name = NULL;
-    assert_int_equal(read_place(v), SP_OK);
-    assert_int_equal(place_read.ranks, 1);
-}
+#define NO_FOLDER                                                                                  \
+    "environment: SLIMPACK_RENDEZVOUS is not set: 2 ranks that may be on several machines need a " \
+    "folder that all of them see"
 
 TEST(what_is_missing_or_wrong_is_named)
 {
@@ -159,9 +114,13 @@ TEST(what_is_missing_or_wrong_is_named)
         {{{"RANK", "0"}, {"WORLD_SIZE", "99999999999999999999"}},
          "environment: WORLD_SIZE: expected an integer from 1 to 65536, got "
          "\"99999999999999999999\""},
-        {{{"RANK", "0"}, {"WORLD_SIZE", "2"}},
-         "environment: SLIMPACK_RENDEZVOUS is not set: 2 ranks that may be on several machines "
-         "need a folder that all of them see"},
+        {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, NO_FOLDER},
+        {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}, NO_FOLDER},
+        {{{"SLURM_PROCID", "1"},
+          {"SLURM_NTASKS", "2"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_NODES", "2"}},
+         NO_FOLDER},
         {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}},
          "environment: LOCAL_RANK: expected an integer from 0 to 1, got \"2\""},
     };

@@ -69,9 +69,7 @@ static sp_status measure(void *context, const sp_i_cuda_device *device, json_t *
     if (fails_to_measure) {
         return sp_error_set(err, SP_ERR_INTERNAL, "no power");
     }
-    json_t *base = known();
-    sp_status status = clocked_calibrate(base, 1, document, err);
-    json_decref(base);
+    sp_status status = clocked_calibrate(1, document, err);
     clocked.api.MemcpyAsync = plain.MemcpyAsync;
     fake.tick_ns = 5000;
     return status;
@@ -201,10 +199,8 @@ TEST(the_document_is_a_profile)
 
 TEST(one_process_alone_has_no_tables)
 {
-    json_t *base = known();
-    json_t *document = calibrated_in(base, 1);
+    json_t *document = calibrated_in(1);
     assert_null(json_object_get(document, "collective_times"));
-    json_decref(base);
     json_decref(document);
 }
 

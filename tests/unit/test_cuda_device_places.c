@@ -5,8 +5,7 @@
 TEST(a_partition_is_measured_beside_busy_neighbours)
 {
     sp_profile profile;
-    json_t *base = known();
-    json_t *document = calibrated_in(base, PLACES);
+    json_t *document = calibrated_in(PLACES);
     check_tables(document, LOADED);
     assert_true(clocked.delays > 0 && clocked.told_sms > 0);
     must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
@@ -20,15 +19,13 @@ TEST(a_partition_is_measured_beside_busy_neighbours)
     assert_int_equal(profile.link_level, SP_LEVEL_MEASURED);
     sp_profile_fini(&profile);
     json_decref(document);
-    json_decref(base);
 }
 
 TEST(whole_alone_and_loaded_are_noted)
 {
     size_t i;
     const json_t *note;
-    json_t *base = known();
-    json_t *document = calibrated_in(base, PLACES);
+    json_t *document = calibrated_in(PLACES);
     const json_t *partition = json_object_get(json_object_get(document, "fit"), "partition");
     assert_int_equal(json_integer_value(json_object_get(partition, "partitions")), PLACES);
     assert_int_equal(json_integer_value(json_object_get(partition, "sms")), 32);
@@ -42,12 +39,10 @@ TEST(whole_alone_and_loaded_are_noted)
                      2e-3);
     }
     json_decref(document);
-    json_decref(base);
 }
 
 TEST(partitions_that_cannot_be_had_are_refused)
 {
-    json_t *base = known();
     for (int i = 0; i < 3; i++) {
         sp_error_clear(ERR);
         json_t *document = NULL;
@@ -55,11 +50,10 @@ TEST(partitions_that_cannot_be_had_are_refused)
         clocked.api.partitions = i != 0; // an old driver
         fake.groups_less = i == 1;
         int places = i < 2 ? PLACES : SP_I_CUDA_MOST_PLACES + 1;
-        assert_int_equal(clocked_calibrate(base, places, &document, ERR),
+        assert_int_equal(clocked_calibrate(places, &document, ERR),
                          i < 2 ? SP_ERR_INFEASIBLE : SP_ERR_USAGE);
         assert_null(document);
     }
-    json_decref(base);
 }
 
 // ---- under load ----

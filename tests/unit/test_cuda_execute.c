@@ -1,7 +1,13 @@
 // Plans on the CUDA backend, whose kernels the CPU emulates: gradients and loss of the plain step
-// in fp64, memory of the CPU executor.
+// in fp64, memory of the CPU executor; the suite that every backend passes; emulated links; and
+// what holds a GPU's gradients against fp64 on a machine with one (tests/gpu/gradients.h).
+#include "tests/gpu/gradients.h"
+#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/emulated_plans.h"
+#include "tests/support/backend_conformance.h"
 #include "tests/support/host_random.h"
+#include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -136,4 +142,166 @@ TEST(random_plans)
                                   .zero = 2 + i};
         host_random_agree(draw);
     }
+}
+
+// ---- the suite of every backend ----
+
+enum { MEMORY = 192 << 20 };
+
+static const sp_backend_option without_cudnn[] = {{"cudnn", "off"}};
+
+// The seed of a plan with a hundred tokens or so: the emulated device is slow.
+static void small_plan(const conformance_device *device)
+{
+    conformance_runs_random_plans(device, 8, 1);
+}
+
+typedef void suite(const conformance_device *device);
+
+static void pass(suite *part, int layers, sp_clock clock)
+{
+    sp_model model = conformance_model();
+    sp_backend *backend = emulated_backend_new();
+    // Of all parts random plans alone compute: the others do not look at values.
+    if (part != small_plan) {
+        sp_emulated_skips = true;
+        emulated_backend_memory(MEMORY);
+    }
+    model.layers = layers;
+    conformance_device d = conformance_of(backend, &model, clock, SP_BF16);
+    d.request.options = without_cudnn;
+    d.request.option_count = 1;
+    part(&d);
+    emulated_backend_free(backend);
+}
+
+// Packs without slices have nothing to compute.
+static void every_schedule(const conformance_device *device)
+{
+    conformance_runs_every_schedule(device, 2, 1, 4, 2);
+}
+
+TEST_CALL(runs_a_small_plan, pass(small_plan, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_a_random_plan_on_the_wall_clock, pass(small_plan, 12, SP_CLOCK_WALL))
+TEST_CALL(runs_every_schedule, pass(every_schedule, 4, SP_CLOCK_VIRTUAL))
+TEST_CALL(runs_every_schedule_on_the_wall_clock, pass(every_schedule, 4, SP_CLOCK_WALL))
+TEST_CALL(refuses, pass(conformance_refuses, 12, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails, pass(conformance_fails, 2, SP_CLOCK_VIRTUAL))
+TEST_CALL(fails_on_the_wall_clock, pass(conformance_fails, 2, SP_CLOCK_WALL))
+
+// ---- emulated links: on the virtual clock they change no bit, and the wall clock has none ----
+
+static sp_run *run_with(const sp_backend *backend, sp_run_request *request, size_t options)
+{
+    const host_device device = {.backend = backend};
+    request->option_count = options;
+    return host_run(&device, request);
+}
+
+static sp_status compare_links(void *context, const sp_step_view *view, sp_error *err)
+{
+    const scenario_run *o = context;
+    const sp_backend_option options[] = {{"cudnn", "off"}, {"links", "emulated"}};
+    sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
+                              .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
+                              RUN_STEPS(SP_BF16, 3, 2)};
+    sp_backend *backend = emulated_backend_new();
+    sp_run *without = run_with(backend, &request, 1);
+    sp_run *with = run_with(backend, &request, 2);
+    (void)err;
+    for (int i = 0; i < 2; i++) {
+        assert_true(sp_run_step(with, i)->loss == sp_run_step(without, i)->loss);
+    }
+    assert_true(host_distance(with, without, "") == 0.0);
+    sp_run_free(with);
+    sp_run_free(without);
+    request.clock = SP_CLOCK_WALL;
+    must_fail(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
+              "backend 'cuda': links: can be emulated on the virtual clock alone");
+    emulated_backend_free(backend);
+    return SP_OK;
+}
+
+static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error *err)
+{
+    const scenario_run *o = context;
+    const sp_backend_option options[] = {{"cudnn", "off"}, {"attention", "ring"}};
+    const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
+                                    RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 2)};
+    sp_backend *backend = emulated_backend_new();
+    sp_run *made;
+    (void)err;
+    must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
+                   "attention: keys pass round a ring on the CPU alone");
+    emulated_backend_free(backend);
+    return SP_OK;
+}
+
+static void observe(const char *layout, const char *more,
+                    sp_status (*see)(void *, const sp_step_view *, sp_error *))
+{
+    scenario_run run;
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = see, .observer_context = &run};
+    const char *text =
+        json_text("{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61}, "
+                  "'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': [38, 11, 24, 7], "
+                  "'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
+                  layout, more);
+    run_good(text, &options, &run);
+    run_fini(&run);
+}
+
+TEST_CALL(four_stages, observe("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}", compare_links))
+TEST_CALL(stages_of_several_ranks,
+          observe("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}", compare_links))
+TEST_CALL(a_ring_is_refused, observe("{'cp': 2}", "'schedule': {'kind': '1f1b'}", refuse_a_ring))
+
+// ---- the committed plans agree, and a step that computes something else does not ----
+
+static const char folder[] = SP_TEST_SOURCE_DIR "/gpu/thresholds/gradients";
+// Of the GPU alone.
+static const sp_backend_option on_gpu[] = {{"cudnn", "off"}, {"dropout", "0.25"}};
+
+static gradients_report compare_plan(const char *name, size_t options)
+{
+    char path[1024];
+    host_device cpu;
+    sp_error_clear(ERR);
+    gradients_report report;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    sp_backend *gpu = emulated_backend_new();
+    host_open(&cpu);
+    if (gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) != SP_OK) {
+        fail_msg("%s: %s", name, ERR->message[0]);
+    }
+    host_close(&cpu);
+    emulated_backend_free(gpu);
+    return report;
+}
+
+TEST(committed_plans_agree)
+{
+    static const char *const names[] = {"01-packed-pp2.json", "02-slices-tp2-pp2.json",
+                                        "03-packed-pp2-wall.json", "04-packed-cp2.json",
+                                        "05-zb-h1-dp2-pp2-wall.json"};
+    // Tables, parameters of two layers (norms, QKV, output, gate and up in one, down) and the last
+    // norm: 2 + 2 * 6 + 1 of a Llama; of a GPT each with a bias: 2 + 2 * 12 + 2.
+    static const int tensors[] = {15, 15, 15, 28, 28};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        gradients_report report = compare_plan(names[i], 1);
+        printf("%s: %.2f of the bound, %s\n", names[i], report.worst, report.tensor);
+        assert_true(report.worst <= 1.0);
+        assert_true(report.worst > 0.0);
+        assert_int_equal(report.tensors, tensors[i]);
+        assert_within(report.loss, log(61.0), 0.1);
+    }
+}
+
+// Dropout, which a Llama has not, that the plain step knows nothing of.
+TEST(another_step_does_not)
+{
+    gradients_report report = compare_plan("04-packed-cp2.json", 2);
+    assert_true(report.worst > 1.0);
+    assert_true(report.distance > report.bound);
 }

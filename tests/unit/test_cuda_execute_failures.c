@@ -2,61 +2,31 @@
 // run, until the run passes by all of them. Every run ends by itself, says where and why, and
 // leaves nothing behind.
 #include "sim/base/alloc.h"
-#include "sim/schedule/schedule.h"
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
-#include "tests/support/host_run.h"
-#include "tests/support/initializers.h"
-#include "tests/support/uniform_packing.h"
+#include "tests/support/staged_run.h"
+#include "tests/support/test_main.h"
 
-enum { SAMPLES = 2, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
-// Two stages, one batch of two samples, 1F1B.
-typedef struct fixture {
-    sp_backend *backend;
-    sp_model model;
-    sp_layout layout;
-    sp_batch batch;
-    int64_t ids[SAMPLES], tokens[SAMPLES];
-    sp_packing packing;
-    sp_plan plan;
-    sp_backend_option option;
-    sp_run_request request;
-} fixture;
-
-static void open_fixture(fixture *f, sp_clock clock)
+static void open_fixture(staged_run *f, sp_clock clock)
 {
-    static const sp_memory_options memory;
-    *f = (fixture){.model = host_llama(),
-                   .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
-                   .tokens = {9, 5},
-                   .option = {"cudnn", "off"}};
-    f->model.layers = 2;
-    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 14};
-    sp_packing_init(&f->packing, &f->batch, 1);
-    for (int32_t s = 0; s < SAMPLES; s++) {
-        f->ids[s] = s;
-        assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
-    }
-    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
-    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = clock,
-                                  RUN_STEPS(SP_BF16, 1, 1), RUN_OPTIONS(&f->option, 1)};
+    staged_run_make(f, 1, (const int64_t[]){9, 5}, 2, clock, 1);
     f->backend = emulated_backend_new();
     emulated_backend_memory((size_t)192 * MIB);
     sp_emulated_skips = true; // nothing here depends on values
 }
 
-static void close_fixture(fixture *f)
+static void close_fixture(staged_run *f)
 {
     sp_emulated_skips = false;
     emulated_backend_free(f->backend);
-    sp_plan_fini(&f->plan);
-    sp_packing_fini(&f->packing);
+    staged_run_fini(f);
 }
 
 // Nothing of a run is alive behind it, whatever became of it.
-static sp_status execute(const fixture *f, sp_error *err)
+static sp_status execute(const staged_run *f, sp_error *err)
 {
     sp_run *made = NULL;
     sp_status status = sp_backend_run(f->backend, 0, &f->request, &made, err);
@@ -68,19 +38,17 @@ static sp_status execute(const fixture *f, sp_error *err)
 
 static sp_status calibrate(sp_error *err)
 {
-    json_t *base = known();
     json_t *document = NULL;
-    sp_status status = clocked_calibrate(base, PLACES, &document, err);
+    sp_status status = clocked_calibrate(PLACES, &document, err);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
     json_decref(document);
-    json_decref(base);
     return status;
 }
 
 // "dp 0 pp 1: F0: " and a reason.
-static bool names_an_action(const fixture *f, const sp_error *err)
+static bool names_an_action(const staged_run *f, const sp_error *err)
 {
     for (int p = 0; p < f->layout.pp; p++) {
         const sp_stage_plan *stage = sp_plan_stage(&f->plan, 0, p);
@@ -132,7 +100,7 @@ static const failing_call failing_calls[] = {
 
 static void calls_fail(const failing_call *c)
 {
-    fixture f;
+    staged_run f;
     int in_actions = 0;
     if (c->run != CALIBRATION) {
         open_fixture(&f, c->run == WALL ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL);
@@ -182,7 +150,7 @@ TEST_CALL(calls_fail_in_a_calibration, all_calls_fail(CALIBRATION))
 // A tensor that cannot be read is an error, not zeroes.
 TEST(reading_fails)
 {
-    fixture f;
+    staged_run f;
     sp_run *made;
     sp_tensor_info info;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
@@ -199,7 +167,7 @@ TEST(reading_fails)
 
 TEST(products_fail)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     computing.fails = true;
     must_fail_with(execute(&f, ERR), SP_ERR_INTERNAL, "dp 0 pp 0: F0: ");
@@ -211,7 +179,7 @@ TEST(products_fail)
 // memory runs out in the middle of an action.
 TEST(memory_runs_out)
 {
-    fixture f;
+    staged_run f;
     int in_actions = 0;
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     size_t enough = fake.free_bytes;

@@ -8,10 +8,9 @@
 #include "tests/gpu/support/multi_gpu_backend.h"
 #include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
-#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
+#include "tests/support/staged_run.h"
 #include "tests/support/test_main.h"
-#include "tests/support/uniform_packing.h"
 
 #define PLAIN "'schedule': {'kind': '1f1b'}"
 #define SLICED "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}"
@@ -108,52 +107,23 @@ TEST_CALL(one_rank_alone, llama("{}", PLAIN))
 
 // ---- what fails ----
 
-enum { SAMPLES = 4 };
-
-typedef struct fixture {
-    sp_backend *backend;
-    sp_model model;
-    sp_layout layout;
-    sp_batch batch;
-    int64_t ids[SAMPLES], tokens[SAMPLES];
-    sp_packing packing;
-    sp_plan plan;
-    sp_backend_option options[2];
-    sp_run_request request;
-} fixture;
-
-// Two pipeline stages of two tensor-parallel ranks, one sample in a pack.
-static void open_fixture(fixture *f)
+// Two tensor-parallel ranks a stage.
+static void open_fixture(staged_run *f)
 {
-    static const sp_memory_options memory;
-    *f = (fixture){.model = host_llama(),
-                   .layout = {.tp = 2, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
-                   .tokens = {5, 3, 8, 4},
-                   .options = {{"cudnn", "off"}, {"clip", "0"}}};
-    f->model.layers = 2;
-    f->batch = (sp_batch){.ids = f->ids, .tokens = f->tokens, .count = SAMPLES, .total_tokens = 20};
-    sp_packing_init(&f->packing, &f->batch, 1);
-    for (int32_t s = 0; s < SAMPLES; s++) {
-        f->ids[s] = s;
-        assert_true(pack_sample(&f->packing.forward, 0, 1, s, f->tokens[s]));
-    }
-    must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
-    f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &memory), .clock = SP_CLOCK_WALL,
-                                  RUN_STEPS(SP_BF16, 1, 2), RUN_OPTIONS(f->options, 2)};
+    staged_run_make(f, 2, (const int64_t[]){5, 3, 8, 4}, 4, SP_CLOCK_WALL, 2);
     f->backend = multi_gpu_backend_new();
     sp_emulated_skips = true; // nothing here depends on values
 }
 
-static void close_fixture(fixture *f)
+static void close_fixture(staged_run *f)
 {
     sp_emulated_skips = false;
     multi_gpu_backend_free(f->backend);
-    sp_plan_fini(&f->plan);
-    sp_packing_fini(&f->packing);
+    staged_run_fini(f);
 }
 
 // `rank` -1: any.
-static void must_end(const fixture *f, int rank, sp_status status, const char *text)
+static void must_end(const staged_run *f, int rank, sp_status status, const char *text)
 {
     job_end end = multi_gpu_job(&f->request);
     if ((rank >= 0 && end.rank != rank) || end.status != status || strstr(end.text, text) == NULL) {
@@ -164,7 +134,7 @@ static void must_end(const fixture *f, int rank, sp_status status, const char *t
 
 TEST(an_action_that_fails)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     for (int pp = 0; pp < 2; pp++) {
         char place[24], text[64];
@@ -180,7 +150,7 @@ TEST(an_action_that_fails)
 
 TEST(an_action_that_never_ends)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     f.options[1] = (sp_backend_option){"stall", "F2@0.1"};
     must_end(&f, 2, SP_ERR_LIMIT, "F2: waits for ever for its own end");
@@ -190,7 +160,7 @@ TEST(an_action_that_never_ends)
 TEST(calls_that_fail)
 {
     static const char *const calls[] = {"AllReduce", "Recv", "Send", "CommSplit"};
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         char text[64];
@@ -209,7 +179,7 @@ TEST(calls_that_fail)
 // steps, where the ranks give each other what they have measured.
 TEST(work_that_fails)
 {
-    fixture f;
+    staged_run f;
     int failed = 0;
     job_end end = {SP_ERR_INTERNAL, 0, ""};
     open_fixture(&f);
@@ -259,7 +229,7 @@ static void with_another_layer(int rank, sp_i_place *place, sp_run_request *requ
 
 TEST(another_world_size)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     multi_gpu_backend_change = in_a_world_of_five;
     must_end(&f, -1, SP_ERR_USAGE, "the plan has 4 ranks, this run 5 processes");
@@ -268,7 +238,7 @@ TEST(another_world_size)
 
 TEST(another_plan)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     multi_gpu_backend_change = with_another_seed;
     must_end(&f, 2, SP_ERR_USAGE, "rank 2 has 4 ranks, NCCL 2.28.9, plan ");
@@ -277,7 +247,7 @@ TEST(another_plan)
     close_fixture(&f);
 }
 
-static void refused(const fixture *f, const char *text)
+static void refused(const staged_run *f, const char *text)
 {
     sp_run *made = NULL;
     must_fail_with(sp_backend_run(f->backend, 0, &f->request, &made, ERR), SP_ERR_USAGE, text);
@@ -286,7 +256,7 @@ static void refused(const fixture *f, const char *text)
 
 TEST(what_processes_cannot_execute)
 {
-    fixture f;
+    staged_run f;
     open_fixture(&f);
     f.request.clock = SP_CLOCK_VIRTUAL;
     must_end(&f, -1, SP_ERR_USAGE, "ranks that are processes run on the wall clock alone");

@@ -41,8 +41,7 @@ static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_di
     tensor dq = tensor_zero(&p.all, p.dq.n);
     tensor dk = tensor_zero(&p.all, p.dk.n);
     tensor dv = tensor_zero(&p.all, p.dv.n);
-    naive_attention(&p, out.d, lse.d);
-    naive_attention_backward(&p, dq.d, dk.d, dv.d);
+    naive_attention(&p, out.d, lse.d, dq.d, dk.d, dv.d);
     forward_f64(&p, 0, tokens);
     backward_f64(&p, 0, tokens);
     assert_near_rows(p.out.d, out.d, out.n, 1e-13);

@@ -5,6 +5,7 @@
 
 #include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
+#include "sim/base/alloc.h"
 #include "sim/prefill/prefill.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/sampled_keys.h"
@@ -33,8 +34,7 @@ typedef struct sample_problem {
 
 static int32_t *room(int64_t n)
 {
-    int32_t *indices = calloc((size_t)n, sizeof *indices);
-    assert_non_null(indices);
+    int32_t *indices = sp_calloc((size_t)n, sizeof *indices);
     return indices;
 }
 
@@ -73,8 +73,8 @@ static void set_up_structured(sample_problem *s, const sp_sample_input *in, int6
 
 static void tear_down(sample_problem *s)
 {
-    free(s->mask.column);
-    free(s->mask.slash);
+    sp_free(s->mask.column);
+    sp_free(s->mask.slash);
     tensors_fini(&s->p.all);
 }
 
@@ -552,7 +552,7 @@ TEST(tiles_dealt_by_cost)
     }
     assert_memory_equal(s.out.d, alone.d, (size_t)alone.n * sizeof(double));
     for (int64_t h = 0; h < HEADS; h++) {
-        free(masks[h].column);
+        sp_free(masks[h].column);
     }
     s.mask = own;
     tear_down(&s);
@@ -614,5 +614,5 @@ TEST(kept_pairs_are_those_of_the_cost_model)
         assert_true(pairs >= modelled * all * 0.995);
         assert_true(pairs <= modelled * all * 1.005 + half_tile);
     }
-    free(mask.column);
+    sp_free(mask.column);
 }

@@ -106,7 +106,7 @@ static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attentio
 
 static const sp_model small = {.name = "small", LLAMA_SHAPE(2, 256, 640, 4, 2, 1024)};
 
-sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_error *err)
+sp_status clocked_calibrate(int places, json_t **document, sp_error *err)
 {
     clocked.api.MemcpyAsync = slow_copy;
     clocked.api.MemsetAsync = slow_set;
@@ -118,6 +118,7 @@ sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_erro
     sp_i_cublas_api cublas;
     computing_cublas_reset(&cublas);
     computing.clock = multiply;
+    json_t *base = known();
     sp_i_cuda_calibration c = {.device = {&clocked.api, 0},
                                .cublas = &cublas,
                                .request = clocked.request,
@@ -141,16 +142,17 @@ sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_erro
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
+    json_decref(base);
     *document = c.document;
     return status;
 }
 
-json_t *calibrated_in(json_t *base, int places)
+json_t *calibrated_in(int places)
 {
     sp_error err = {0};
     json_t *document = NULL;
     fake_cuda_reset(&clocked.api);
-    if (clocked_calibrate(base, places, &document, &err) != SP_OK) {
+    if (clocked_calibrate(places, &document, &err) != SP_OK) {
         fail_msg("%s", err.message[0]);
     }
     return document;

@@ -37,11 +37,11 @@ double product_ns(double m, double n, double k, bool weight);
 // What is known of this GPU from elsewhere; the caller's.
 json_t *known(void);
 
-// Calibrates; checks that nothing is left but the document, which stands for what was written when
-// a call failed. fake_cuda_reset(&clocked.api) goes before.
-sp_status clocked_calibrate(json_t *base, int places, json_t **document, sp_error *err);
+// Calibrates with what is known; checks that nothing is left but the document, which stands for
+// what was written when a call failed. fake_cuda_reset(&clocked.api) goes before.
+sp_status clocked_calibrate(int places, json_t **document, sp_error *err);
 // The document of a calibration that must not fail.
-json_t *calibrated_in(json_t *base, int places);
+json_t *calibrated_in(int places);
 
 // Tables of all products of the model, `times` as long as on the whole device.
 void check_tables(const json_t *document, int times);

@@ -1,8 +1,8 @@
 #include "tests/gpu/support/emulated_backend.h"
 
 #include "backends/api/backend_private.h"
-#include "backends/cuda/runtime.h"
 #include "backends/cuda/execute.h"
+#include "backends/cuda/runtime.h"
 #include "backends/executor/executor.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"

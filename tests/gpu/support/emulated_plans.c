@@ -91,6 +91,8 @@ static int64_t most_offloaded(const sp_measured_step *step)
 
 // ---- one plan ----
 
+const char *emulated_cudnn = "off";
+
 enum { OPTIONS = 8 };
 
 // Runs of one plan: on the emulated device, on the CPU, and the plain step from rounded parameters
@@ -106,7 +108,7 @@ static void run_all(const sp_backend *backend, const host_device *cpu,
                     const sp_run_request *request, runs *r)
 {
     const host_device device = {.backend = backend};
-    *r = (runs){.options = {{"cudnn", "off"}, {"rounded", "true"}}, .of_own = *request};
+    *r = (runs){.options = {{"cudnn", emulated_cudnn}, {"rounded", "true"}}, .of_own = *request};
     assert_true(request->option_count + 2 <= OPTIONS);
     for (size_t o = 0; o < request->option_count; o++) {
         r->options[o + 2] = request->options[o];

@@ -28,6 +28,9 @@ typedef struct emulated_device {
     void (*end)(sp_backend *backend);
 } emulated_device;
 
+// The backend's option "cudnn" of all plans: "off" at first.
+extern const char *emulated_cudnn;
+
 // The key of a scenario and more keys, ' for ".
 typedef struct emulated_plan {
     const char *model, *layout, *more;

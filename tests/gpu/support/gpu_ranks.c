@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backends/cuda/runtime.h"
 #include "backends/cuda/nccl.h"
+#include "backends/cuda/runtime.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
@@ -64,7 +64,7 @@ static sp_status run_in_job(int rank, void *context, sp_error *err)
     return gpu_ranks[rank].body(&gpu_ranks[rank], err);
 }
 
-static void run_well(int ranks)
+void gpu_ranks_run(int ranks)
 {
     pthread_t threads[MOST_GPU_RANKS];
     for (int i = 0; i < ranks; i++) {
@@ -73,6 +73,11 @@ static void run_well(int ranks)
     for (int i = 0; i < ranks; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
+}
+
+static void run_well(int ranks)
+{
+    gpu_ranks_run(ranks);
     for (int i = 0; i < ranks; i++) {
         assert_string_equal(gpu_ranks[i].err.message[0], "");
         assert_int_equal(gpu_ranks[i].status, SP_OK);

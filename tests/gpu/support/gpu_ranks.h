@@ -7,9 +7,10 @@
 #include "backends/api/device_runtime.h"
 #include "backends/comm/comm.h"
 #include "backends/cuda/device.h"
+#include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl.h"
 #include "backends/cuda/nccl_api.h"
-#include "backends/cuda/gemm.h"
+#include "tests/support/comm_ranks.h"
 #include "tests/support/job.h"
 
 enum { MOST_GPU_RANKS = 8, GPU_RANKS_LONG_MS = 60000, GPU_RANK_MEMORY = 256 << 20 };
@@ -41,6 +42,9 @@ void gpu_ranks_reset(void);
 sp_i_place gpu_ranks_place(int ranks);
 bool gpu_ranks_left_nothing(const sp_i_place *place);
 
+// The body of each of the ranks, in a thread of its own.
+void gpu_ranks_run(int ranks);
+
 // Runs the body on that many ranks, with a machine and a transport for which the thread has entered
 // the machine, and waits for all, which must end well and leave nothing alive of CUDA or NCCL.
 void gpu_ranks_with_transport(int ranks, gpu_rank_body body, void *context);
@@ -56,20 +60,6 @@ void gpu_ranks_with_world(int ranks, gpu_rank_body body, void *context);
 job_end gpu_ranks_fail_with_world(int ranks, int timeout_ms, gpu_rank_body body, void *context);
 
 // ---- for bodies ----
-
-#define RANK_TRY(call)          \
-    do {                        \
-        sp_status tried = call; \
-        if (tried != SP_OK) {   \
-            return tried;       \
-        }                       \
-    } while (0)
-#define RANK_MUST(what)                                                                \
-    do {                                                                               \
-        if (!(what)) {                                                                 \
-            return sp_error_set(err, SP_ERR_INTERNAL, "line %d: %s", __LINE__, #what); \
-        }                                                                              \
-    } while (0)
 
 enum { GPU_RANK_NUMBERS = 64 };
 // Memory of the rank's machine, all -1. The fake's memory of a GPU is this process's own.

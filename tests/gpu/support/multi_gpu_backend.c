@@ -1,9 +1,8 @@
 #include "tests/gpu/support/multi_gpu_backend.h"
 
-#include <pthread.h>
-
 #include "backends/api/backend_private.h"
 #include "backends/cuda/execute.h"
+#include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/streamed_nccl.h"
@@ -28,27 +27,14 @@ typedef struct table {
 
 gpu_rank_change multi_gpu_backend_change;
 
-// ---- threads ----
-
-static void *run_rank(void *context)
-{
-    gpu_rank *me = context;
-    me->status = me->body(me, &me->err);
-    return NULL;
-}
-
 // The body on every seat, in a thread each.
 static void on_all(table *t, gpu_rank_body body)
 {
-    pthread_t threads[MOST_GPU_RANKS];
     for (int r = 0; r < t->ranks; r++) {
         gpu_ranks[r].body = body;
         gpu_ranks[r].context = &t->seats[r];
-        SP_ASSERT(pthread_create(&threads[r], NULL, run_rank, &gpu_ranks[r]) == 0);
     }
-    for (int r = 0; r < t->ranks; r++) {
-        SP_ASSERT(pthread_join(threads[r], NULL) == 0);
-    }
+    gpu_ranks_run(t->ranks);
 }
 
 static sp_status first_failure(const table *t, sp_error *err)
@@ -93,7 +79,7 @@ static void end_steps(table *t, int steps)
             sp_timeline_fini(&t->seats[r].steps[i].timeline);
             sp_memory_timeline_fini(&t->seats[r].steps[i].memory);
         }
-        free(t->seats[r].steps);
+        sp_free(t->seats[r].steps);
     }
 }
 
@@ -112,8 +98,7 @@ static void sit_down(table *t, const sp_run_request *request, sp_measured_step *
         s->request.options = s->options;
         s->request.option_count += 2;
         if (r > 0) {
-            s->steps = calloc((size_t)request->steps, sizeof *s->steps);
-            SP_ASSERT(s->steps != NULL);
+            s->steps = sp_calloc((size_t)request->steps, sizeof *s->steps);
         }
         gpu_ranks[r] = (gpu_rank){.place = place};
         gpu_ranks[r].place.rank = r;
@@ -125,8 +110,7 @@ static void sit_down(table *t, const sp_run_request *request, sp_measured_step *
 
 static table *table_new(const sp_run_request *request, sp_measured_step *steps)
 {
-    table *t = calloc(1, sizeof *t);
-    SP_ASSERT(t != NULL);
+    table *t = sp_calloc(1, sizeof *t);
     t->ranks = (int)sp_layout_ranks(&request->plan->layout);
     SP_ASSERT(t->ranks <= MOST_GPU_RANKS);
     sit_down(t, request, steps);
@@ -142,12 +126,12 @@ static sp_status execute_in_job(int rank, void *context, sp_error *err)
 
 job_end multi_gpu_job(const sp_run_request *request)
 {
-    sp_measured_step *steps = calloc((size_t)request->steps, sizeof *steps);
+    sp_measured_step *steps = sp_calloc((size_t)request->steps, sizeof *steps);
     table *t = table_new(request, steps);
     job_end end = job_run(t->ranks, execute_in_job, t);
     end_steps(t, request->steps);
-    free(steps);
-    free(t);
+    sp_free(steps);
+    sp_free(t);
     return end;
 }
 
@@ -182,7 +166,7 @@ static sp_status leave(gpu_rank *me, sp_error *err)
 static void free_state(void *state)
 {
     on_all(state, leave);
-    free(state);
+    sp_free(state);
 }
 
 // ---- tensors ----
@@ -213,8 +197,7 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
     const size_t bytes = (size_t)info.elements * sizeof *values;
     for (int r = 0; r < t->ranks; r++) {
         t->seats[r].tensor = index;
-        t->seats[r].values = r == 0 ? values : malloc(bytes);
-        SP_ASSERT(t->seats[r].values != NULL);
+        t->seats[r].values = r == 0 ? values : sp_malloc(bytes);
     }
     on_all(t, read_rank);
     status = status == SP_OK ? first_failure(t, err) : status;
@@ -222,7 +205,7 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
         if (status == SP_OK && memcmp(t->seats[r].values, values, bytes) != 0) {
             status = sp_error_set(err, SP_ERR_INTERNAL, "%s differs at rank %d", info.name, r);
         }
-        free(t->seats[r].values);
+        sp_free(t->seats[r].values);
     }
     return status;
 }

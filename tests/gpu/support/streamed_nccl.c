@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "tests/gpu/support/fake_nccl.h"
 
@@ -51,17 +52,16 @@ static void free_links(void)
 {
     while (links != NULL) {
         link *next = links->next;
-        free(links->calls[SEND_END]);
-        free(links->calls[RECEIVE_END]);
-        free(links);
+        sp_free(links->calls[SEND_END]);
+        sp_free(links->calls[RECEIVE_END]);
+        sp_free(links);
         links = next;
     }
 }
 
 static void *grown(void *items, size_t bytes)
 {
-    void *made = realloc(items, bytes);
-    SP_ASSERT(made != NULL);
+    void *made = sp_realloc(items, bytes);
     return made;
 }
 
@@ -74,8 +74,7 @@ static link *link_of(const char *key, int from, int to)
         l = l->next;
     }
     if (l == NULL) {
-        l = calloc(1, sizeof *l);
-        SP_ASSERT(l != NULL);
+        l = sp_calloc(1, sizeof *l);
         snprintf(l->key, sizeof l->key, "%s", key);
         l->from = from;
         l->to = to;
@@ -265,7 +264,7 @@ static cudaError_t destroy_event(cudaEvent_t event)
 void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_i_cuda_api *cuda)
 {
     free_links();
-    free(marks);
+    sp_free(marks);
     marks = NULL;
     mark_count = mark_capacity = 0;
     unequal = 0;

@@ -1,4 +1,5 @@
 #include "tests/support/kernels/key_block.h"
+#include "sim/base/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static int64_t key_width(const attention_problem *p)
     return p->shape.kv_heads * p->shape.head_dim;
 }
 
-bool key_block_init(key_block *b, const attention_problem *p, const sp_comm_shard *shard, bool wide,
+void key_block_init(key_block *b, const attention_problem *p, const sp_comm_shard *shard, bool wide,
                     bool joined)
 {
     *b = (key_block){.shard = *shard, .wide = wide, .joined = joined};
@@ -51,11 +52,8 @@ bool key_block_init(key_block *b, const attention_problem *p, const sp_comm_shar
     size_t row_bytes = (size_t)b->stride * element_of(wide);
     b->held_bytes = (size_t)sp_comm_shard_tokens(shard) * row_bytes;
     b->bytes = b->held_bytes + ROWS_BEHIND * row_bytes;
-    b->rows = malloc(2 * b->bytes);
-    b->gradients = malloc(2 * b->bytes);
-    if (b->rows == NULL || b->gradients == NULL) {
-        return false;
-    }
+    b->rows = sp_malloc(2 * b->bytes);
+    b->gradients = sp_malloc(2 * b->bytes);
     size_t to_v = joined ? (size_t)key_width(p) * element_of(wide) : b->bytes;
     b->k = b->rows;
     b->v = b->rows + to_v;
@@ -70,13 +68,12 @@ bool key_block_init(key_block *b, const attention_problem *p, const sp_comm_shar
     if (b->held_bytes == 0) {
         b->k = b->v = b->dk = b->dv = NULL;
     }
-    return true;
 }
 
 void key_block_fini(key_block *b)
 {
-    free(b->rows);
-    free(b->gradients);
+    sp_free(b->rows);
+    sp_free(b->gradients);
 }
 
 bool key_block_is_intact(const key_block *b)

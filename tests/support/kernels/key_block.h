@@ -25,8 +25,8 @@ typedef struct key_block {
     char *rows, *gradients;   // all of it
 } key_block;
 
-// Keys and values of the problem, gradients 0; false without memory. The runs are the caller's.
-bool key_block_init(key_block *b, const attention_problem *p, const sp_comm_shard *shard, bool wide,
+// Keys and values of the problem, gradients 0. The runs are the caller's.
+void key_block_init(key_block *b, const attention_problem *p, const sp_comm_shard *shard, bool wide,
                     bool joined);
 void key_block_fini(key_block *b);
 // Has nobody written behind the gradients? What stands behind keys and values is NaN.

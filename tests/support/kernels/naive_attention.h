@@ -18,10 +18,8 @@ typedef struct attention_problem {
 void attention_set_up(attention_problem *p, int64_t heads, int64_t kv_heads, int64_t head_dim,
                       int64_t tokens);
 
-// fp64 out and lse of all tokens; `out` has the shape's stride.
-void naive_attention(const attention_problem *p, double *out, double *lse);
-
-// fp64 gradients, by the chain rule over the whole matrix of probabilities.
-void naive_attention_backward(const attention_problem *p, double *dq, double *dk, double *dv);
+// fp64 results and gradients of all tokens, with the shape's strides.
+void naive_attention(const attention_problem *p, double *out, double *lse, double *dq, double *dk,
+                     double *dv);
 
 #endif

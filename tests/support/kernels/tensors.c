@@ -1,12 +1,12 @@
 #include "tests/support/kernels/tensors.h"
 
+#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 static void *hold(tensors *all, int64_t n, size_t bytes)
 {
     assert_true(all->count < (int)(sizeof all->held / sizeof all->held[0]));
-    void *pointer = calloc(n > 0 ? (size_t)n : 1, bytes);
-    assert_non_null(pointer);
+    void *pointer = sp_calloc(n > 0 ? (size_t)n : 1, bytes);
     all->held[all->count++] = pointer;
     return pointer;
 }
@@ -20,7 +20,7 @@ void tensors_init(tensors *all, uint64_t seed)
 void tensors_fini(tensors *all)
 {
     for (int i = 0; i < all->count; i++) {
-        free(all->held[i]);
+        sp_free(all->held[i]);
     }
 }
 
