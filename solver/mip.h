@@ -1,4 +1,4 @@
-// Mixed integer programs, minimised with GLPK. Private to solver.
+// Mixed integer programs, minimised with GLPK.
 //
 // A program is plain data until it is solved. Solving takes a thread of its own: GLPK keeps its
 // memory, its output hook and its error hook per thread and shares them with igraph, which contains

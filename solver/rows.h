@@ -101,8 +101,7 @@ void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing);
 
 // ---- the work of samples ----
 
-// What slices cost, in three numbers a pass: how the planner weighs samples before anything is
-// simulated.
+// The planner weighs samples by three numbers a pass before anything is simulated.
 
 // Seconds of one pass on the mean virtual stage: pack_s + token_s * tokens + pair_s * causal pairs.
 typedef struct sp_i_pass_work {

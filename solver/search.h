@@ -1,4 +1,4 @@
-// The one search of the solver, and when it ends by time or by work. Private to solver.
+// The one search of the solver, and when it ends by time or by work.
 //
 // A deadline is a time of sp_clock_s(); 0: there is none. A search looks at it before each step
 // after its first, so that there is a plan, as late as it is by one step at most. A stop that was
@@ -13,7 +13,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/schedule/packflow.h"
 
-// Of the limit of a batch, what choices before it have left; 0: no limit (limit_ms 0).
+// The time that earlier choices have left of a batch's limit; 0: no limit (limit_ms 0).
 double sp_i_time_left_s(int64_t limit_ms, double spent_s);
 
 bool sp_i_deadline_is_past(double deadline_s);

@@ -1,4 +1,4 @@
-// Strategies: from the samples of a batch to a packing. One file per strategy.
+// Strategies: from the samples of a batch to a packing.
 #ifndef SLIMPACK_SOLVER_STRATEGY_H
 #define SLIMPACK_SOLVER_STRATEGY_H
 
@@ -9,7 +9,7 @@
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
 
-// What a strategy looks at.
+// The input of a strategy.
 typedef struct sp_strategy_input {
     const sp_scenario *scenario; // strategy, layout, memory, schedule
     const sp_batch *batch;       // with what earlier batches delayed in front
@@ -21,7 +21,7 @@ typedef struct sp_strategy_input {
     // Groups of ranks that earlier batches connected; NULL: all are there.
     const struct sp_i_group_starts *starts;
     // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.
-    struct sp_i_kept_step *kept;
+    struct sp_i_best_step *best_step;
     // Filled beside SP_ERR_INFEASIBLE where the batch lacks memory (solver/step/step.h); NULL:
     // nobody asks.
     struct sp_oom_diagnosis *refused;
@@ -33,7 +33,7 @@ typedef struct sp_strategy_input {
 typedef sp_status (*sp_strategy_pack_function)(const sp_strategy_input *input, sp_packing *packing,
                                                sp_error *err);
 
-// What limits a strategy's packs, and what it costs to find them.
+// Kinds of strategies, by the limit of their packs and the effort to find them.
 typedef enum sp_strategy_kind {
     SP_STRATEGY_ROWS,    // rows of whole samples, of up to `context` tokens each
     SP_STRATEGY_BUDGETS, // packs up to a budget of tokens or work, by a constructive rule

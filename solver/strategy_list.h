@@ -5,7 +5,7 @@
 #include "solver/strategy.h"
 
 // Every strategy in one row: X("name", function, kind, "summary", "options", traits...). The
-// function is sp_i_pack_<function>, in a file of its own (solver/strategies, solver/slimpack,
+// function is sp_i_pack_<function>, in a file of strategies (solver/strategies, solver/slimpack,
 // solver/flexsp); what stands in a row is said at sp_strategy. The order is that of comparisons and
 // of help. A new strategy is a file and a row: compare, sweeps, help and completion read this list.
 // clang-format off
@@ -97,6 +97,6 @@ sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_er
 
 // The part of sp_strategy_resolve that puts a strategy's way of exchanging keys and values in
 // place.
-sp_status sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario, sp_error *err);
+void sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario);
 
 #endif

@@ -377,7 +377,7 @@ static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *li
     slowest(attention, attention->timer, way, list, pack, forward, backward, attention->ring, load);
 }
 
-// What is tried notes no range as used.
+// A trial notes no range as used.
 static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
                                   const sp_pack *pack)
 {

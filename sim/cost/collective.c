@@ -44,7 +44,7 @@ static double from_others(int ranks)
     return (double)(ranks - 1) / ranks;
 }
 
-// Of what two tables give, or one.
+// Interpolates between what two tables give, or takes the one there is.
 static double between(const neighbours *n, int ranks, double below, double above)
 {
     if (n->above == NULL) {
@@ -358,7 +358,7 @@ static sp_i_line sum_of(sp_i_line a, sp_i_line b)
     return (sp_i_line){a.latency_s + b.latency_s, a.s_per_byte + b.s_per_byte};
 }
 
-// Of `gpus` GPUs' shares of the NICs of their node; NVLink serves where the cluster names none.
+// `gpus` GPUs share the NICs of their node; NVLink serves where the cluster names none.
 static double nic_s_per_byte(const sp_op_timer *timer, int gpus)
 {
     double share = sp_i_nic_share_bytes_per_s(timer);
@@ -417,7 +417,7 @@ static sp_i_line open_line(const sp_op_timer *timer, sp_collective_algorithm alg
     }
 }
 
-// What slows links makes none faster: a formula may take a slower link for one that is not used.
+// A spine makes no link faster: a formula may take a slower link for one that is not used.
 static sp_i_line line_of(const sp_op_timer *timer, sp_collective_algorithm algorithm,
                          sp_collective kind, sp_group group)
 {

@@ -119,7 +119,7 @@ static void find_classes(sp_cost_model *cost)
     }
 }
 
-// What the number of nodes does to computation and launches.
+// Finds what the number of nodes does to computation and launches.
 static void find_reach(sp_cost_model *cost)
 {
     const sp_layout *layout = cost->layout;
@@ -264,14 +264,6 @@ void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const 
 
 // Packs up to this size keep every product of tokens and bytes within int64_t.
 #define MOST_TOKENS ((int64_t)1 << 40)
-
-sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
-{
-    return sp_error_set(err, SP_ERR_LIMIT,
-                        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
-                        "workload.context, or raise parallel.cp, tp or pp)",
-                        (long long)pack->computed);
-}
 
 static bool is_countable(const sp_pack *pack)
 {

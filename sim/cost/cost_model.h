@@ -61,7 +61,7 @@ typedef struct sp_cost_model {
     double work_per_token_s; // of sp_cost_model_sample_work_s
     double work_per_square_s;
     sp_uncalibrated uncalibrated; // filled as costs are asked for
-    // What sp_cost_model_searching hands out first, with the next in it; owned, NULL: none yet.
+    // sp_cost_model_searching hands this out first, with the next in it; owned, NULL: none yet.
     struct sp_cost_model *searching;
 } sp_cost_model;
 
@@ -90,14 +90,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
-// Of one virtual stage. The first call for a class of stages with a slope above 0, or for sizes,
-// tries some thousand sizes of packs.
+// The least work of one virtual stage. The first call for a class of stages with a slope above 0,
+// or for sizes, tries some thousand sizes of packs.
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope);
-// What a pack needs on its way through one virtual stage: where pipeline ranks share a vocabulary,
+// A pack needs this on its way through one virtual stage: where pipeline ranks share a vocabulary,
 // an embedding on the first alone and a head on the last. The other ranks' shares of both run
 // beside those, in a pack's way once.
 const sp_least_work *sp_cost_model_least_passage(sp_cost_model *cost, int vstage, int slope);
-// Of one virtual stage's passage, [SP_LEAST_SIZES], tokens ascending.
+// The sizes of a pack on its way through one virtual stage, [SP_LEAST_SIZES], tokens ascending.
 const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage);
 // The least time between two stages.
 double sp_cost_model_least_p2p_s(sp_cost_model *cost);
@@ -112,7 +112,7 @@ void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, con
                               int64_t *f_ns);
 void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
                                bool split, int64_t *b_ns, int64_t *w_ns);
-// Of both at once, for less than each by itself.
+// Prices both at once, for less than each by itself.
 void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
                            bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns);
 

@@ -193,7 +193,7 @@ typedef struct sp_i_attention {
     sp_i_attention_memo *memo; // NULL: every slice is priced anew
 } sp_i_attention;
 
-// What attention the slices of a pack need in one layer of one rank.
+// The attention that the slices of a pack need in one layer of one rank.
 typedef struct sp_i_attention_load {
     double forward_s, backward_s;
     double keys;      // tokens with the context that slices read
@@ -219,9 +219,9 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
 double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                           const sp_i_attention_load *load, double bytes, bool gradients);
 
-// What that adds to an attention of attention_s behind a QKV projection of qkv_s. A ring runs
-// beside the attention on the blocks that are already there: all but the first, of which there are
-// as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
+// The exchange adds this to an attention of attention_s behind a QKV projection of qkv_s. A ring
+// runs beside the attention on the blocks that are already there: all but the first, of which there
+// are as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
 // behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
 // atc24ae). Where the steps of a ring are followed, what was found of the pack last
 // (sp_i_cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
@@ -356,7 +356,7 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
 
-// What no size of pack gets below, on one rank of the unmerged layout.
+// No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
     double token_s[SP_I_PARTS][SP_I_PASSES];
     double square_s[SP_I_PASSES]; // of one layer, per square of the sample's tokens
@@ -448,7 +448,7 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
 
 // ---- least_work.c: what no packing saves, found when a cost model is made ----
 
-// Of a unit's fixed time: half forward, a quarter for each gradient.
+// Shares of a unit's fixed time: half forward, a quarter for each gradient.
 extern const double sp_i_unit_share[SP_I_PASSES];
 
 enum { SP_I_SIZES_TRIED = 2700 };

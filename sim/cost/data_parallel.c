@@ -137,7 +137,7 @@ static const unit *unit_at(const chain *c, int index)
     return &c->of[at == c->count - 1 && c->stage.head ? SP_PART_HEAD : SP_PART_LAYER];
 }
 
-// What the exchanges beside a unit take beyond it, and what hiding them adds.
+// Exchanges beside a unit take this much beyond it, and hiding them adds to it.
 typedef struct added {
     double beyond_s, hidden_s;
 } added;

@@ -9,7 +9,7 @@
 
 #include "sim/base/json.h"
 
-// What two steps are compared by: figures lie in a range, words are among some.
+// Two steps are compared by these: figures lie in a range, words are among some.
 typedef enum sp_step_figure {
     SP_STEP_PARAMETERS,
     SP_STEP_EXPERTS, // 0: dense
@@ -23,7 +23,7 @@ typedef enum sp_step_figure {
     SP_STEP_CHUNKS,
     SP_STEP_MICROBATCH, // rows
     SP_STEP_BUBBLE,     // share of the ranks' time; NAN: not known yet
-    // Of the cluster, by its data sheet.
+    // The cluster's, by its data sheet.
     SP_STEP_PEAK,   // TFLOP/s
     SP_STEP_MEMORY, // GiB
     SP_STEP_HBM,    // GB/s
@@ -48,7 +48,7 @@ typedef enum sp_step_word {
 extern const char *const sp_step_figure_names[]; // "model_parameters", ..., NULL
 extern const char *const sp_step_word_names[];   // "cluster", ..., NULL
 
-// Of figures and, numbered on, words.
+// Figures and, numbered on, words.
 const char *sp_step_trait_name(int trait);
 
 enum {
@@ -87,7 +87,7 @@ void sp_i_error_records_read(sp_object *root, sp_error_records *records);
 void sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to);
 void sp_i_error_records_fini(sp_error_records *records);
 
-// What the records say of a step.
+// The records say this of a step.
 typedef struct sp_step_error {
     bool known;
     double median, p90, bias; // 0 where it is not known: errors of other steps tell nothing

@@ -45,8 +45,8 @@ typedef struct memo {
     double qkv_s[SP_I_PASSES]; // of the QKV projection, which a CP gather may hide behind
 } memo;
 
-// What a memo holds. Apart from the memos, so that a cost model that prices a few packs touches
-// little memory.
+// A memo is known by this. It lies apart from the memos, so that a cost model that prices a few
+// packs touches little memory.
 typedef struct memo_key {
     int64_t tokens;
     int dp_count; // 0: nothing yet
@@ -101,6 +101,14 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
     packs->variants[1] = variant_new(packs, 1);
     return packs;
+}
+
+sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_LIMIT,
+                        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
+                        "workload.context, or raise parallel.cp, tp or pp)",
+                        (long long)pack->computed);
 }
 
 void sp_i_pack_timer_free(sp_i_pack_timer *packs)
@@ -534,7 +542,7 @@ static void add_parts(const sp_i_zones *zones, sp_pass pass)
     }
 }
 
-// What of the rings no attention hides, and what nothing does.
+// The part of the rings that no attention hides, and the part that nothing hides.
 static double exposed_s(const sp_i_zone_rank *t)
 {
     double longest_s = t->sum.compute_s;

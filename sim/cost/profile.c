@@ -442,19 +442,6 @@ sp_status sp_profile_document(const char *name, json_t **root, char file[SP_PROF
     return status;
 }
 
-sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err)
-{
-    memset(profile, 0, sizeof *profile);
-    char file[SP_PROFILE_PATH];
-    json_t *root = NULL;
-    sp_status status = sp_profile_document(name, &root, file, err);
-    if (status == SP_OK) {
-        status = sp_profile_from_json(root, file, profile, err);
-    }
-    json_decref(root);
-    return status;
-}
-
 // ---- on a cluster ----
 
 // NVLink's nominal rate where the profile's links were measured; 0: nobody knows.
@@ -487,7 +474,7 @@ static double seconds_at(const sp_curve *curve, bool of_rates, int i)
     return of_rates ? curve->x[i] / curve->y[i] : curve->y[i];
 }
 
-// What is beyond the latency takes 1/by of its time.
+// All beyond the latency takes 1/by of its time.
 static void scale_transfers(sp_curve *curve, bool of_rates, double by)
 {
     double first[2] = {0.0, 0.0};

@@ -89,7 +89,7 @@ typedef struct sp_host_model {
     sp_level level;
 } sp_host_model;
 
-// What operators lose to each other and to other ranks; 0: nothing.
+// Operators lose this to each other and to other ranks; 0: nothing.
 typedef struct sp_interference_model {
     double overlap_share;  // of a collective's time behind computation: what that takes longer,
                            // because the collective holds SMs and memory bandwidth
@@ -100,7 +100,7 @@ typedef struct sp_interference_model {
     sp_level level;
 } sp_interference_model;
 
-// What the host adds to a call of a target that verifies a tree of drafted tokens.
+// The host adds this to a call of a target that verifies a tree of drafted tokens.
 typedef struct sp_decode_model {
     double call_s;       // of every call: ranks the tree, builds its mask, moves what was accepted
     double graph_miss_s; // more where the call's shape has no captured graph
@@ -232,7 +232,7 @@ void sp_profile_fini(sp_profile *profile);
 // The weakest level among the tables of the profile.
 sp_level sp_profile_level(const sp_profile *profile);
 
-// What links reach by it.
+// The rates that links reach by the profile.
 sp_link_rates sp_profile_link_rates(const sp_profile *profile);
 
 #endif

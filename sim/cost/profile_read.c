@@ -304,3 +304,16 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     }
     return status;
 }
+
+sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err)
+{
+    memset(profile, 0, sizeof *profile);
+    char file[SP_PROFILE_PATH];
+    json_t *root = NULL;
+    sp_status status = sp_profile_document(name, &root, file, err);
+    if (status == SP_OK) {
+        status = sp_profile_from_json(root, file, profile, err);
+    }
+    json_decref(root);
+    return status;
+}

@@ -39,7 +39,7 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
     return sp_link_times_ns(&links, backward != 0, pack, from, to, pp);
 }
 
-// Of every pack; `written`: whoever asks for it writes all of it.
+// Makes a table by pack; `written`: whoever asks for it writes all of it.
 static void *pack_table(size_t count, size_t size, bool written)
 {
     return written ? sp_malloc(count * size + 1) : sp_calloc(count, size);

@@ -1,5 +1,5 @@
-// What every action of a step costs and holds: the tables that the engine reads. Built from a model
-// and a profile (cost_model.h) or from uniform costs.
+// The tables that the engine reads: the time of every action of a step, and the bytes that it
+// holds. They are built from a model and a profile (cost_model.h) or from uniform costs.
 #ifndef SLIMPACK_SIM_COST_STEP_COSTS_H
 #define SLIMPACK_SIM_COST_STEP_COSTS_H
 
@@ -17,8 +17,8 @@
 #include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
 
-// What the context-parallel ranks of a pack exchange in one pass of one layer, and how long that
-// takes, hidden or not.
+// The exchange of a pack's context-parallel ranks in one pass of one layer, and its time, hidden or
+// not.
 typedef struct sp_cp_exchange {
     double s, bytes; // of the keys and values, all that the ranks have in the end
     // All-to-all of heads, which comes after all that computation hides: of what a rank has before
@@ -42,7 +42,7 @@ typedef struct sp_zone_move {
     double tokens;
 } sp_zone_move;
 
-// What the zones of a pack exchange in one layer, beside the work of all of them.
+// The exchanges of a pack's zones in one layer, beside the work of all of them.
 typedef struct sp_pack_zones {
     const sp_zone_exchange *zones;
     const sp_zone_move *moves;
@@ -53,7 +53,7 @@ typedef struct sp_pack_zones {
     double moves_s[2];  // both ways, as sp_zone_exchange
 } sp_pack_zones;
 
-// What a pack takes and sends, whatever the stage.
+// The costs of a pack, whatever the stage.
 typedef struct sp_pack_costs {
     // Transfer to the next (a forward pack) or the previous (a backward pack) pipeline rank: inside
     // a node, across nodes.
@@ -71,14 +71,14 @@ typedef struct sp_epilogue_cost {
     int64_t optimizer_ns;
     int64_t param_gather_ns;
     int64_t hideable_gather_ns; // part of it that may run behind the next step's first forward
-    // Of the tensors that a rank reduces then, and gathers. The reduction of a tied embedding over
-    // two pipeline ranks is the last part of grad_reduce_ns.
+    // Bytes of the tensors that a rank reduces then, and gathers. The reduction of a tied embedding
+    // over two pipeline ranks is the last part of grad_reduce_ns.
     double reduce_bytes, gather_bytes;
     sp_collective_algorithm reduces_by, gathers_by;
     int64_t tied_reduce_ns;
 } sp_epilogue_cost;
 
-// What of it is part of the step.
+// The part of it that belongs to the step.
 static inline int64_t sp_epilogue_ns(const sp_epilogue_cost *epilogue)
 {
     return epilogue->grad_reduce_ns + epilogue->optimizer_ns + epilogue->param_gather_ns -
@@ -247,8 +247,8 @@ int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pa
 // Transfer of a pack, the mean over the links from each pipeline rank to the next.
 double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k);
 
-// What timed schedules look at, from the costs of a plan's packs: means over all packs, per virtual
-// stage. Freed by sp_schedule_costs_free.
+// Means over all packs of a plan, per virtual stage, for timed schedules. Freed by
+// sp_schedule_costs_free.
 sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan *plan);
 // Adds the times of every pack, for schedules that order by pack.
 void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
@@ -269,9 +269,7 @@ typedef struct sp_uniform_costs {
 void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *layout,
                            const sp_packing *packing, sp_step_costs *costs);
 
-// ---- ----
-
-// What one action of a plan costs its rank, and what a share of a vocabulary does.
+// ---- one action of a plan, and a share of a vocabulary ----
 
 // Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
 // `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
@@ -283,7 +281,7 @@ sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs
 sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
                                 const sp_share *share);
 
-// ---- ----
+// ---- SlimPipe's exchange ----
 
 // Attention-context exchange of SlimPipe (arXiv 2504.14519; kwai/Megatron-Kwai,
 // megatron/core/kv_cache/attention.py). The pipeline ranks run in lock step, each a slice with

@@ -498,7 +498,7 @@ double sp_i_knapsack_most_s(const sp_i_knapsack *k, double size_s)
     return most_s;
 }
 
-// Of samples below this size: a subset of just this size is not reached.
+// Samples stay below this size: a subset of just this size is not reached.
 static double knapsack_below_s(const sp_i_knapsack *k, double size_s)
 {
     double most_s = 0.0;
@@ -531,7 +531,7 @@ typedef struct slot {
     double credit_s;  // most time that packs of the other pass take beyond their content
 } slot;
 
-// What one call works on.
+// The state of one call.
 typedef struct walk {
     const sp_i_side *side;
     double idle_s;

@@ -17,7 +17,7 @@ enum { LEVEL, RAMPED, FILLS }; // memory is there from the beginning, or fills a
 
 enum { STEPS = 64 }; // intervals of repeats
 
-// Of all samples on one virtual stage.
+// Sums over all samples on one virtual stage.
 typedef struct sums {
     double f_root, i_root;   // R
     double f_whole, i_whole; // D
@@ -33,7 +33,7 @@ typedef struct held_sums {
     double any[PARTS], f_packs[PARTS], i_packs[PARTS];
 } held_sums;
 
-// Of one pipeline rank.
+// Sums of one pipeline rank.
 typedef struct rank_sums {
     double forward_s, work_s, f_pack_s, b_pack_s; // of all its chunks
     double alone_s;                               // A
@@ -254,7 +254,7 @@ static void sum_repeats(const area *a)
     }
 }
 
-// What is left of a share.
+// The rest of a share.
 static double left_of(double per_s, double repeats_s)
 {
     return repeats_s > 0.0 ? fmax(0.0, 1.0 - repeats_s * per_s) : 1.0;

@@ -360,17 +360,17 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
     double started_s = sp_clock_s();
     sp_status status = pack(ev, batch, context, step, err);
     if (status != SP_OK) {
-        sp_i_kept_step_fini(&ev->kept);
+        sp_i_best_step_fini(&ev->best_step);
         step->packing = (sp_packing){0};
         return status;
     }
-    if (sp_i_kept_step_serves(&ev->kept, ev->steps.options, &step->packing)) {
-        step->plan = ev->kept.plan;
+    if (sp_i_best_step_serves(&ev->best_step, ev->steps.options, &step->packing)) {
+        step->plan = ev->best_step.plan;
         step->plan.packing = &step->packing;
-        ev->kept.plan = (sp_plan){.packing = NULL};
-        ev->steps.known = &ev->kept;
+        ev->best_step.plan = (sp_plan){.packing = NULL};
+        ev->steps.known = &ev->best_step;
     } else {
-        sp_i_kept_step_fini(&ev->kept);
+        sp_i_best_step_fini(&ev->best_step);
         sp_plan_init(&step->plan, &ev->steps.scenario->layout, &step->packing);
     }
     double packed_s = sp_clock_s();
@@ -390,7 +390,7 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
         status = evaluate_costed(ev, index, &step->plan, &step->costs, &step->facts, err);
     }
     ev->steps.known = NULL;
-    sp_i_kept_step_fini(&ev->kept);
+    sp_i_best_step_fini(&ev->best_step);
     return status == SP_ERR_DEADLOCK ? refuse_order(ev, &step->packing, status, err) : status;
 }
 
@@ -433,7 +433,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .threads = steps->options->threads,
                                      .deadline_s = deadline_s(ev),
                                      .starts = &ev->starts,
-                                     .kept = &ev->kept,
+                                     .best_step = &ev->best_step,
                                      .refused = &refused};
     if (status == SP_OK) {
         status = strategy->pack(&input, &step->packing, err);
@@ -521,8 +521,8 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     return status == SP_OK ? diagnose_oom(ev, plan->packing, err) : status;
 }
 
-// What a strategy does where memory is short, unless its order always does. A pack's first stage on
-// its first rank tells, also in a plan that was read.
+// A strategy runs forwards again where memory is short, unless its order always does. A pack's
+// first stage on its first rank tells, also in a plan that was read.
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan)
 {
     const sp_pack_list *packs = &plan->packing->forward;
@@ -709,7 +709,7 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// Of a step that is out of memory, what it would have needed.
+// Finds what a step that is out of memory would have needed.
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err)
 {
     const sp_result *result = ev->steps.result;
@@ -795,7 +795,7 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     sp_error met;
     compared.compared = true;
     sp_error_clear(&met);
-    // What was resolved for another strategy is not for this one.
+    // A choice that was resolved for another strategy is not for this one.
     own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
     snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
     own.strategy.asked[0] = '\0';

@@ -19,9 +19,9 @@ typedef struct sp_i_evaluation {
     bool offloads;        // some so far have an action that copies to host memory
     bool copies;          // and it takes something there
     sp_i_group_starts starts;
-    sp_i_kept_step kept; // of the batch at hand
-    sp_batch carried;    // what the batches so far delayed; it stands in front of the next one
-    double spent_s;      // of the time limit of the next batch
+    sp_i_best_step best_step; // of the batch at hand
+    sp_batch carried;         // what the batches so far delayed; it stands in front of the next one
+    double spent_s;           // of the time limit of the next batch
     // Those of documents that context-parallel ranks share, and what padding would add to them.
     int64_t tokens, padding_tokens;
     int64_t positions; // of the longest sample, in tokens

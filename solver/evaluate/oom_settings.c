@@ -46,7 +46,7 @@ static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp
     return status;
 }
 
-// What a setting comes to.
+// The outcome of a setting.
 typedef struct trial {
     bool read;     // it goes with the scenario
     int64_t bytes; // peak of the fullest batch; 0: it does not fit, or cannot be planned

@@ -34,7 +34,7 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
     sp_status status =
         sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
     made->scenario = made->evaluation.steps.scenario;
-    // What the job keeps has been chosen before any batch came.
+    // All that the job keeps has been chosen before any batch came.
     made->evaluation.spent_s = 0.0;
     if (status == SP_OK) {
         status = make_head(made, err);

@@ -195,14 +195,14 @@ static int64_t least_largest_sum(const sp_i_flexsp_problem *problem, size_t runs
     return low;
 }
 
-// What is left of a limit of time that began at `started_s`.
+// The rest of a limit of time that began at `started_s`.
 static int64_t left_ms(int64_t limit_ms, double started_s)
 {
     return limit_ms == SP_I_NO_TIME_LIMIT ? limit_ms
                                           : limit_ms - (int64_t)(1e3 * (sp_clock_s() - started_s));
 }
 
-// Of what is left of a limit of iterations, at least one; 0: any.
+// The rest of a limit of iterations, at least one; 0: any.
 static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
 {
     return limit == 0 ? 0 : limit > spent + parts ? (limit - spent) / parts : 1;
@@ -390,7 +390,7 @@ static bool make_buckets(program *p)
         return false;
     }
     sp_arena memory = {0};
-    // Of a length, among the samples.
+    // Counts the samples of a length.
     size_t *begin = sp_arena_take(&memory, lengths + 1, sizeof *begin);
     double *sum = sp_arena_take(&memory, lengths + 1, sizeof *sum);
     double *least = sp_arena_take(&memory, BUCKETS * (lengths + 1), sizeof *least);

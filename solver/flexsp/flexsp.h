@@ -1,5 +1,5 @@
 // FlexSP (Wang et al., arXiv 2412.01523): groups of ranks with sequence parallelism of different
-// degree, chosen anew for every micro-batch. Private to solver.
+// degree, chosen anew for every micro-batch.
 #ifndef SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
 #define SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
 

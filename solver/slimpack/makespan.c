@@ -377,7 +377,7 @@ static void solving_init(solving *s, const double *work_s, size_t count, int ran
                            .load_s = s->load_s};
 }
 
-// What the program found, levelled by exchanges, where it is better.
+// Takes the program's answer, levelled by exchanges, where it is better.
 static void adopt(solving *s, const sp_i_assignment_model *model, const double *value,
                   sp_i_assignment *result)
 {

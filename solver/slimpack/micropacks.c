@@ -1,4 +1,5 @@
-// The packs of one shape: forward packs of growing and shrinking work, and backward packs from them.
+// The packs of one shape: forward packs of growing and shrinking work, and backward packs from
+// them.
 #include "solver/slimpack/slimpack_search.h"
 
 #include <math.h>
@@ -143,7 +144,7 @@ static void fill_pack(filling *f, double end_s)
     f->tied[f->tied_count++] = f->placed > 0;
 }
 
-// What rounding leaves over goes into packs of the mean work.
+// All that rounding leaves over goes into packs of the mean work.
 static void fill_all(filling *f, const sp_i_shape *shape)
 {
     int packs = sp_i_taper_packs(&shape->forward);
@@ -345,7 +346,7 @@ static int64_t tail_tokens(const regrouping *r, const sp_slice *slice, double ro
     return tokens + r->slice_tokens > slice->tokens ? slice->tokens : tokens;
 }
 
-// What goes into an empty pack even where it does not fit.
+// The part that goes into an empty pack even where it does not fit.
 static int64_t least_tokens(const regrouping *r, const sp_slice *slice)
 {
     bool is_cut = slice->tokens < r->packing->batch->tokens[slice->sample];

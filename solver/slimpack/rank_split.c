@@ -87,7 +87,7 @@ static void make_groups(split_job *job, sp_i_rank_split *split)
     }
     split->count = m.machines;
     split->bound_s = sp_i_group_bound_s(p);
-    // What these groups can reach, which the cost of merging keeps from the bound.
+    // The level that these groups can reach, which the cost of merging keeps from the bound.
     double level_s = fmax(split->bound_s, total_s / speed);
     sp_i_makespan_longest_first(&m, job->heap);
     sp_i_makespan_exchange(&m, level_s * (1.0 + LEVEL));
@@ -553,7 +553,7 @@ double sp_i_group_bound_s(const sp_i_group_problem *p)
 
 #define ASSUMED 1.05
 
-// Of the time on half as many ranks, so that more of them are worth while.
+// More ranks are worth while where they take less than this share of the time on half as many.
 #define WORTH 0.95
 
 int sp_i_power_of_two(int number)

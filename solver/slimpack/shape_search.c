@@ -109,7 +109,7 @@ static void set_rates(const sp_i_shape_search *s, const sp_i_rank_samples *sampl
 
 // ---- Rosenbrock's method: one coordinate of the shape after the other ----
 
-// What a step changes. A step of 1 is a tenth of all packs where packs are counted.
+// A step changes one of these. A step of 1 is a tenth of all packs where packs are counted.
 typedef enum coordinate {
     SHORTS_FIRST,
     SLICES,

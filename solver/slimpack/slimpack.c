@@ -332,7 +332,7 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
     }
     with.scenario = &pool;
     with.cost = &cost;
-    with.kept = NULL; // its steps are of another layout
+    with.best_step = NULL; // its steps are of another layout
     with.zoned = true;
     status = pack(&with, packing, err);
     sp_cost_model_fini(&cost);
@@ -388,7 +388,7 @@ static int degree_of(const zoning *z, const size_t *slice, size_t count)
     return degree;
 }
 
-// What the busiest rank of a block has to attend to, in all packs of the sample.
+// The pairs of the busiest rank of a block, in all packs of the sample.
 static double load_of(const zoning *z, const size_t *slice, size_t count, int first, int degree)
 {
     double load = 0.0;

@@ -547,7 +547,7 @@ static sp_status level_once(search *s, bool *improved, sp_error *err)
     return status;
 }
 
-// Of all groups but one.
+// The slowest of all groups but one.
 static int64_t second_slowest_ns(const search *s, int slow)
 {
     int64_t second_ns = 0;

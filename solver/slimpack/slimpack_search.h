@@ -104,7 +104,7 @@ void sp_i_assignment_read(const sp_i_assignment_model *model, const double *valu
 // Which data-parallel ranks run their packs together (DP-Merge), and what no choice of them can
 // beat.
 
-// What it costs that data-parallel ranks run their packs together (merge_costs.c).
+// The costs of data-parallel ranks that run their packs together.
 enum { SP_I_MERGE_LEVELS = 31 }; // powers of two in an int
 
 typedef struct sp_i_merge_costs {
@@ -202,10 +202,10 @@ typedef struct sp_i_groupings {
     int count;
 } sp_i_groupings;
 
-// What merging costs depends on how long the slices are, and that is for a search of packs to find
-// out: groups of up to 1, 2, 4, ... ranks at the costs of several lengths, those whose largest
-// group has least work first. The other arguments are those of sp_i_rank_split_priced. O(log dp *
-// log tokens) splits are made.
+// The cost of merging depends on how long the slices are, which a search of packs has to find out:
+// groups of up to 1, 2, 4, ... ranks at the costs of several lengths, those whose largest group has
+// least work first. The other arguments are those of sp_i_rank_split_priced. O(log dp * log tokens)
+// splits are made.
 sp_status sp_i_groupings_make(sp_cost_model *cost, const sp_i_work *work, const sp_batch *batch,
                               double merge_share, int64_t token_limit, const sp_i_rank_split *first,
                               sp_i_groupings *groupings, sp_error *err);
@@ -334,8 +334,8 @@ void sp_i_rank_scorer_fini(sp_i_rank_scorer *scorer);
 // Tokens of one sample that every pipeline rank can hold at once, as its backwards begin; 0: any.
 int64_t sp_i_rank_scorer_most_tokens(sp_i_rank_scorer *scorer, bool split);
 
-// Of a packing that holds one rank's packs, or those of ranks that share them all; `need` says for
-// each backward pack which forward packs it waits for (packflow.h); `split`: input and weight
+// Scores a packing that holds one rank's packs, or those of ranks that share them all; `need` says
+// for each backward pack which forward packs it waits for (packflow.h); `split`: input and weight
 // gradients apart. What is no better than `beaten` may come out a little better than it is, but no
 // better than that; NULL: all is exact. O(slices + actions).
 sp_status sp_i_rank_score(sp_i_rank_scorer *scorer, const sp_packing *packing, const int32_t *need,
@@ -363,7 +363,7 @@ typedef struct sp_i_best_shape {
     sp_packflow_outcome out;
 } sp_i_best_shape;
 
-// Of samples whose work is work_s on each of their ranks; at least one sample. *best is
+// Searches samples whose work is work_s on each of their ranks; at least one sample. *best is
 // uninitialised, or `warm` the result of a search of nearly the same samples, from which this one
 // starts. The search goes down from several shapes, and then again from random ones near the best;
 // its sequence is fixed: the result depends on nothing but the arguments, and on the time where

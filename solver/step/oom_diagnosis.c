@@ -97,7 +97,7 @@ static bool is_longer(const sp_batch *batch, const candidate *a, const candidate
                                       : batch->tokens[a->sample] > batch->tokens[b->sample];
 }
 
-// Of each number of ranks the longest, the first of equals; in place, behind each other.
+// Keeps for each number of ranks the longest, the first of equals; in place, behind each other.
 static size_t keep_longest(const sp_packing *packing, candidate *all)
 {
     size_t kept = 0;
@@ -287,7 +287,7 @@ static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
-// What was tried, where nothing of it fits.
+// Names what was tried, where nothing of it fits.
 static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     const char *before = "; does not fit either with ";

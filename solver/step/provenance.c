@@ -1,4 +1,4 @@
-// What a result says of where it comes from, and of what is not or not safely counted.
+// The words of a result on where it comes from, and on what is not or not safely counted.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -212,7 +212,7 @@ static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
-// What a batch amounts to: micro-batches, tokens, FLOPs.
+// Counts micro-batches, tokens and FLOPs of a batch.
 void sp_i_step_recompute(sp_i_steps *steps)
 {
     const sp_scenario *scenario = steps->scenario;
@@ -264,7 +264,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
         const sp_slice *slice = &packing->forward.slices[s];
         double l = (double)slice->tokens;
         pairs2 += 2.0 * l * (double)slice->begin + l * l;
-        // What a slice's queries would cover without the causal mask: the whole sample.
+        // Without the causal mask a slice's queries would cover the whole sample.
         full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;
     }

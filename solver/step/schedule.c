@@ -135,7 +135,7 @@ static sp_status offload_activations(const sp_i_steps *steps, sp_plan *plan, sp_
 
 // ---- the order of PackFlow ----
 
-// What ranks have for activations, with whole and with split backwards.
+// The room of ranks for activations, with whole and with split backwards.
 typedef struct memory_tables {
     double kept_share;
     sp_pack_room of[2]; // by `split`, of all data-parallel ranks

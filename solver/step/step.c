@@ -20,7 +20,7 @@ enum { MOST_LAYER_PASSES = 8192, PASS_UNITS = 200 };
 
 static void group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
                              sp_step_costs *costs);
-static void kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const sp_packing *packing);
+static void best_step_keep(sp_i_best_step *kept, sp_i_best_step *judged, const sp_packing *packing);
 
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)
 {
@@ -75,7 +75,7 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
     return status;
 }
 
-// What is asked of the allocator while the step's timelines are alive.
+// The allocator is asked this while the step's timelines are alive.
 typedef struct allocator_question {
     const sp_i_steps *steps;
     const sp_packflow_outcome *best;
@@ -135,9 +135,9 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
                                          .observer_context = &ask};
     sp_error own;
     sp_result alone = {0};
-    sp_i_kept_step judged = {.plan = {.packing = NULL}};
+    sp_i_best_step judged = {.plan = {.packing = NULL}};
     // Ranks that exchange attention change the costs, which are not kept.
-    bool keeps = input->kept != NULL && rows == NULL &&
+    bool keeps = input->best_step != NULL && rows == NULL &&
                  input->scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE;
     // With the strategy's cost model, which goes on from what it has priced.
     sp_i_steps steps = {.scenario = input->scenario,
@@ -162,9 +162,9 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     }
     judged.outcome = *outcome;
     if (status == SP_OK && steps.keep != NULL) {
-        kept_step_keep(input->kept, &judged, packing);
+        best_step_keep(input->best_step, &judged, packing);
     } else {
-        sp_i_kept_step_fini(&judged);
+        sp_i_best_step_fini(&judged);
     }
     sp_result_fini(&alone);
     return sp_i_only_fatal(status, &own, err);
@@ -193,13 +193,13 @@ sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing
 
 // A judged step that the evaluation of its packing takes over in place of doing all of it again.
 
-void sp_i_kept_step_fini(sp_i_kept_step *kept)
+void sp_i_best_step_fini(sp_i_best_step *kept)
 {
     sp_packing_fini(&kept->packing);
     sp_plan_fini(&kept->plan);
     sp_timeline_fini(&kept->timeline);
     sp_memory_timeline_fini(&kept->memory);
-    *kept = (sp_i_kept_step){.plan = {.packing = NULL}};
+    *kept = (sp_i_best_step){.plan = {.packing = NULL}};
 }
 
 static sp_pack_list copy_of(const sp_pack_list *from)
@@ -225,8 +225,8 @@ static bool is_same_list(const sp_pack_list *a, const sp_pack_list *b)
              memcmp(a->slices, b->slices, a->slice_count * sizeof *a->slices) == 0));
 }
 
-// What is asked of a timeline beyond its numbers was not asked when it was judged.
-bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
+// A judged step knows the numbers of its timeline alone.
+bool sp_i_best_step_serves(const sp_i_best_step *kept, const sp_evaluate_options *options,
                            const sp_packing *packing)
 {
     const sp_engine_options *engine = &options->engine;
@@ -239,11 +239,11 @@ bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options
 }
 
 // Takes the place of *kept where it is better, with a copy of its packing, else ends.
-static void kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const sp_packing *packing)
+static void best_step_keep(sp_i_best_step *kept, sp_i_best_step *judged, const sp_packing *packing)
 {
     if (judged->plan.stages == NULL ||
         (kept->plan.stages != NULL && !sp_packflow_is_better(&judged->outcome, &kept->outcome))) {
-        sp_i_kept_step_fini(judged);
+        sp_i_best_step_fini(judged);
         return;
     }
     judged->packing = (sp_packing){.batch = packing->batch,
@@ -252,7 +252,7 @@ static void kept_step_keep(sp_i_kept_step *kept, sp_i_kept_step *judged, const s
                                    .whole_backwards = packing->whole_backwards,
                                    .forward = copy_of(&packing->forward),
                                    .backward = copy_of(&packing->backward)};
-    sp_i_kept_step_fini(kept);
+    sp_i_best_step_fini(kept);
     *kept = *judged;
 }
 
@@ -368,7 +368,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     engine.network = &network;
     engine.jitter = steps->scenario->jitter;
     double started_s = sp_clock_s();
-    const sp_i_kept_step *known = steps->known;
+    const sp_i_best_step *known = steps->known;
     sp_status status = SP_OK;
     if (known != NULL) {
         timeline = known->timeline;
@@ -451,7 +451,7 @@ static sp_status plan_memory(const sp_i_steps *steps, const sp_packing *packing,
     return status;
 }
 
-// What PyTorch's allocator would count, where that can be said.
+// Counts what PyTorch's allocator would, where that can be said.
 static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err)
@@ -498,7 +498,7 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     return status;
 }
 
-// What fills the peak of the batch that has the largest.
+// Tells what fills the peak of the batch that has the largest.
 static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeline,
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err)

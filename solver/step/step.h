@@ -96,21 +96,21 @@ typedef struct sp_pack_room {
 void sp_pack_memory_room(const sp_pack_memory *memory, const sp_layout *layout, bool split,
                          int64_t limit_bytes, const sp_pack_room *room);
 
-// Of the bytes of a token, what packs keep whose forward runs again; the most of all stages.
+// The share of a token's bytes that packs keep whose forward runs again; the most of all stages.
 double sp_pack_memory_kept_share(const sp_pack_memory *memory, const sp_layout *layout);
 
 // The best step so far of those that a strategy has had judged for a batch: the evaluation of the
 // packing that it returns goes on from there. All zero: none.
-typedef struct sp_i_kept_step {
+typedef struct sp_i_best_step {
     sp_packing packing; // a copy
     sp_packflow_outcome outcome;
     sp_plan plan;
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
-} sp_i_kept_step;
+} sp_i_best_step;
 
-// What the steps of one scenario have in common.
+// The steps of one scenario have this in common.
 typedef struct sp_i_steps {
     const sp_scenario *scenario; // resolved (sp_strategy_resolve)
     const sp_evaluate_options *options;
@@ -118,11 +118,11 @@ typedef struct sp_i_steps {
     // the tables that the simulated packs use.
     sp_cost_model cost, trial;
     double recompute_flops_per_token, recompute_flops_per_pair2;
-    // What sp_i_step_alone() lets groups of ranks start from; NULL: all are there.
+    // sp_i_step_alone() lets groups of ranks start from these; NULL: all are there.
     const sp_i_group_starts *starts;
     sp_result *result;
-    const sp_i_kept_step *known; // of the step that is simulated next; NULL: nothing is known
-    sp_i_kept_step *keep;        // takes plan and timelines of sp_i_step_alone(); NULL: none
+    const sp_i_best_step *known; // of the step that is simulated next; NULL: nothing is known
+    sp_i_best_step *keep;        // takes plan and timelines of sp_i_step_alone(); NULL: none
 } sp_i_steps;
 
 // ---- costs (step.c) ----
@@ -131,7 +131,7 @@ typedef struct sp_i_steps {
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err);
 void sp_i_steps_fini(sp_i_steps *steps);
 
-// What the actions of a packing cost.
+// Prices the actions of a packing.
 sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_costs *costs,
                           sp_error *err);
 
@@ -142,10 +142,10 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
 // ---- steps that were judged (step.c) ----
 
 // May a step with these options be one that was judged, of the same packing?
-bool sp_i_kept_step_serves(const sp_i_kept_step *kept, const sp_evaluate_options *options,
+bool sp_i_best_step_serves(const sp_i_best_step *kept, const sp_evaluate_options *options,
                            const sp_packing *packing);
 // Takes the place of *kept where it is better, with a copy of its packing, else ends.
-void sp_i_kept_step_fini(sp_i_kept_step *kept);
+void sp_i_best_step_fini(sp_i_best_step *kept);
 
 // ---- from a packing to a plan (schedule.c) ----
 
@@ -184,7 +184,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
 sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
                              const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err);
 
-// What no step of the same samples gets below (step_bounds.c): by its work, and among plans of this
+// No step of the same samples gets below this (step_bounds.c): by its work, and among plans of this
 // kind (whole samples or slices, split backward or not, merged ranks or not, forwards run again or
 // not; bounds.h), where the step fits those that fit (bounds.h). With uniform costs both are
 // the busiest rank's work.
@@ -260,7 +260,7 @@ bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis
 // In one line; a limit (memory.limit_gib) of the figures in it holds what they are said of.
 void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
 
-// Of that line what the settings that were tried come to; "" where none was.
+// The part of that line on the settings that were tried; "" where none was.
 void sp_oom_diagnosis_settings(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
 
 #endif

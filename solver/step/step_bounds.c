@@ -15,12 +15,12 @@ typedef struct memory_bound {
     bool limited;          // false: time alone counts
 } memory_bound;
 
-// What plans of a kind may do.
+// Plans of a kind may do these.
 typedef struct memory_kind {
     bool splits, whole, repeats; // as in sp_bound_memory
 } memory_kind;
 
-// What a plan's kind may do with the samples.
+// Tells what a plan's kind may do with the samples.
 typedef struct freedom {
     bool cuts, merges, splits; // samples into slices, ranks, backwards
     bool repeats;              // forwards run again
@@ -367,8 +367,8 @@ static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *s
     }
     sp_unit_bytes unit = unit_of(cost, &layers, tokens, 0);
     const sp_bytes held = unit.held;
-    // What may be offloaded is away all the time and costs nothing. It is rounded up to whole MiB,
-    // and no tensor of a layer below one leaves.
+    // All that may be offloaded is away all the time and costs nothing. It is rounded up to whole
+    // MiB, and no tensor of a layer below one leaves.
     double ratio = cost->memory.offload_ratio;
     double away = ratio > 0.0 ? fmin(1.0, ratio + 1.0 / layers.layers) : 0.0;
     stage->held_bytes =

@@ -211,7 +211,7 @@ static sp_status place_all(balancing *b, size_t *packs, sp_error *err)
 
 // ---- the packing ----
 
-// What did not fit waits too.
+// A document that did not fit waits too.
 static void drop_left(balancing *b)
 {
     size_t kept = 0;

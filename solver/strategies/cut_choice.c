@@ -26,7 +26,7 @@ enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10, MANY_CHUNKS = 5 };
 enum { LAST_LOOK = 200000, LAST_LOOKS = 2 };
 enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
 
-// What counts of a cut, in a first look and in a second one.
+// A look at a cut counts one of these.
 typedef enum cut_look {
     AS_PREDICTED,   // what the search predicts
     AS_STEPS,       // its whole step, with all that the strategy does

@@ -1,6 +1,6 @@
 // Strategies that are no slower than others over a whole job: what a job keeps from its first step
 // to its last, an order, model chunks, a way to exchange keys and values and groups of ranks, is
-// chosen by all of its batches, not by each. Private to solver.
+// chosen by all of its batches, not by each.
 #ifndef SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 #define SLIMPACK_SOLVER_STRATEGIES_JOB_CHOICE_H
 

@@ -307,7 +307,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Of kinds with equal room the newest is taken first, as by the authors' program.
+// Among kinds with equal room the newest is taken first, as by the authors' program.
 static uint32_t turned(uint32_t kind)
 {
     return UINT32_MAX - kind;

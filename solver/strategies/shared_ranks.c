@@ -469,7 +469,7 @@ static void add_packs(const cp_round *r, bool packed, sp_packing *packing)
     }
 }
 
-// What was placed leaves the list, which keeps its order.
+// Samples that were placed leave the list, which keeps its order.
 static void leave_rest(cp_round *r, bool *done)
 {
     for (size_t i = 0; i < r->placed_count; i++) {
