@@ -192,7 +192,7 @@ static void core_attention_backward(sp_i_program_builder *b, int32_t gathered, i
 {
     bool parallel = gathered != SP_NO_TENSOR;
     int32_t rebuilt_output = SP_NO_TENSOR;
-    if (b->mode == SP_RECOMPUTE_ATTENTION) {
+    if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
         rebuilt_output = sp_i_program_allocate(b, "attention output", b->q);
         rebuild(b, "probabilities");
         rebuild(b, "probability dropout mask");

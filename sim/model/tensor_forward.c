@@ -38,7 +38,7 @@ static int32_t project(sp_i_program_builder *b, const char *name)
 // Gives the attention block's output; *gathered is left to the end of the layer.
 static int32_t attention_forward(sp_i_program_builder *b, int32_t *gathered)
 {
-    bool whole = b->mode == SP_RECOMPUTE_FULL;
+    bool whole = sp_recompute_is_whole(b->mode);
     sp_i_program_make(b, "first norm output");
     int32_t mixed[3] = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR};
     if (b->splits_qkv) {
@@ -118,7 +118,7 @@ static int32_t mlp_forward(sp_i_program_builder *b)
         make_view(b, "fc1 output, up half", fc1);
         sp_i_program_free(b, fc1);
     }
-    if (b->mode != SP_RECOMPUTE_FULL) {
+    if (!sp_recompute_is_whole(b->mode)) {
         leave(b, "second norm output");
     }
     if (b->swiglu && !b->fused_swiglu) {
@@ -149,7 +149,7 @@ int32_t sp_i_program_layer_forward(sp_i_program_builder *b, int32_t input, const
     sp_i_program_make(b, "attention block dropout mask");
     sp_i_program_make(b, "residual");
     sp_i_program_make(b, "second norm output");
-    if (b->mode == SP_RECOMPUTE_FULL) {
+    if (sp_recompute_is_whole(b->mode)) {
         leave(b, "first norm output");
     }
     int32_t mlp = mlp_forward(b);

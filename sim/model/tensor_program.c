@@ -99,7 +99,7 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
         .layout = layout,
         .stage = stage,
         .mode = options->recompute,
-        .recomputes_layers = options->recompute == SP_RECOMPUTE_FULL,
+        .recomputes_layers = sp_recompute_is_whole(options->recompute),
         .swiglu = model->activation == SP_SWIGLU,
         .fused_swiglu = options->stack.fused_swiglu,
         .unfused_attention = options->attention == SP_ATTENTION_UNFUSED,
