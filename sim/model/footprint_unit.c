@@ -215,8 +215,8 @@ static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
 
 static void forward_transients(const unit *u, sp_bytes *bytes)
 {
-    bool drops_fc1 = u->mode == SP_RECOMPUTE_PARTIAL_FC1 || u->mode == SP_RECOMPUTE_FULL;
-    bool drops_product = drops_fc1 || u->mode == SP_RECOMPUTE_ACTIVATION;
+    bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
+    bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
     int64_t product = drops_product ? u->ffn : 0;
     int64_t silu = u->split_swiglu ? product : 0;
     // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
@@ -252,9 +252,8 @@ static void first_transients(const unit *u, sp_bytes *bytes)
 
 static void backward_transients(const unit *u, sp_bytes *bytes)
 {
-    bool full = u->mode == SP_RECOMPUTE_FULL;
-    bool rebuilds_product =
-        u->mode == SP_RECOMPUTE_ACTIVATION || u->mode == SP_RECOMPUTE_PARTIAL_FC1;
+    bool full = sp_recompute_is_whole(u->mode);
+    bool rebuilds_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
 
     // Gradients of the second projection's input and of the first one's output. Where SwiGLU is not
     // one kernel its two halves are gradients of their own before they are put together.
@@ -262,7 +261,7 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     int64_t halves = u->split_swiglu ? u->fc1 : 0;
     mlp.of[SP_MEM_WORKSPACE] = u->kv_gathered + u->ffn + u->fc1 + halves;
     mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? u->ffn : 0;
-    if (u->mode == SP_RECOMPUTE_PARTIAL_FC1) {
+    if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
         mlp.of[SP_MEM_RECOMPUTE] += u->fc1;
     }
 
@@ -271,7 +270,7 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     sp_bytes attention = {{0}};
     attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + sp_larger(u->kv_gathered, u->kv_own) + u->q +
                                      u->q * FP32 / BF16 + u->q + 2 * u->scores;
-    if (full || u->mode == SP_RECOMPUTE_ATTENTION) {
+    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 

@@ -3,8 +3,6 @@
 
 #include "sim/model/layout.h"
 
-const char *const sp_recompute_names[] = {"none",      "activation", "partial-fc1",
-                                          "attention", "full",       NULL};
 const char *const sp_attention_names[] = {"flash", "unfused", NULL};
 
 enum { BF16 = 2, FP32 = 4, MASK = 1 };
@@ -18,10 +16,9 @@ typedef struct builder {
     sp_inventory *out;
 } builder;
 
-static void layer_forward(builder *b);
+static void layer_forward(builder *b, sp_recompute repeated);
 static void layer_input_gradient(builder *b);
 static void layer_weight_gradient(builder *b);
-static void layer_recompute(builder *b, sp_recompute recompute);
 static void embedding_pass(builder *b, sp_pass pass);
 static void head_pass(builder *b, sp_pass pass);
 
@@ -41,13 +38,13 @@ void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp
     } else if (part == SP_PART_HEAD) {
         head_pass(&b, pass);
     } else if (pass == SP_PASS_F) {
-        layer_forward(&b);
+        layer_forward(&b, SP_RECOMPUTE_FULL);
     } else if (pass == SP_PASS_I) {
         layer_input_gradient(&b);
     } else if (pass == SP_PASS_W) {
         layer_weight_gradient(&b);
     } else {
-        layer_recompute(&b, recompute);
+        layer_forward(&b, recompute);
     }
 }
 
@@ -235,41 +232,50 @@ static void activation(builder *b, sp_pass pass)
         ->of_experts = b->model->experts > 0;
 }
 
-static void qkv(builder *b, sp_pass pass)
-{
-    gemm(b, "QKV projection", pass, b->model->hidden, b->shard.q + 2 * b->shard.kv)->is_qkv = true;
-}
+// Inputs and outputs of a projection; each expert sees its share of the tokens, and the router
+// works where the norms do. False: the model has none.
+typedef struct shape {
+    int64_t inputs, outputs;
+    bool of_experts;
+} shape;
 
-static void out(builder *b, sp_pass pass)
+static bool shape_of(const builder *b, sp_layer_operation operation, shape *out)
 {
-    gemm(b, "output projection", pass, b->shard.q, b->model->hidden);
-}
-
-// Each expert sees its share of the tokens. The router works where the norms do.
-static void experts(builder *b, sp_op *op)
-{
-    if (b->model->experts > 0) {
-        op->token_share = (double)b->shard.active / (double)b->shard.experts;
-        op->repeat = (int)b->shard.experts;
-        op->of_experts = true;
+    int64_t h = b->model->hidden;
+    bool routed = b->model->experts > 0;
+    switch (operation) {
+    case SP_LAYER_QKV:
+        *out = (shape){h, b->shard.q + 2 * b->shard.kv, false};
+        return true;
+    case SP_LAYER_OUTPUT:
+        *out = (shape){b->shard.q, h, false};
+        return true;
+    case SP_LAYER_ROUTER:
+        *out = (shape){h, b->model->experts, false};
+        return routed;
+    case SP_LAYER_FC1:
+        *out = (shape){h, b->shard.fc1, routed};
+        return true;
+    default:
+        *out = (shape){b->shard.ffn, h, routed};
+        return true;
     }
 }
 
-static void fc1(builder *b, sp_pass pass)
+static void linear(builder *b, const sp_layer_step *step, sp_pass pass)
 {
-    experts(b, gemm(b, "first MLP projection", pass, b->model->hidden, b->shard.fc1));
-}
-
-static void fc2(builder *b, sp_pass pass)
-{
-    experts(b, gemm(b, "second MLP projection", pass, b->shard.ffn, b->model->hidden));
-}
-
-static void router(builder *b, sp_pass pass)
-{
-    if (b->model->experts > 0) {
-        gemm(b, "router", pass, b->model->hidden, b->model->experts)->token_share =
-            1.0 / b->shard.norm_split;
+    shape shape;
+    if (!shape_of(b, step->operation, &shape)) {
+        return;
+    }
+    sp_op *op = gemm(b, step->forward, pass, shape.inputs, shape.outputs);
+    op->is_qkv = step->operation == SP_LAYER_QKV;
+    if (step->operation == SP_LAYER_ROUTER) {
+        op->token_share = 1.0 / b->shard.norm_split;
+    } else if (shape.of_experts) {
+        op->token_share = (double)b->shard.active / (double)b->shard.experts;
+        op->repeat = (int)b->shard.experts;
+        op->of_experts = true;
     }
 }
 
@@ -282,48 +288,61 @@ static void permutation(builder *b)
     }
 }
 
-static void layer_forward(builder *b)
+static void run_step(builder *b, const sp_layer_step *step, sp_pass pass)
 {
-    norm(b, "first norm", SP_PASS_F);
-    gather(b, "gather of the attention input");
-    qkv(b, SP_PASS_F);
-    attention_elementwise(b, SP_PASS_F);
-    cp_exchange(b, SP_PASS_F);
-    attention_core(b, SP_PASS_F);
-    out(b, SP_PASS_F);
-    reduce(b, "reduction of the attention output");
-    residual(b, "first residual add", SP_PASS_F);
-    norm(b, "second norm", SP_PASS_F);
-    router(b, SP_PASS_F);
-    gather(b, "gather of the MLP input");
-    permutation(b);
-    fc1(b, SP_PASS_F);
-    activation(b, SP_PASS_F);
-    fc2(b, SP_PASS_F);
-    reduce(b, "reduction of the MLP output");
-    residual(b, "second residual add", SP_PASS_F);
+    bool forward = pass == SP_PASS_F;
+    const char *name = forward ? step->forward : step->backward;
+    if (name == NULL) {
+        return;
+    }
+    switch (step->kind) {
+    case SP_LAYER_KIND_NORM:
+        norm(b, name, pass);
+        break;
+    case SP_LAYER_KIND_GATHER:
+        (forward ? gather : reduce)(b, name);
+        break;
+    case SP_LAYER_KIND_LINEAR:
+        linear(b, step, pass);
+        break;
+    case SP_LAYER_KIND_ELEMENTWISE:
+        attention_elementwise(b, pass);
+        break;
+    case SP_LAYER_KIND_ATTENTION:
+        cp_exchange(b, pass);
+        attention_core(b, pass);
+        break;
+    case SP_LAYER_KIND_REDUCE:
+        (forward ? reduce : gather)(b, name);
+        break;
+    case SP_LAYER_KIND_RESIDUAL:
+        residual(b, name, pass);
+        break;
+    case SP_LAYER_KIND_PERMUTATION:
+        permutation(b);
+        break;
+    case SP_LAYER_KIND_ACTIVATION:
+        activation(b, pass);
+        break;
+    }
+}
+
+// The operations that a mode repeats; full recompute repeats the whole forward. Keys and values of
+// other CP ranks come again with the attention: only this rank's share was kept.
+static void layer_forward(builder *b, sp_recompute repeated)
+{
+    for (int i = 0; i < SP_LAYER_STEPS; i++) {
+        if (sp_recompute_repeats(repeated, sp_layer_steps[i].operation)) {
+            run_step(b, &sp_layer_steps[i], SP_PASS_F);
+        }
+    }
 }
 
 static void layer_input_gradient(builder *b)
 {
-    residual(b, "second residual add", SP_PASS_I);
-    gather(b, "gather of the MLP output's gradient");
-    permutation(b);
-    fc2(b, SP_PASS_I);
-    activation(b, SP_PASS_I);
-    fc1(b, SP_PASS_I);
-    reduce(b, "reduction of the MLP input's gradient");
-    router(b, SP_PASS_I);
-    norm(b, "second norm", SP_PASS_I);
-    residual(b, "first residual add", SP_PASS_I);
-    gather(b, "gather of the attention output's gradient");
-    out(b, SP_PASS_I);
-    cp_exchange(b, SP_PASS_I);
-    attention_core(b, SP_PASS_I);
-    attention_elementwise(b, SP_PASS_I);
-    qkv(b, SP_PASS_I);
-    reduce(b, "reduction of the attention input's gradient");
-    norm(b, "first norm", SP_PASS_I);
+    for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
+        run_step(b, &sp_layer_steps[i], SP_PASS_I);
+    }
 }
 
 // Gradients are added to an fp32 buffer: 4 B read and 4 B written per weight, of which the GEMM's
@@ -343,44 +362,23 @@ static void accumulate(builder *b, int64_t weights)
 // (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
 static void layer_weight_gradient(builder *b)
 {
-    int64_t h = b->model->hidden;
-    fc2(b, SP_PASS_W);
-    gather(b, "gather of the MLP input");
-    fc1(b, SP_PASS_W);
-    router(b, SP_PASS_W);
-    out(b, SP_PASS_W);
-    gather(b, "gather of the attention input");
-    qkv(b, SP_PASS_W);
-    int64_t mlp = b->shard.experts * h * (b->shard.fc1 + b->shard.ffn);
-    int64_t routing = b->model->experts > 0 ? h * b->model->experts : 0;
-    accumulate(b, 2 * h * (b->shard.q + b->shard.kv) + mlp + routing);
-}
-
-static void layer_recompute(builder *b, sp_recompute recompute)
-{
-    switch (recompute) {
-    case SP_RECOMPUTE_FULL:
-        layer_forward(b);
-        break;
-    case SP_RECOMPUTE_ATTENTION:
-        // Of the keys and values only this rank's share was kept.
-        cp_exchange(b, SP_PASS_F);
-        attention_core(b, SP_PASS_F);
-        break;
-    case SP_RECOMPUTE_ACTIVATION:
-    case SP_RECOMPUTE_PARTIAL_FC1:
-        norm(b, "first norm", SP_PASS_F);
-        norm(b, "second norm", SP_PASS_F);
-        if (recompute == SP_RECOMPUTE_PARTIAL_FC1) {
-            gather(b, "gather of the MLP input");
-            fc1(b, SP_PASS_F);
+    int64_t weights = 0;
+    for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
+        const sp_layer_step *step = &sp_layer_steps[i];
+        shape shape;
+        if (step->kind != SP_LAYER_KIND_LINEAR || !shape_of(b, step->operation, &shape)) {
+            continue;
         }
-        activation(b, SP_PASS_F);
-        break;
-    case SP_RECOMPUTE_NONE:
-    case SP_RECOMPUTE_MODES:
-        break;
+        for (int j = 0; j < i; j++) {
+            const sp_layer_step *entry = &sp_layer_steps[j];
+            if (entry->kind == SP_LAYER_KIND_GATHER && entry->operation == step->operation) {
+                gather(b, entry->forward);
+            }
+        }
+        linear(b, step, SP_PASS_W);
+        weights += (shape.of_experts ? b->shard.experts : 1) * shape.inputs * shape.outputs;
     }
+    accumulate(b, weights);
 }
 
 // The lookup is split over the vocabulary, so its rows are added up over TP.

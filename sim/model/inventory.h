@@ -7,20 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/model/layer.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
-
-typedef enum sp_recompute {
-    SP_RECOMPUTE_NONE,
-    SP_RECOMPUTE_ACTIVATION,  // MLP activation function and norms
-    SP_RECOMPUTE_PARTIAL_FC1, // these, and the first MLP projection
-    SP_RECOMPUTE_ATTENTION,   // the attention core
-    SP_RECOMPUTE_FULL,        // whole layers from their input
-    SP_RECOMPUTE_MODES
-} sp_recompute;
-
-extern const char *const sp_recompute_names[]; // NULL-terminated, in the order of the enum
 
 typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
 

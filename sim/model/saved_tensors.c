@@ -4,15 +4,10 @@
 // Korthikanti et al., arXiv 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes.
 #include "sim/base/units.h"
 #include "sim/model/footprint.h"
+#include "sim/model/layer.h"
 #include "sim/model/layout.h"
 
-#define KEPT_IN(mode) (1u << SP_RECOMPUTE_##mode)
-#define UNLESS_FULL \
-    (KEPT_IN(NONE) | KEPT_IN(ACTIVATION) | KEPT_IN(PARTIAL_FC1) | KEPT_IN(ATTENTION))
-#define ALWAYS (UNLESS_FULL | KEPT_IN(FULL))
-_Static_assert(ALWAYS == (1u << SP_RECOMPUTE_MODES) - 1, "UNLESS_FULL lists every mode but FULL");
-#define UNLESS_ACTIVATION (KEPT_IN(NONE) | KEPT_IN(ATTENTION))
-#define UNLESS_CORE_REBUILT (KEPT_IN(NONE) | KEPT_IN(ACTIVATION) | KEPT_IN(PARTIAL_FC1))
+#define LASTING ((sp_layer_operation)0) // of no operation that runs again: kept in every mode
 
 enum { BF16 = 2, FP32 = 4, MASK = 1 }; // bytes of an element; dropout masks take a byte
 
@@ -23,8 +18,10 @@ typedef struct saved_table {
     int norm_split; // split of the rest
 } saved_table;
 
+// A mode that runs `operation` again drops the tensor: the operation that writes it, or else the
+// one that keeps it as its input.
 static sp_saved_tensor *add(saved_table *table, const char *name, int64_t row_bytes, int shard,
-                            unsigned kept)
+                            sp_layer_operation operation)
 {
     SP_ASSERT(table->count < SP_SAVED_TENSORS);
     sp_saved_tensor *row = &table->rows[table->count++];
@@ -33,7 +30,7 @@ static sp_saved_tensor *add(saved_table *table, const char *name, int64_t row_by
                              .element_bytes = BF16,
                              .shard = shard,
                              .contiguous = true,
-                             .kept = kept};
+                             .kept = sp_recompute_keeping(operation)};
     return row;
 }
 
@@ -54,29 +51,29 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
     sp_shard shard = sp_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     int64_t hidden = BF16 * model->hidden;
-    add(&table, "layer input", hidden, table.norm_split, ALWAYS);
+    add(&table, "layer input", hidden, table.norm_split, LASTING);
     int input_split = options->stack.keep_gathered_inputs ? table.cp : table.norm_split;
-    add(&table, "first norm output", hidden, input_split, UNLESS_ACTIVATION);
+    add(&table, "first norm output", hidden, input_split, SP_LAYER_NORM1);
     if (model->qk_norm && options->stack.tensors == SP_TENSORS_AUTOGRAD) {
         add_norm_inputs(&table, model, &shard);
     }
     add_attention(&table, &shard, options);
     if (shard.dropout) {
         add(&table, "attention block dropout mask", MASK * model->hidden, table.norm_split,
-            UNLESS_FULL)
+            SP_LAYER_RESIDUAL1)
             ->element_bytes = MASK;
     }
-    add(&table, "residual", hidden, table.norm_split, UNLESS_FULL);
-    add(&table, "second norm output", hidden, input_split, UNLESS_ACTIVATION);
+    add(&table, "residual", hidden, table.norm_split, SP_LAYER_RESIDUAL1);
+    add(&table, "second norm output", hidden, input_split, SP_LAYER_NORM2);
     add_mlp(&table, model, &shard, &options->stack);
     if (shard.dropout) {
-        add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, UNLESS_FULL)
+        add(&table, "MLP dropout mask", MASK * model->hidden, table.norm_split, SP_LAYER_RESIDUAL2)
             ->element_bytes = MASK;
     }
-    add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, UNLESS_FULL)->is_kv = true;
+    add(&table, "keys and values", 2 * BF16 * shard.kv, table.cp, SP_LAYER_QKV)->is_kv = true;
     if (sp_stack_head_ranks(&options->stack, layout) > 1 || options->stack.transposed_output) {
         // As the attention gave it; the output projection keeps it by tokens.
-        add(&table, "attention output in its own order", BF16 * shard.q, table.cp, UNLESS_FULL);
+        add(&table, "attention output in its own order", BF16 * shard.q, table.cp, SP_LAYER_OUTPUT);
     }
     return table.count;
 }
@@ -87,10 +84,11 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
 static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_shard *shard)
 {
     if (model->positional != SP_ROPE) {
-        add(table, "rest of the QKV output", BF16 * (shard->q + shard->kv), table->cp, UNLESS_FULL);
+        add(table, "rest of the QKV output", BF16 * (shard->q + shard->kv), table->cp,
+            SP_LAYER_QKV);
     }
-    add(table, "queries before their norm", BF16 * shard->q, table->cp, UNLESS_FULL);
-    add(table, "keys before their norm", BF16 * shard->kv, table->cp, UNLESS_FULL);
+    add(table, "queries before their norm", BF16 * shard->q, table->cp, SP_LAYER_QKV);
+    add(table, "keys before their norm", BF16 * shard->kv, table->cp, SP_LAYER_QKV);
 }
 
 // The attention output is the input of the output projection, which keeps it in every mode but
@@ -98,26 +96,25 @@ static void add_norm_inputs(saved_table *table, const sp_model *model, const sp_
 static void add_attention(saved_table *table, const sp_shard *shard,
                           const sp_memory_options *options)
 {
-    add(table, "queries", BF16 * shard->q, table->cp, UNLESS_FULL);
+    add(table, "queries", BF16 * shard->q, table->cp, SP_LAYER_QKV);
     if (options->attention == SP_ATTENTION_FLASH) {
-        add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
-        add(table, "log-sum-exp", FP32 * shard->heads, table->cp, UNLESS_CORE_REBUILT)
-            ->element_bytes = FP32;
+        add(table, "attention output", BF16 * shard->q, table->cp, SP_LAYER_OUTPUT);
+        add(table, "log-sum-exp", FP32 * shard->heads, table->cp, SP_LAYER_CORE)->element_bytes =
+            FP32;
         return;
     }
     int number = options->stack.unfused_softmax ? FP32 : BF16;
-    sp_saved_tensor *probabilities = add(table, "probabilities", 0, table->cp, UNLESS_CORE_REBUILT);
+    sp_saved_tensor *probabilities = add(table, "probabilities", 0, table->cp, SP_LAYER_CORE);
     probabilities->pair_bytes = number * shard->heads;
     probabilities->element_bytes = number;
     if (shard->dropout) {
-        sp_saved_tensor *mask =
-            add(table, "probability dropout mask", 0, table->cp, UNLESS_CORE_REBUILT);
+        sp_saved_tensor *mask = add(table, "probability dropout mask", 0, table->cp, SP_LAYER_CORE);
         mask->pair_bytes = MASK * shard->heads;
         mask->element_bytes = MASK;
-        add(table, "dropped probabilities", 0, table->cp, UNLESS_CORE_REBUILT)->pair_bytes =
+        add(table, "dropped probabilities", 0, table->cp, SP_LAYER_CORE)->pair_bytes =
             BF16 * shard->heads;
     }
-    add(table, "attention output", BF16 * shard->q, table->cp, UNLESS_FULL);
+    add(table, "attention output", BF16 * shard->q, table->cp, SP_LAYER_OUTPUT);
 }
 
 // Mixture of experts without expert parallelism: each token's row is copied for each of its
@@ -127,25 +124,29 @@ static void add_mlp(saved_table *table, const sp_model *model, const sp_shard *s
 {
     int64_t ffn = BF16 * shard->ffn * shard->active;
     if (model->experts > 0) {
-        add(table, "router probabilities", FP32 * shard->experts, table->norm_split, UNLESS_FULL)
+        add(table, "router probabilities", FP32 * shard->experts, table->norm_split,
+            SP_LAYER_ROUTER)
             ->element_bytes = FP32;
-        add(table, "expert input", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
+        add(table, "expert input", BF16 * model->hidden * shard->active, table->cp,
+            SP_LAYER_PERMUTATION);
     }
     bool fused = stack->fused_swiglu || stack->tensors == SP_TENSORS_EXPLICIT;
     if (model->activation == SP_SWIGLU && fused) {
-        add(table, "fc1 output", 2 * ffn, table->cp, UNLESS_ACTIVATION | KEPT_IN(ACTIVATION));
+        add(table, "fc1 output", 2 * ffn, table->cp, SP_LAYER_FC1);
     } else if (model->activation == SP_SWIGLU) {
         // Autograd keeps the halves as views of one tensor; a fused recomputing MLP keeps it whole.
-        add(table, "fc1 output, gate half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
-        add(table, "fc1 output, up half", ffn, table->cp, UNLESS_ACTIVATION)->contiguous = false;
-        add(table, "fc1 output", 2 * ffn, table->cp, KEPT_IN(ACTIVATION));
-        add(table, "SiLU output", ffn, table->cp, UNLESS_ACTIVATION);
+        add(table, "fc1 output, gate half", ffn, table->cp, SP_LAYER_ACTIVATION)->contiguous =
+            false;
+        add(table, "fc1 output, up half", ffn, table->cp, SP_LAYER_ACTIVATION)->contiguous = false;
+        add(table, "fc1 output", 2 * ffn, table->cp, SP_LAYER_FC1)->kept &=
+            ~sp_recompute_keeping(SP_LAYER_ACTIVATION);
+        add(table, "SiLU output", ffn, table->cp, SP_LAYER_ACTIVATION);
     } else {
-        add(table, "fc1 output", ffn, table->cp, UNLESS_ACTIVATION | KEPT_IN(ACTIVATION));
+        add(table, "fc1 output", ffn, table->cp, SP_LAYER_FC1);
     }
-    add(table, "fc2 input", ffn, table->cp, UNLESS_ACTIVATION);
+    add(table, "fc2 input", ffn, table->cp, SP_LAYER_ACTIVATION);
     if (model->experts > 0) {
-        add(table, "expert output", BF16 * model->hidden * shard->active, table->cp, UNLESS_FULL);
+        add(table, "expert output", BF16 * model->hidden * shard->active, table->cp, SP_LAYER_FC2);
     }
 }
 
@@ -159,11 +160,11 @@ int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp
         return 0;
     }
     if (part == SP_PART_LAYER) {
-        add(&table, "statistics of the first norm", 2 * FP32, table.norm_split, UNLESS_ACTIVATION);
-        add(&table, "statistics of the second norm", 2 * FP32, table.norm_split, UNLESS_ACTIVATION);
+        add(&table, "statistics of the first norm", 2 * FP32, table.norm_split, SP_LAYER_NORM1);
+        add(&table, "statistics of the second norm", 2 * FP32, table.norm_split, SP_LAYER_NORM2);
     } else if (part == SP_PART_HEAD) {
-        add(&table, "statistics of the final norm", 2 * FP32, table.norm_split, ALWAYS);
-        add(&table, "log-sum-exp of the logits", FP32, table.cp, ALWAYS);
+        add(&table, "statistics of the final norm", 2 * FP32, table.norm_split, LASTING);
+        add(&table, "log-sum-exp of the logits", FP32, table.cp, LASTING);
     }
     for (int r = 0; r < table.count; r++) {
         rows[r].element_bytes = FP32;
@@ -179,16 +180,16 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack
     sp_shard shard = sp_shard_of(model, layout);
     saved_table table = begin(rows, layout, &shard);
     if (part == SP_PART_EMBEDDING && shard.dropout) {
-        add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, ALWAYS)
+        add(&table, "embedding dropout mask", MASK * model->hidden, table.norm_split, LASTING)
             ->element_bytes = MASK;
     }
     if (part == SP_PART_HEAD) {
-        add(&table, "final norm input", BF16 * model->hidden, table.norm_split, ALWAYS);
+        add(&table, "final norm input", BF16 * model->hidden, table.norm_split, LASTING);
         add(&table, "final norm output", BF16 * model->hidden,
-            stack->keep_gathered_inputs ? table.cp : table.norm_split, ALWAYS);
+            stack->keep_gathered_inputs ? table.cp : table.norm_split, LASTING);
         int number = sp_stack_keeps_bf16_logits(stack) ? BF16 : FP32;
         sp_saved_tensor *softmax =
-            add(&table, SP_SOFTMAX_NAME, number * shard.vocab, table.cp, ALWAYS);
+            add(&table, SP_SOFTMAX_NAME, number * shard.vocab, table.cp, LASTING);
         softmax->is_logits = true;
         softmax->element_bytes = number;
     }
