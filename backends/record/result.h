@@ -33,8 +33,8 @@ sp_executed_step sp_executed_step_of(const sp_measured_step *step);
 // it is the one of median time (the faster of the two in the middle, the earlier of equal ones).
 int sp_execution_median_step(const sp_executed_step *steps, int count);
 
-// Makes a document without batches; NULL where a text is no UTF-8. `run` holds the settings of all batches
-// (of options that are given twice the first counts), `plan` is the document of their plan;
+// Makes a document without batches; NULL where a text is no UTF-8. `run` holds the settings of all
+// batches (of options that are given twice the first counts), `plan` is the document of their plan;
 // `device` may be NULL, `reason` NULL where the status is SP_OK.
 json_t *sp_result_document(const char *backend, const sp_run_request *run, const json_t *plan,
                            const sp_device_info *device, sp_status status, const char *reason);

@@ -14,8 +14,8 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "sim/prefill/prefill.h"
 #include "sim/inference/decode.h"
+#include "sim/prefill/prefill.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20, PLACE = 32 };
 

@@ -105,10 +105,11 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
 
 sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
 {
-    return sp_error_set(err, SP_ERR_LIMIT,
-                        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
-                        "workload.context, or raise parallel.cp, tp or pp)",
-                        (long long)pack->computed);
+    return sp_error_set(
+        err, SP_ERR_LIMIT,
+        "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
+        "workload.context, or raise parallel.cp, tp or pp)",
+        (long long)pack->computed);
 }
 
 void sp_i_pack_timer_free(sp_i_pack_timer *packs)

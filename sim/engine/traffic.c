@@ -167,7 +167,8 @@ static const sp_i_group_paths *group_of(const sp_i_traffic *t, const sp_walk_act
     if (t->plan->layout.cp * pack->dp_count > 1) {
         double layers[2];
         bool forward = count_layers(t, action, layers);
-        add_layers(whole, layers[0], forward ? &t->costs->forward[k].cp : &t->costs->backward[k].cp);
+        add_layers(whole, layers[0],
+                   forward ? &t->costs->forward[k].cp : &t->costs->backward[k].cp);
         add_layers(whole, layers[1], &t->costs->backward[k].cp_again);
     }
     const sp_i_group_paths *group =

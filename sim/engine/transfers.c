@@ -102,7 +102,8 @@ static void add_group(sp_i_paths *p, int dp_first, int dp_count, int pp,
 static const sp_cp_exchange *cp_exchange_of(const sp_i_paths *p, size_t pack, bool backward)
 {
     const sp_step_costs *costs = p->costs;
-    const sp_cp_exchange *exchange = backward ? &costs->backward[pack].cp : &costs->forward[pack].cp;
+    const sp_cp_exchange *exchange =
+        backward ? &costs->backward[pack].cp : &costs->forward[pack].cp;
     if (backward && !(exchange->s + exchange->heads_s > 0.0)) {
         exchange = &costs->backward[pack].cp_again;
     }
@@ -371,7 +372,8 @@ static void add_sharded(sp_i_paths *p, int pp_rank, const int64_t *gpus)
 {
     const sp_layout *layout = &p->plan->layout;
     for (int c = 0; c < layout->chunks; c++) {
-        const sp_sharded_stage *stage = &p->costs->stages[sp_layout_vstage(layout, pp_rank, c)].sharded;
+        const sp_sharded_stage *stage =
+            &p->costs->stages[sp_layout_vstage(layout, pp_rank, c)].sharded;
         if (stage->gather.bytes > 0.0) {
             add_collective(p, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus);
         }

@@ -234,37 +234,37 @@ static void activation(builder *b, sp_pass pass)
 
 // Inputs and outputs of a projection; each expert sees its share of the tokens, and the router
 // works where the norms do. False: the model has none.
-typedef struct shape {
+typedef struct linear_shape {
     int64_t inputs, outputs;
     bool of_experts;
-} shape;
+} linear_shape;
 
-static bool shape_of(const builder *b, sp_layer_operation operation, shape *out)
+static bool shape_of(const builder *b, sp_layer_operation operation, linear_shape *out)
 {
     int64_t h = b->model->hidden;
     bool routed = b->model->experts > 0;
     switch (operation) {
     case SP_LAYER_QKV:
-        *out = (shape){h, b->shard.q + 2 * b->shard.kv, false};
+        *out = (linear_shape){h, b->shard.q + 2 * b->shard.kv, false};
         return true;
     case SP_LAYER_OUTPUT:
-        *out = (shape){b->shard.q, h, false};
+        *out = (linear_shape){b->shard.q, h, false};
         return true;
     case SP_LAYER_ROUTER:
-        *out = (shape){h, b->model->experts, false};
+        *out = (linear_shape){h, b->model->experts, false};
         return routed;
     case SP_LAYER_FC1:
-        *out = (shape){h, b->shard.fc1, routed};
+        *out = (linear_shape){h, b->shard.fc1, routed};
         return true;
     default:
-        *out = (shape){b->shard.ffn, h, routed};
+        *out = (linear_shape){b->shard.ffn, h, routed};
         return true;
     }
 }
 
 static void linear(builder *b, const sp_layer_step *step, sp_pass pass)
 {
-    shape shape;
+    linear_shape shape;
     if (!shape_of(b, step->operation, &shape)) {
         return;
     }
@@ -365,7 +365,7 @@ static void layer_weight_gradient(builder *b)
     int64_t weights = 0;
     for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
         const sp_layer_step *step = &sp_layer_steps[i];
-        shape shape;
+        linear_shape shape;
         if (step->kind != SP_LAYER_KIND_LINEAR || !shape_of(b, step->operation, &shape)) {
             continue;
         }

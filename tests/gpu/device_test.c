@@ -244,8 +244,8 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     GPU_TRY(sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err));
     for (int kind = 0; kind < SP_I_PRODUCTS; kind++) {
         for (int fp32 = kind == SP_I_PRODUCT_WEIGHT; fp32 < 2; fp32++) {
-            const sp_i_cuda_product what = {
-                (sp_i_product)kind, TOKENS, IN, OUT, fp32 == 1, kind == SP_I_PRODUCT_WEIGHT};
+            const sp_i_cuda_product what = {(sp_i_product)kind,         TOKENS, IN, OUT, fp32 == 1,
+                                            kind == SP_I_PRODUCT_WEIGHT};
             GPU_TRY(check_product(t, gemm, &m, what, NULL, err));
         }
     }

@@ -62,11 +62,11 @@ TEST(legs_of_one_exchange_do_not_meet)
         size_t tasks[3];
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.ranks[0].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 100000,
-                                                 .param_gather_ns = 100000,
-                                                 .reduce_bytes = 5000.0,
-                                                 .gather_bytes = 5000.0,
-                                                 .reduces_by = by,
-                                                 .gathers_by = by};
+                                                       .param_gather_ns = 100000,
+                                                       .reduce_bytes = 5000.0,
+                                                       .gather_bytes = 5000.0,
+                                                       .reduces_by = by,
+                                                       .gathers_by = by};
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_CLOSED);
         for (int detail = 0; detail < 3; detail++) {
             const sp_engine_options options = {.network = &s.network};

@@ -190,8 +190,7 @@ static sp_status predict(const step *s, const sp_profile *profile, double bytes_
     status = sp_cost_model_build(&cost, &s->packing, &costs, err);
     for (int v = 0; status == SP_OK && v < STAGES; v++) {
         for (int k = 0; k < KINDS; k++) {
-            const sp_action_cost *cost_of_action =
-                &costs_of(&costs, k)[costs.stages[v].cost_class];
+            const sp_action_cost *cost_of_action = &costs_of(&costs, k)[costs.stages[v].cost_class];
             seconds[v][k] = 1e-9 * (double)sp_action_cost_ns(cost_of_action);
         }
     }
