@@ -87,14 +87,19 @@ static void store(const sp_setting *row, void *owner, double number)
     }
 }
 
+// The words of a text's default are its JSON: a quoted text, or words for none.
+static int usual_length(const sp_setting *row)
+{
+    return row->fallback[0] == '"' ? (int)strlen(row->fallback) - 2 : 0;
+}
+
 void sp_settings_init(sp_setting_table table, void *owner)
 {
     for (int i = 0; i < table.count; i++) {
         const sp_setting *row = &table.rows[i];
         if (row->store == SP_STORE_TEXT) {
-            // The words of a text's default are its JSON: a quoted text, or words for none.
-            size_t quoted = row->fallback[0] == '"' ? strlen(row->fallback) - 2 : 0;
-            snprintf(field_of(row, owner), row->bytes, "%.*s", (int)quoted, row->fallback + 1);
+            snprintf(field_of(row, owner), row->bytes, "%.*s", usual_length(row),
+                     row->fallback + 1);
         } else if (row->store != SP_STORE_NOTHING && !row->required) {
             store(row, owner, row->usual);
         }
@@ -288,6 +293,11 @@ static json_t *value_of(const sp_setting *row, const void *owner)
 
 static bool is_changed(const sp_setting *row, const void *owner)
 {
+    if (row->store == SP_STORE_TEXT) {
+        const char *text = (const char *)owner + row->offset;
+        size_t length = (size_t)usual_length(row);
+        return strlen(text) != length || memcmp(text, row->fallback + 1, length) != 0;
+    }
     double value = load(row, owner);
     double usual = unit_of(row) * row->usual;
     return isnan(usual) ? !isnan(value) : value != usual;

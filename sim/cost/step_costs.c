@@ -32,6 +32,15 @@ void sp_step_costs_fini(sp_step_costs *costs)
     *costs = (sp_step_costs){0};
 }
 
+sp_link_times sp_step_costs_links(const sp_step_costs *costs)
+{
+    return (sp_link_times){.forward_packs = costs->forward_packs,
+                           .backward_packs = costs->backward_packs,
+                           .forward = costs->forward,
+                           .backward = costs->backward,
+                           .ranks = costs->ranks};
+}
+
 int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
                              int to, int pp)
 {

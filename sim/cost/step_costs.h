@@ -230,14 +230,7 @@ static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t
 }
 
 // The transfers in the costs; borrows their tables.
-static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
-{
-    return (sp_link_times){.forward_packs = costs->forward_packs,
-                           .backward_packs = costs->backward_packs,
-                           .forward = costs->forward,
-                           .backward = costs->backward,
-                           .ranks = costs->ranks};
-}
+sp_link_times sp_step_costs_links(const sp_step_costs *costs);
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
 // pp).
