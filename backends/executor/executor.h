@@ -44,7 +44,7 @@
         "fault_step", "in which of the three above happen, from 1 (default 1)"                     \
     }
 
-// Its capabilities (backends/api/capabilities.h), but for precisions.
+// Its capabilities (backends/api/backend.h), but for precisions.
 #define SP_I_EXEC_CAPABILITIES                                                              \
     (SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |                   \
      SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |        \

@@ -122,13 +122,13 @@ static inline sp_i_exec_range sp_i_exec_overlap(sp_i_exec_range range, int64_t b
 // 1910.02054, section 5).
 //
 // They run different packs at different times, so nothing here waits for another rank, as in the
-// cost model (sim/cost/zero.c). All live in one memory: parameters do not change within a step, so
-// whoever needs some reads them where their owners keep them. Gradients are given away tensor by
-// tensor, as soon as an action has finished them, and added up in the owners' shares under a lock,
-// in an order that no timing changes: the first that each member gave, member after member, then
-// the second of each, and so on. What comes before its turn is copied and waits on its way, where
-// it is, like hidden states between stages, in nobody's memory. Whoever adds does so after what the
-// one before added, by the device's fences.
+// cost model (sim/cost/data_parallel.c). All live in one memory: parameters do not change within a
+// step, so whoever needs some reads them where their owners keep them. Gradients are given away
+// tensor by tensor, as soon as an action has finished them, and added up in the owners' shares
+// under a lock, in an order that no timing changes: the first that each member gave, member after
+// member, then the second of each, and so on. What comes before its turn is copied and waits on its
+// way, where it is, like hidden states between stages, in nobody's memory. Whoever adds does so
+// after what the one before added, by the device's fences.
 
 // Elements [begin, end) of the flat parameters, as one member keeps them.
 typedef struct sp_i_exec_share {

@@ -1,6 +1,6 @@
 // Sampled attention beside dense attention on one core, at 64K tokens or as many as the argument
 // says. Queries and keys have sinks, a local band, stripes and a diagonal
-// (backends/host/sampled_input.h), a head of each kind, by the version that is made for it. One
+// (backends/host/sampled_attention.h), a head of each kind, by the version that is made for it. One
 // JSON line for each head: CPU seconds, of sampling and attending apart; CRA of the sampled rows
 // and of all rows; `limit` is the speed-up if only kept pairs and half of the sampled ones took
 // time.
