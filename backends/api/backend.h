@@ -2,8 +2,8 @@
 // fills in. Callers go through device.h, which fills the slots that a backend leaves empty.
 //
 // A backend executes a plan: it runs exactly the plan's actions, each rank's in the plan's order,
-// and returns when each ran and what was held, in the types of the simulator (sim/engine), so that
-// one function (sim/metrics) measures both.
+// and returns when each ran and what was held, in the types of the simulator (sim/simulate), so
+// that one function (sim/metrics) measures both.
 #ifndef SLIMPACK_BACKENDS_API_BACKEND_H
 #define SLIMPACK_BACKENDS_API_BACKEND_H
 
@@ -14,7 +14,7 @@
 
 #include "sim/base/status.h"
 #include "sim/cost/step_costs.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/model.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/timeline.h"

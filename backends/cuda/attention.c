@@ -5,10 +5,10 @@
 // memory counts nothing in the table of a prediction.
 #include <stdlib.h>
 
-#include "backends/comm/comm.h"
 #include "backends/cuda/attention.h"
 #include "backends/cuda/ops.h"
 #include "backends/executor/typed/layer.h"
+#include "backends/ranks/comm.h"
 #include "kernels/cuda_kernels.h"
 #include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"

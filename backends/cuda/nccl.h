@@ -1,5 +1,5 @@
 // Collectives and messages between GPUs by NCCL, one rank for each process or thread with a GPU of
-// its own. Groups, their ids and the shapes of calls are those of backends/comm/comm.h, so
+// its own. Groups, their ids and the shapes of calls are those of backends/ranks/comm.h, so
 // that a world can hand its collectives over with the group's id; buffers are the GPU's, and a call
 // returns when it is put down on its stream. Calls of a world come from one thread at a time, whose
 // device is the world's.
@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backends/comm/comm.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/multi_process.h"
+#include "backends/ranks/comm.h"
 
 enum { SP_I_NCCL_NAME = 32 };
 
@@ -54,7 +54,7 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
 // This rank's place in the group, or -1.
 int sp_i_nccl_member(const sp_i_nccl *n, int group);
 
-// ---- collectives of a group's members, as in backends/comm/comm.h ----
+// ---- collectives of a group's members, as in backends/ranks/comm.h ----
 
 // out[i] = sum over members of in[i]. In place: out == in.
 sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
@@ -112,7 +112,7 @@ sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err
 // ---- The transport of a plan's ranks ----
 
 // Ranks that are processes, or threads, with a GPU each: the transport of their world
-// (backends/comm/comm.h) by NCCL.
+// (backends/ranks/comm.h) by NCCL.
 //
 // Collectives stand on the rank's own stream. A channel is a group of its two ends with a stream of
 // its own at each, which waits for the rank's stream by events and is waited for by them: messages

@@ -3,7 +3,7 @@
 // device may be able to read: all that is known of them stands beside them.
 //
 // Each block is counted in three ways. Its real bytes are those of the run's own precision (2, 4 or
-// 8 a number). Its table bytes are those that the saved-tensor table (sim/model/footprint.h) gives
+// 8 a number). Its table bytes are those that the saved-tensor table (sim/memory/footprint.h) gives
 // the same tensor, whose elements are mostly bf16: elements times the table's width. This count is
 // what a prediction is compared with; ratios between tensors are those of mixed-precision training.
 // Its taken bytes are those that the arena has from the device for it, rounded up to a size of
@@ -17,7 +17,7 @@
 
 #include "backends/api/device_runtime.h"
 #include "sim/base/status.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 
 // Size of one element, both ways.
 typedef struct sp_i_exec_width {

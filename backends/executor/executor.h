@@ -1,5 +1,5 @@
 // The executor: plans whose actions compute, on any device (README.md). All ranks of a plan live in
-// one process, or each has a process and a device of its own (backends/comm/comm.h).
+// one process, or each has a process and a device of its own (backends/ranks/comm.h).
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_EXECUTOR_H
 #define SLIMPACK_BACKENDS_EXECUTOR_EXECUTOR_H
 
@@ -8,8 +8,8 @@
 
 #include "backends/api/backend.h"
 #include "backends/api/device_runtime.h"
-#include "backends/comm/comm.h"
 #include "backends/executor/stage.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/status.h"
 
 // The options that a backend of this executor lists among its own.

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/model/unit_tensors.h"
+#include "sim/memory/unit_tensors.h"
 #include "sim/schedule/schedule.h"
 
 // ---- Copies ----
@@ -98,7 +98,7 @@ static void add_tensor(const lister *l, const char *name, int layer, int64_t byt
 }
 
 // Lists what leaves with an offload of `ratio`: the tensors, and the part of the last one, that the
-// predictor names (sim/model/unit_tensors.h). `shape` is the forward pack, `layout` the plan's.
+// predictor names (sim/memory/unit_tensors.h). `shape` is the forward pack, `layout` the plan's.
 // O(tensors of the unit).
 static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pack *shape,
                          const sp_layout *layout, sp_recompute recompute, double ratio,
@@ -361,7 +361,7 @@ bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
 
 // The memory of a step over time, put together from what each action noted: what the rank held but
 // for its copies, and what each copy changed, at the copy's own time. The order of things that
-// happen at one moment is that of sim/engine/memory.c.
+// happen at one moment is that of sim/simulate/memory.c.
 
 // The spans or copies of one kind, with their place among the plan's actions.
 typedef struct cursor {

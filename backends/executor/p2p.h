@@ -6,8 +6,8 @@
 
 #include <pthread.h>
 
-#include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
+#include "backends/ranks/comm.h"
 #include "sim/plan/depends.h"
 
 typedef struct sp_i_exec_p2p_buffer {

@@ -9,10 +9,10 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 #define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 
-#include "backends/comm/attention.h"
-#include "backends/comm/comm.h"
 #include "backends/executor/executor.h"
 #include "backends/executor/p2p.h"
+#include "backends/ranks/attention.h"
+#include "backends/ranks/comm.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/walk.h"
 
@@ -135,7 +135,7 @@ struct sp_i_exec_rank {
 // ---- The clock ----
 
 // On the virtual clock one action runs at a time, by the ranks that share it: a timestamp is what
-// the rank's clock shows (backends/comm/comm.h). On the wall clock every rank has a thread: a
+// the rank's clock shows (backends/ranks/comm.h). On the wall clock every rank has a thread: a
 // timestamp is a stamp of the rank's device, whose time is known when the rank's work is done.
 typedef struct sp_i_exec_clock {
     bool side_by_side; // ranks run at once, and wait for what they read

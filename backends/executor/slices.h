@@ -1,7 +1,7 @@
 // The slices of a packing as one rank holds them: how many rows of each are its own, where they
 // stand in its forward pack and in its backward pack, and each slice's neighbours in its sample.
 //
-// The tokens of a slice are cut into zig-zag shards (backends/comm/zigzag.h) over the ranks that
+// The tokens of a slice are cut into zig-zag shards (backends/ranks/zigzag.h) over the ranks that
 // share its pack: those of context parallelism, times the data-parallel ranks of a merged pack. A
 // rank's shard are its rows of the slice. Sequence parallelism cuts the rows of every slice once
 // more, into parts, one for each tensor-parallel rank. The rows of a pack stand part by part, in
@@ -10,7 +10,7 @@
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_SLICES_H
 #define SLIMPACK_BACKENDS_EXECUTOR_SLICES_H
 
-#include "backends/comm/zigzag.h"
+#include "backends/ranks/zigzag.h"
 #include "sim/plan/packing.h"
 
 enum { SP_I_EXEC_NONE = -1, SP_I_EXEC_MOST_PARTS = 64 };

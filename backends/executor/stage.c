@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 
 static size_t layers_of(const sp_i_exec_stage *stage)

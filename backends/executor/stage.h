@@ -6,11 +6,11 @@
 #include <pthread.h>
 
 #include "backends/api/device_runtime.h"
-#include "backends/comm/attention.h"
-#include "backends/comm/comm.h"
 #include "backends/executor/arena.h"
 #include "backends/executor/slices.h"
 #include "backends/executor/tensors.h"
+#include "backends/ranks/attention.h"
+#include "backends/ranks/comm.h"
 #include "sim/model/layout.h"
 
 // A rank's way to those that compute the same layers, and the time that it spends on it.

@@ -1,5 +1,5 @@
 // The tensors of a layer and of the head as the executor holds them, sized and kept as the
-// saved-tensor table says (sim/model/footprint.h). All have a row for each
+// saved-tensor table says (sim/memory/footprint.h). All have a row for each
 // of the pack's rows, or of the rank's own part of them.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_TENSORS_H
 #define SLIMPACK_BACKENDS_EXECUTOR_TENSORS_H
@@ -10,7 +10,7 @@
 
 #include "backends/executor/arena.h"
 #include "sim/base/status.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 

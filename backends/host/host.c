@@ -1,9 +1,9 @@
 #include "backends/host/host.h"
 
-#include "backends/comm/comm.h"
 #include "backends/executor/executor.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "kernels/kernels.h"
 
 static const char backend[] = "host";

@@ -1,12 +1,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/calibrate/calibrate.h"
-#include "experiments/calibrate/fit_model.h"
-#include "experiments/calibrate/fit_report.h"
 #include "experiments/cli/execute_options.h"
 #include "experiments/cli/report.h"
 #include "experiments/execution/scenario_set.h"
+#include "experiments/fit/calibrate.h"
+#include "experiments/fit/fit_model.h"
+#include "experiments/fit/fit_report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 

@@ -7,7 +7,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/cli/report.h"
 #include "experiments/cli/run_report.h"
-#include "experiments/sweep/layouts.h"
+#include "experiments/tune/layouts.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"

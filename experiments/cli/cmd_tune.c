@@ -7,7 +7,7 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/tune.h"
-#include "experiments/sweep/layouts.h"
+#include "experiments/tune/layouts.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"

@@ -3,7 +3,7 @@
 #define SLIMPACK_EXPERIMENTS_CLI_TUNE_H
 
 #include "experiments/cli/run_report.h"
-#include "experiments/sweep/layouts.h"
+#include "experiments/tune/layouts.h"
 
 enum { CLI_FRONT_SHOWN = 12 }; // points of the front of time against memory
 

@@ -4,8 +4,8 @@
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/validate.h"
-#include "experiments/measurements/measurements.h"
-#include "experiments/measurements/validation.h"
+#include "experiments/measure/measurements.h"
+#include "experiments/measure/validation.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

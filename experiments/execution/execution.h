@@ -7,7 +7,7 @@
 #include "solver/evaluate/evaluate.h"
 
 // Ranks hold memory between their actions. What passes while an action runs is each executor's own;
-// what is left after it is what the saved-tensor table (sim/model/footprint.h) describes, for the
+// what is left after it is what the saved-tensor table (sim/memory/footprint.h) describes, for the
 // simulator and for whatever executes the plan.
 //
 // The most that one rank holds of each category after any action.

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/measurements/measurements.h"
-#include "experiments/measurements/validation.h"
+#include "experiments/measure/measurements.h"
+#include "experiments/measure/validation.h"
 #include "experiments/sweep/point.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

@@ -4,8 +4,8 @@
 
 #include "sim/cost/op_time.h"
 #include "sim/cost/step_costs.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/cluster.h"
-#include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 

@@ -13,7 +13,7 @@
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"

@@ -10,7 +10,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/plan/depends.h"
 #include "sim/plan/packing.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/cost/cost_private.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 
 static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
 {

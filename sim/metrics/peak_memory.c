@@ -5,8 +5,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/engine/memory.h"
-#include "sim/model/unit_tensors.h"
+#include "sim/memory/unit_tensors.h"
+#include "sim/simulate/memory.h"
 
 enum { MOST_HOLDERS = 128 };
 

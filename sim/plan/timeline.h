@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "sim/base/status.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/plan/depends.h"
 
 // One action as it ran. tp_ns, cp_ns and dp_ns are the parts of [start, end) in which communication

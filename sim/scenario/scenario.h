@@ -10,11 +10,11 @@
 #include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/planner_memory.h"
 #include "sim/model/cluster.h"
-#include "sim/model/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
-#include "sim/model/planner_memory.h"
 #include "sim/network/topology.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
@@ -94,7 +94,7 @@ typedef struct sp_prefill_spec {
 } sp_prefill_spec;
 
 // How peak memory is predicted: from the saved tensors of every action, or by the closed formulas
-// of SlimPipe's planner (sim/model/planner_memory.h).
+// of SlimPipe's planner (sim/memory/planner_memory.h).
 typedef enum sp_memory_model { SP_MEMORY_TENSORS, SP_MEMORY_SLIMPIPE_PLANNER } sp_memory_model;
 
 // Holds pointers into itself (workload.lengths, workload.source): it stays where it was read.

@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/search.h"
 #include "solver/strategy.h"

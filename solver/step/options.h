@@ -2,8 +2,8 @@
 #ifndef SLIMPACK_SOLVER_STEP_OPTIONS_H
 #define SLIMPACK_SOLVER_STEP_OPTIONS_H
 
-#include "sim/engine/allocator_replay.h"
-#include "sim/engine/engine.h"
+#include "sim/simulate/allocator_replay.h"
+#include "sim/simulate/engine.h"
 
 // A step while its plan, costs and timelines are alive (export, plan files).
 typedef struct sp_step_view {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/engine/engine.h"
 #include "sim/model/inventory.h"
+#include "sim/simulate/engine.h"
 #include "solver/setting_uses.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"

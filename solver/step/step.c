@@ -7,7 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
-#include "sim/engine/allocator_replay.h"
+#include "sim/simulate/allocator_replay.h"
 #include "solver/search.h"
 
 // Of the memory limit: a step with a lower peak fits by blocks, too. Of some hundred packings of

@@ -9,12 +9,12 @@
 
 #include "sim/cost/cost_model.h"
 #include "sim/cost/step_costs.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/result.h"
 #include "sim/plan/packing.h"
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
 #include "sim/schedule/packflow.h"
+#include "sim/simulate/engine.h"
 #include "solver/bounds/bounds.h"
 #include "solver/step/options.h"
 #include "solver/strategy.h"
@@ -41,7 +41,7 @@ void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
 // ---- what packs hold ----
 
 // What packs hold on every virtual stage, and the room that leaves for activations: a bound on what
-// the memory timeline counts (sim/engine/memory.h), term by term.
+// the memory timeline counts (sim/simulate/memory.h), term by term.
 
 // The most that any pack of one data-parallel rank asks for. Of a pack that ranks share, tokens are
 // those of each one's share.

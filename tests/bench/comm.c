@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/progress.h"
 #include "tests/bench/bench.h"
 

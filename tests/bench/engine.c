@@ -9,10 +9,10 @@
 
 #include "sim/base/progress.h"
 #include "sim/cost/step_costs.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/plan/walk.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 #include "sim/verify/dependency_graph.h"
 #include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"

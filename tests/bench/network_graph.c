@@ -7,7 +7,7 @@
 
 #include "sim/base/order.h"
 #include "sim/base/prng.h"
-#include "sim/engine/engine.h"
+#include "sim/simulate/engine.h"
 #include "tests/bench/bench.h"
 #include "tests/support/simgrid/drawn_step.h"
 #include "tests/support/simgrid/step_graph.h"

@@ -7,9 +7,9 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
-#include "sim/engine/engine.h"
 #include "sim/model/layout.h"
 #include "sim/network/route.h"
+#include "sim/simulate/engine.h"
 #include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"
 

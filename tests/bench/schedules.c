@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "sim/base/progress.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 #include "tests/bench/bench.h"
 
 enum { PP = 64, MICROBATCHES = 512, SLICES = 32 };

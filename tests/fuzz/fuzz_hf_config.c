@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "sim/base/alloc.h"
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

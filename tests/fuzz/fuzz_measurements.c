@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/measurements/measurements.h"
+#include "experiments/measure/measurements.h"
 #include "sim/base/csv.h"
 #include "sim/base/json.h"
 

@@ -1,7 +1,7 @@
 // Steps as graphs of tasks, by SimGrid and by the simulator: when each action ends, and when the
 // parameters of each pipeline rank are gathered. SimGrid runs once in a process, so each graph has
 // its own.
-#include "sim/engine/engine.h"
+#include "sim/simulate/engine.h"
 #include "tests/support/initializers.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/simgrid/drawn_step.h"

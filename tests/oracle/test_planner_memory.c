@@ -1,7 +1,7 @@
 // The memory columns of the SlimPipe authors' planner (configurations of the SC'25 artefact,
 // Cuiym715/Megatron-LM, examples/sc25slimpipe; arXiv 2504.14519).
 #include "sim/base/units.h"
-#include "sim/model/planner_memory.h"
+#include "sim/memory/planner_memory.h"
 #include "tests/support/test_main.h"
 
 static sp_bytes predict(const sp_model *model, const sp_layout *layout,

@@ -21,9 +21,9 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/step_costs.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/memory.h"
 #include "sim/plan/walk.h"
+#include "sim/simulate/engine.h"
+#include "sim/simulate/memory.h"
 
 // ---- options ----
 

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 #define SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/prng.h"
 
 // A world that must be made; spins as chosen.

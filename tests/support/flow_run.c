@@ -1,7 +1,7 @@
 #include "tests/support/flow_run.h"
 
 #include "sim/base/alloc.h"
-#include "sim/engine/engine.h"
+#include "sim/simulate/engine.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"

@@ -1,7 +1,7 @@
 #include "tests/support/host_memory.h"
 
 #include "sim/cost/cost_model.h"
-#include "sim/engine/memory.h"
+#include "sim/simulate/memory.h"
 #include "tests/support/host_random.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 #include "sim/cost/step_costs.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/plan/plan.h"
+#include "sim/simulate/engine.h"
 
 typedef struct offload_step {
     sp_layout layout;

@@ -4,9 +4,9 @@
 #define SLIMPACK_TESTS_SUPPORT_PRICED_STEP_H
 
 #include "sim/cost/cost_model.h"
-#include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 
 typedef struct priced_case {
     sp_model model;

@@ -1,11 +1,11 @@
 // Ranks that are threads of one process, for tests of ranks that are processes: collectives, and a
-// transport (backends/comm/comm.h) of them and of messages that are copied, all in plain memory.
+// transport (backends/ranks/comm.h) of them and of messages that are copied, all in plain memory.
 #ifndef SLIMPACK_TESTS_SUPPORT_THREADED_TRANSPORT_H
 #define SLIMPACK_TESTS_SUPPORT_THREADED_TRANSPORT_H
 
 #include <pthread.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 
 // ---- collectives ----
 

@@ -2,9 +2,9 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_UNIFORM_STEP_H
 #define SLIMPACK_TESTS_SUPPORT_UNIFORM_STEP_H
 
-#include "sim/engine/engine.h"
 #include "sim/metrics/metrics.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 
 // What a simulation makes of a plan, and measures.
 typedef struct simulated_plan {

@@ -5,7 +5,7 @@
 #include "tests/support/test_main.h"
 
 #include "sim/base/alloc.h"
-#include "sim/engine/block_allocator.h"
+#include "sim/simulate/block_allocator.h"
 
 #define KIB INT64_C(1024)
 #define MIB INT64_C(1048576)

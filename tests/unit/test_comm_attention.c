@@ -1,7 +1,7 @@
 // Context-parallel attention against attention over the whole sample: round a ring and gathered,
 // zig-zag shards and arbitrary ones, a sample in one piece and in slices, shards without padding
 // and without tokens. Behind the keys of a shard stands what nobody may read or change.
-#include "backends/comm/attention.h"
+#include "backends/ranks/attention.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"

@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

@@ -4,7 +4,7 @@
 // sanitizer sees a peer that still touches them.
 #include <time.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

@@ -2,7 +2,7 @@
 // and failures and deadlines end all waiting.
 #include <stdatomic.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

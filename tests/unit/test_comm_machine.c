@@ -3,8 +3,8 @@
 // processes.
 #include <pthread.h>
 
-#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"

@@ -1,5 +1,5 @@
 // Queues between ranks: order, bounds and sizes.
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

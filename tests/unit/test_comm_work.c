@@ -1,5 +1,5 @@
 // Ranks whose work is done later: what goes wrong in it, what they cannot do, and clocks.
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/queued_runtime.h"
 #include "tests/support/test_main.h"

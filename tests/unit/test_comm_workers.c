@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

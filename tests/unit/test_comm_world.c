@@ -1,7 +1,7 @@
 // Collectives in special cases: large sums, NaN, bytes, groups side by side; worlds and groups that
 // cannot be made.
-#include "backends/comm/comm.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "sim/base/units.h"
-#include "sim/model/footprint.h"
-#include "sim/model/tensor_program.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/tensor_program.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"

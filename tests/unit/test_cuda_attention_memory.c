@@ -4,7 +4,7 @@
 // timeline; with cuDNN and without in turn.
 #include "experiments/execution/scenario_set.h"
 #include "sim/base/json.h"
-#include "sim/engine/memory.h"
+#include "sim/simulate/memory.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/initializers.h"

@@ -1,8 +1,8 @@
 // Strategies that give samples groups of data-parallel ranks of different size: hybrid-cp, flexsp,
 // bytescale, te-cp, llama-cp, hybrid-dp, zeppelin. Every sample once, the room of ranks, aligned
 // groups, orders that cannot deadlock, and work that is not spread worse than by fixed groups.
-#include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 #include "solver/flexsp/flexsp.h"
 #include "solver/mip.h"
 #include "solver/rows.h"

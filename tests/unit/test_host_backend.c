@@ -1,6 +1,6 @@
 // What a user of the CPU executor meets: tensors by name, options, limits and refusals, and equal
 // runs from equal requests.
-#include "sim/model/footprint.h"
+#include "sim/memory/footprint.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"

@@ -1,9 +1,9 @@
 // The time that ranks spend in exchanges, on a machine with one clock for all of them.
 #include <stdatomic.h>
 
-#include "backends/comm/comm.h"
 #include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/test_main.h"
 
 enum { RANKS = 2, SHORT_NS = 1000, LONG_NS = 1000000000 };

@@ -1,5 +1,5 @@
 // The best layout of a strategy against every layout evaluated one by one.
-#include "experiments/sweep/layouts.h"
+#include "experiments/tune/layouts.h"
 #include "sim/base/parallel.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-#include "experiments/calibrate/fit_model.h"
-#include "experiments/measurements/measurements.h"
-#include "experiments/measurements/validation.h"
+#include "experiments/fit/fit_model.h"
+#include "experiments/measure/measurements.h"
+#include "experiments/measure/validation.h"
 #include "solver/evaluate/evaluate.h"
 
 // ---- rows as scenarios ----

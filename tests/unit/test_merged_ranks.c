@@ -1,7 +1,7 @@
 // Merged packs in the engine: ranks that share a pack meet at its forward, its gradients and what
 // is recomputed of it, but not at weight gradients, which read a rank's own share alone. Every step
 // is checked against the longest path in igraph.
-#include "sim/engine/engine.h"
+#include "sim/simulate/engine.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 

@@ -1,8 +1,8 @@
 // Metrics of timelines drawn by hand. Expected values follow from the definitions in metrics.h.
 #include "sim/metrics/metrics.h"
 
-#include "sim/engine/engine.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

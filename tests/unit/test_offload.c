@@ -2,8 +2,8 @@
 // copies cost.
 #include "sim/base/json.h"
 #include "sim/cost/cost_model.h"
-#include "sim/engine/memory.h"
 #include "sim/metrics/export.h"
+#include "sim/simulate/memory.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/offload_step.h"
 #include "tests/support/scenario_run.h"

@@ -142,7 +142,7 @@ static void bounds_hold(const char *text, const scenario_run *r)
 }
 
 // No step is faster than its lower bound, and no rank holds less than nothing, which is a defect of
-// the memory timeline (sim/engine/memory.h).
+// the memory timeline (sim/simulate/memory.h).
 TEST(any_scenario)
 {
     enum { ROUNDS = 60 };

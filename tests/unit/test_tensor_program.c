@@ -1,7 +1,7 @@
 // The tensors of a unit against the footprint, which adds up the same memory in another way, and
 // against figures of kwai/Megatron-Kwai (branch atc24ae).
+#include "sim/memory/tensor_program.h"
 #include "sim/model/parameter_list.h"
-#include "sim/model/tensor_program.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)

@@ -1,6 +1,6 @@
 // Blocking transfers: the sending rank waits for each of its sends (Megatron-LM's schedules as of
 // 2021, without batched or overlapped p2p). Every run is checked against igraph's longest path.
-#include "sim/engine/engine.h"
+#include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -2,7 +2,7 @@
 // simulated steps. Expected are sums over the model, proportions between stages, and bounds that
 // hold for every 1F1B step; every simulation is checked against the longest path in igraph.
 #include "sim/cost/cost_model.h"
-#include "sim/model/planner_memory.h"
+#include "sim/memory/planner_memory.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"

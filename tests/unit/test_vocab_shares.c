@@ -1,7 +1,7 @@
 // At which places pipeline ranks do their shares of a vocabulary.
 #include "sim/plan/walk.h"
 
-#include "sim/engine/memory.h"
+#include "sim/simulate/memory.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/scenario_run.h"

@@ -1,7 +1,7 @@
 // Whole passes of a stage over a pack.
-#include "backends/comm/comm.h"
 #include "backends/executor/stage.h"
 #include "backends/executor/typed/layer.h"
+#include "backends/ranks/comm.h"
 
 static layer layer_of(sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int index)
 {

@@ -1,8 +1,8 @@
 // Exchanges between ranks that share a layer or the vocabulary (Shoeybi and others: "Megatron-LM",
 // 2019, section 3; with sequence parallelism Korthikanti and others: "Reducing Activation
 // Recomputation in Large Transformer Models", 2022, section 4.2.2).
-#include "backends/comm/comm.h"
 #include "backends/executor/typed/layer.h"
+#include "backends/ranks/comm.h"
 
 static bool is_split(const layer *l)
 {

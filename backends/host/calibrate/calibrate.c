@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/comm/comm.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
 #include "backends/host/host.h"
+#include "backends/ranks/comm.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
 #include "sim/base/order.h"

@@ -1,11 +1,11 @@
-// Collectives of two and more ranks, by the clocks of virtual time (backends/comm/comm.h): each
+// Collectives of two and more ranks, by the clocks of virtual time (backends/ranks/comm.h): each
 // rank has a core to itself, and a collective lasts until its slowest member is done.
 #include <math.h>
 #include <string.h>
 
-#include "backends/comm/comm.h"
 #include "backends/host/calibrate/calibration.h"
 #include "backends/host/cpu_runtime.h"
+#include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 
 // Elements of the whole tensor. The cost model counts 2 bytes for each of them.

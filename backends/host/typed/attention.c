@@ -1,12 +1,12 @@
 // Attention of a pack's slices over the slices of their samples on the CPU, block after block.
 // Earlier slices show their tokens without the padding behind them.
-#include "backends/comm/attention.h"
+#include "backends/ranks/attention.h"
 #include "backends/executor/typed/layer.h"
 #include "backends/host/typed/zone_attention.h"
 #include "kernels/typed.h"
 #include "sim/base/alloc.h"
 
-// ---- Packs whose tokens several ranks share, slice after slice (backends/comm/attention.h) ----
+// ---- Packs whose tokens several ranks share, slice after slice (backends/ranks/attention.h) ----
 
 enum { RING_TAG = 1 }; // and the next one
 

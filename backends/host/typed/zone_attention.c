@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "backends/comm/comm.h"
+#include "backends/ranks/comm.h"
 #include "kernels/typed.h"
 #include "sim/base/alloc.h"
 

@@ -5,11 +5,11 @@
 #define SLIMPACK_TESTS_GPU_SUPPORT_GPU_RANKS_H
 
 #include "backends/api/device_runtime.h"
-#include "backends/comm/comm.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl.h"
 #include "backends/cuda/nccl_api.h"
+#include "backends/ranks/comm.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/job.h"
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "backends/comm/attention.h"
+#include "backends/ranks/attention.h"
 #include "tests/support/kernels/naive_attention.h"
 
 // Copies the shard's rows of a tensor, `width` of `stride` elements, to rows of `to_stride` in fp64

@@ -1,0 +1,691 @@
+// The ranks of a world at work: each on a thread of its own, or as fibers of one thread that
+// compute one at a time, or this process's rank alone.
+//
+// The C library declares affinity, names of threads and anonymous mappings as extensions.
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "backends/ranks/comm.h"
+#include "backends/ranks/private.h"
+#include "sim/base/alloc.h"
+#include "sim/base/status.h"
+
+enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
+
+// ---- Cores; where the system does not offer them, nothing is done ----
+
+#ifdef __linux__
+
+int sp_i_cores(void)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return 1;
+    }
+    return CPU_COUNT(&allowed);
+}
+
+// Binds the calling thread to the index-th core that this process may use.
+static bool pin_to_core(int index)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return false;
+    }
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &allowed) && index-- == 0) {
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+        }
+    }
+    return false;
+}
+
+// Names the calling thread, for debuggers and profilers.
+static void name_thread(const char *name)
+{
+    (void)pthread_setname_np(pthread_self(), name);
+}
+
+#else
+
+int sp_i_cores(void)
+{
+    return 1;
+}
+
+static bool pin_to_core(int index)
+{
+    (void)index;
+    return false;
+}
+
+static void name_thread(const char *name)
+{
+    (void)name;
+}
+
+#endif
+
+// ---- Threads ----
+
+typedef struct worker {
+    sp_workers *workers;
+    int rank;
+    pthread_t thread;
+    bool ended;
+    sp_status status;
+    sp_error err;
+} worker;
+
+typedef enum gate_state { GATE_CLOSED, GATE_OPEN, GATE_CANCELLED } gate_state;
+
+struct sp_workers {
+    sp_worker_run *run;
+    void *data;
+    bool pin;
+    int count;
+    worker *each;
+    pthread_mutex_t lock; // of all below and of what a worker has to say when it ends
+    pthread_cond_t changed;
+    gate_state gate;
+    int at_gate, pinned;
+    int running;
+};
+
+static void release(sp_workers *workers)
+{
+    pthread_cond_destroy(&workers->changed);
+    pthread_mutex_destroy(&workers->lock);
+    sp_free(workers->each);
+    sp_free(workers);
+}
+
+static bool pass_gate(sp_workers *workers, bool pinned)
+{
+    pthread_mutex_lock(&workers->lock);
+    workers->at_gate++;
+    workers->pinned += pinned ? 1 : 0;
+    pthread_cond_broadcast(&workers->changed);
+    while (workers->gate == GATE_CLOSED) {
+        pthread_cond_wait(&workers->changed, &workers->lock);
+    }
+    bool open = workers->gate == GATE_OPEN;
+    pthread_mutex_unlock(&workers->lock);
+    return open;
+}
+
+static void end(worker *me)
+{
+    sp_workers *workers = me->workers;
+    pthread_mutex_lock(&workers->lock);
+    me->ended = true;
+    workers->running--;
+    pthread_cond_broadcast(&workers->changed);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+static void *run_worker(void *data)
+{
+    worker *me = data;
+    sp_workers *workers = me->workers;
+    char name[16]; // as much as the system keeps
+    snprintf(name, sizeof name, "rank %d", me->rank);
+    name_thread(name);
+    if (pass_gate(workers, workers->pin && pin_to_core(me->rank))) {
+        me->status = workers->run(workers->data, me->rank, &me->err);
+    }
+    end(me);
+    return NULL;
+}
+
+static void locks_init(sp_workers *workers)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0 ||
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 ||
+        pthread_mutex_init(&workers->lock, NULL) != 0 ||
+        pthread_cond_init(&workers->changed, &attributes) != 0) {
+        sp_out_of_memory(sizeof workers->lock + sizeof workers->changed);
+    }
+    pthread_condattr_destroy(&attributes);
+}
+
+static int start_threads(sp_workers *workers)
+{
+    int started = 0;
+    while (started < workers->count) {
+        worker *next = &workers->each[started];
+        next->workers = workers;
+        next->rank = started;
+        if (pthread_create(&next->thread, NULL, run_worker, next) != 0) {
+            break;
+        }
+        started++;
+    }
+    return started;
+}
+
+static void set_gate(sp_workers *workers, int started, gate_state gate)
+{
+    pthread_mutex_lock(&workers->lock);
+    while (workers->at_gate < started) {
+        pthread_cond_wait(&workers->changed, &workers->lock);
+    }
+    workers->gate = gate;
+    pthread_cond_broadcast(&workers->changed);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+static sp_workers *workers_new(int count, const sp_workers_options *options, sp_worker_run *run,
+                               void *data)
+{
+    sp_workers *workers = sp_calloc(1, sizeof *workers);
+    workers->run = run;
+    workers->data = data;
+    workers->count = count;
+    workers->running = count;
+    workers->pin = options != NULL && options->pin && count <= sp_i_cores();
+    workers->each = sp_calloc((size_t)count, sizeof *workers->each);
+    locks_init(workers);
+    return workers;
+}
+
+sp_status sp_workers_start(int count, const sp_workers_options *options, sp_worker_run *run,
+                           void *data, sp_workers **workers, sp_error *err)
+{
+    *workers = NULL;
+    if (count < 1) {
+        return sp_error_set(err, SP_ERR_USAGE, "expected at least one worker, got %d", count);
+    }
+    sp_workers *made = workers_new(count, options, run, data);
+    int started = start_threads(made);
+    if (started < count) {
+        set_gate(made, started, GATE_CANCELLED);
+        for (int i = 0; i < started; i++) {
+            pthread_join(made->each[i].thread, NULL);
+        }
+        release(made);
+        return sp_error_set(err, SP_ERR_NO_MEMORY, "only %d of %d worker threads could start",
+                            started, count);
+    }
+    set_gate(made, started, GATE_OPEN);
+    *workers = made;
+    return SP_OK;
+}
+
+// The lock is held.
+static bool wait_for_all(sp_workers *workers, int64_t timeout_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(timeout_ns / NS_PER_S);
+    until.tv_nsec += (long)(timeout_ns % NS_PER_S);
+    if (until.tv_nsec >= NS_PER_S) {
+        until.tv_sec++;
+        until.tv_nsec -= NS_PER_S;
+    }
+    int result = 0;
+    while (workers->running > 0 && result != ETIMEDOUT) {
+        result = timeout_ns > 0 ? pthread_cond_timedwait(&workers->changed, &workers->lock, &until)
+                                : pthread_cond_wait(&workers->changed, &workers->lock);
+    }
+    return workers->running == 0;
+}
+
+static sp_status name_running(const sp_workers *workers, int64_t timeout_ns, sp_error *err)
+{
+    char text[LISTED_RANKS * 12 + 32] = "";
+    size_t used = 0;
+    int listed = 0;
+    for (int i = 0; i < workers->count && listed < LISTED_RANKS; i++) {
+        if (!workers->each[i].ended) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%d",
+                                     listed > 0 ? ", " : "", i);
+            listed++;
+        }
+    }
+    if (workers->running > listed) {
+        snprintf(text + used, sizeof text - used, " and %d more", workers->running - listed);
+    }
+    return sp_error_set(err, SP_ERR_LIMIT, "after %.3g s still at work: rank %s",
+                        (double)timeout_ns * 1e-9, text);
+}
+
+static sp_status first_failure(const sp_workers *workers, sp_error *err)
+{
+    for (int i = 0; i < workers->count; i++) {
+        const worker *one = &workers->each[i];
+        if (one->status != SP_OK) {
+            sp_error_add(err, &one->err);
+            return one->status;
+        }
+    }
+    return SP_OK;
+}
+
+sp_status sp_workers_join(sp_workers *workers, int64_t timeout_ns, sp_error *err)
+{
+    pthread_mutex_lock(&workers->lock);
+    bool all = wait_for_all(workers, timeout_ns);
+    sp_status status = all ? first_failure(workers, err) : name_running(workers, timeout_ns, err);
+    pthread_mutex_unlock(&workers->lock);
+    return status;
+}
+
+int sp_workers_running(sp_workers *workers)
+{
+    pthread_mutex_lock(&workers->lock);
+    int running = workers->running;
+    pthread_mutex_unlock(&workers->lock);
+    return running;
+}
+
+bool sp_workers_are_pinned(const sp_workers *workers)
+{
+    return workers->pinned == workers->count;
+}
+
+void sp_workers_free(sp_workers *workers)
+{
+    if (workers == NULL) {
+        return;
+    }
+    for (int i = 0; i < workers->count; i++) {
+        pthread_join(workers->each[i].thread, NULL);
+    }
+    release(workers);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FOLLOWED_BY_ASAN
+#elif defined(__SANITIZE_THREAD__)
+#define FOLLOWED_BY_TSAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FOLLOWED_BY_ASAN
+#elif __has_feature(thread_sanitizer)
+#define FOLLOWED_BY_TSAN
+#endif
+#endif
+
+#ifdef FOLLOWED_BY_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef FOLLOWED_BY_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// ---- Fibers ----
+
+// As a thread has by default; pages that are never used take no memory.
+enum { STACK_BYTES = 8 << 20 };
+
+// A stack that is entered or left, as sanitizers are told of it.
+typedef struct bounds {
+    const void *bottom;
+    size_t bytes;
+    void *kept; // the sanitizer's own, while the stack is left
+} bounds;
+
+struct sp_i_fiber {
+    ucontext_t own, driver;
+    char *mapping; // the guard page, and behind it the stack
+    size_t mapped;
+    void (*main)(void *data);
+    void *data;
+    bool ended;
+    bounds own_stack, driver_stack;
+    void *own_flow, *driver_flow; // ThreadSanitizer's
+};
+
+static void leave(bounds *left, const bounds *entered, void *flow)
+{
+#ifdef FOLLOWED_BY_ASAN
+    __sanitizer_start_switch_fiber(left != NULL ? &left->kept : NULL, entered->bottom,
+                                   entered->bytes);
+#else
+    (void)left;
+    (void)entered;
+#endif
+#ifdef FOLLOWED_BY_TSAN
+    __tsan_switch_to_fiber(flow, 0);
+#else
+    (void)flow;
+#endif
+}
+
+static void arrive(const bounds *arrived, bounds *from)
+{
+#ifdef FOLLOWED_BY_ASAN
+    __sanitizer_finish_switch_fiber(arrived->kept, from != NULL ? &from->bottom : NULL,
+                                    from != NULL ? &from->bytes : NULL);
+#else
+    (void)arrived;
+    (void)from;
+#endif
+}
+
+static void *flow_new(void)
+{
+#ifdef FOLLOWED_BY_TSAN
+    return __tsan_create_fiber(0);
+#else
+    return NULL;
+#endif
+}
+
+static void flow_free(void *flow)
+{
+#ifdef FOLLOWED_BY_TSAN
+    __tsan_destroy_fiber(flow);
+#else
+    (void)flow;
+#endif
+}
+
+static void *flow_now(void)
+{
+#ifdef FOLLOWED_BY_TSAN
+    return __tsan_get_current_fiber();
+#else
+    return NULL;
+#endif
+}
+
+static sp_i_fiber *fiber_new(void)
+{
+    sp_i_fiber *fiber = sp_calloc(1, sizeof *fiber);
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
+    fiber->mapped = guard + STACK_BYTES;
+    void *mapping = mmap(NULL, fiber->mapped, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (mapping == MAP_FAILED || mprotect(mapping, guard, PROT_NONE) != 0) {
+        sp_out_of_memory(fiber->mapped);
+    }
+    fiber->mapping = mapping;
+    fiber->own_stack = (bounds){fiber->mapping + guard, STACK_BYTES, NULL};
+    fiber->own_flow = flow_new();
+    fiber->ended = true;
+    return fiber;
+}
+
+void sp_i_fiber_free(sp_i_fiber *fiber)
+{
+    if (fiber != NULL) {
+        SP_ASSERT(fiber->ended);
+        flow_free(fiber->own_flow);
+        (void)munmap(fiber->mapping, fiber->mapped);
+        sp_free(fiber);
+    }
+}
+
+// The function that makecontext calls takes no pointers.
+static _Thread_local sp_i_fiber *entering;
+
+static void enter(void)
+{
+    sp_i_fiber *fiber = entering;
+    arrive(&fiber->own_stack, &fiber->driver_stack);
+    fiber->main(fiber->data);
+    fiber->ended = true;
+    leave(NULL, &fiber->driver_stack, fiber->driver_flow);
+    (void)setcontext(&fiber->driver);
+    SP_UNREACHABLE("a flow that could not be left");
+}
+
+// The next resume enters main(data); no flow is under way.
+static void fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data)
+{
+    SP_ASSERT(fiber->ended);
+    fiber->main = main;
+    fiber->data = data;
+    fiber->ended = false;
+    fiber->own_stack.kept = NULL;
+    (void)getcontext(&fiber->own);
+    fiber->own.uc_stack.ss_sp = (void *)(uintptr_t)fiber->own_stack.bottom;
+    fiber->own.uc_stack.ss_size = fiber->own_stack.bytes;
+    fiber->own.uc_link = NULL;
+    makecontext(&fiber->own, enter, 0);
+}
+
+// Runs the flow until it parks (true) or has ended (false). A flow stays on the thread of its first
+// resume.
+static bool fiber_resume(sp_i_fiber *fiber)
+{
+    SP_ASSERT(!fiber->ended);
+    entering = fiber;
+    fiber->driver_flow = flow_now();
+    leave(&fiber->driver_stack, &fiber->own_stack, fiber->own_flow);
+    (void)swapcontext(&fiber->driver, &fiber->own);
+    arrive(&fiber->driver_stack, NULL);
+    return !fiber->ended;
+}
+
+// ---- The scheduler of fibers: the next of those that may go on, in the order in which they asked
+// ----
+
+void sp_i_comm_fiber_ready(sp_comm *me)
+{
+    sp_i_comm_scheduler *scheduler = &me->world->scheduler;
+    if (!me->queued) {
+        me->queued = true;
+        scheduler->queue[(scheduler->first + scheduler->waiting++) % me->world->rank_count] = me;
+    }
+}
+
+static sp_comm *next_of(sp_comm_world *world)
+{
+    sp_i_comm_scheduler *scheduler = &world->scheduler;
+    if (scheduler->waiting == 0) {
+        return NULL;
+    }
+    sp_comm *next = scheduler->queue[scheduler->first];
+    scheduler->first = (scheduler->first + 1) % world->rank_count;
+    scheduler->waiting--;
+    next->queued = false;
+    return next;
+}
+
+void sp_i_comm_fiber_suspend(sp_comm *me)
+{
+    sp_runtime *runtime = me->world->runtime;
+    sp_i_fiber *fiber = me->fiber;
+    leave(&fiber->own_stack, &fiber->driver_stack, fiber->driver_flow);
+    (void)swapcontext(&fiber->own, &fiber->driver);
+    arrive(&fiber->own_stack, &fiber->driver_stack);
+    runtime->ops->enter(runtime, me->rank);
+}
+
+// Where nobody may go on, a failure has ended all waiting.
+static void ask_for_all(sp_comm_world *world)
+{
+    SP_ASSERT(atomic_load(&world->failed));
+    for (int rank = 0; rank < world->rank_count; rank++) {
+        if (!world->ranks[rank].ended) {
+            sp_i_comm_fiber_ready(&world->ranks[rank]);
+        }
+    }
+}
+
+// Drives the fibers that were started until all have ended.
+static void run_scheduler(sp_comm_world *world, int started)
+{
+    while (started > 0) {
+        sp_comm *next = next_of(world);
+        if (next == NULL) {
+            ask_for_all(world);
+        } else if (!fiber_resume(next->fiber)) {
+            started--;
+        }
+    }
+}
+
+// The C library declares affinity and names of threads as extensions of its own alone.
+
+typedef struct run {
+    sp_comm_world *world;
+    const int *ranks; // NULL: all, in order
+    int count;
+    sp_comm_body *body;
+    void *data;
+} run;
+
+static sp_comm *rank_at(const run *r, int number)
+{
+    return sp_comm_of(r->world, r->ranks != NULL ? r->ranks[number] : number);
+}
+
+// Before the ranks begin, or where they could not.
+static void set_all_ended(const run *r, bool ended)
+{
+    for (int i = 0; i < r->count; i++) {
+        sp_comm *me = rank_at(r, i);
+        pthread_mutex_lock(&me->lock);
+        me->ended = ended;
+        pthread_mutex_unlock(&me->lock);
+    }
+    sp_i_comm_start_work(r->world, ended ? -r->count : r->count);
+}
+
+// Waits for the work of a rank whose body has ended with this status, and adds what went wrong in
+// it to that of a good end. With a transport, work of a rank that failed may wait for others for
+// ever.
+static sp_status end_work(sp_comm *me, sp_status status, sp_error *err)
+{
+    sp_runtime *runtime = me->world->runtime;
+    sp_transport *transport = me->world->transport;
+    if (transport != NULL) {
+        return status == SP_OK ? transport->ops->synchronize(transport, err) : SP_OK;
+    }
+    return runtime->ops->synchronize(runtime, status == SP_OK ? err : NULL);
+}
+
+static sp_status run_rank(void *data, int number, sp_error *err)
+{
+    const run *r = data;
+    sp_comm *me = rank_at(r, number);
+    sp_runtime *runtime = r->world->runtime;
+    runtime->ops->enter(runtime, me->rank);
+    sp_i_comm_clock_skip(me);
+    sp_status status = r->body(me, r->data, err);
+    sp_status of_work = end_work(me, status, err);
+    status = status == SP_OK ? of_work : status;
+    if (status != SP_OK) {
+        sp_i_comm_fail(me, NULL, status, "%s",
+                       err->count > 0 ? err->message[0] : sp_status_text(status));
+    }
+    sp_i_comm_stop_work(me, true);
+    return status;
+}
+
+static sp_status run_threads(run *r, int threads, const sp_workers_options *options,
+                             sp_worker_run *work, int64_t timeout_ns, sp_error *err)
+{
+    sp_workers *workers;
+    sp_status status = sp_workers_start(threads, options, work, r, &workers, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_workers_join(workers, timeout_ns, NULL);
+    if (sp_workers_running(workers) > 0) {
+        sp_i_comm_deadline_over(r->world);
+    }
+    sp_workers_free(workers);
+    return SP_OK;
+}
+
+// ---- Runs of fibers ----
+
+typedef struct fiber_rank {
+    run *run;
+    int number;
+} fiber_rank;
+
+static void run_fiber(void *data)
+{
+    const fiber_rank *rank = data;
+    sp_error own = {0};
+    (void)run_rank(rank->run, rank->number, &own);
+}
+
+static sp_status run_fibers(void *data, int thread, sp_error *err)
+{
+    run *r = data;
+    (void)thread;
+    (void)err;
+    fiber_rank *each = sp_calloc((size_t)r->count, sizeof *each);
+    for (int i = 0; i < r->count; i++) {
+        sp_comm *me = rank_at(r, i);
+        each[i] = (fiber_rank){r, i};
+        me->fiber = me->fiber != NULL ? me->fiber : fiber_new();
+        fiber_start(me->fiber, run_fiber, &each[i]);
+        sp_i_comm_fiber_ready(me);
+    }
+    run_scheduler(r->world, r->count);
+    sp_free(each);
+    return SP_OK;
+}
+
+// ---- Runs ----
+
+// Leaves the one rank that is this process's, where ranks are processes; false where the run is
+// without it. How long it may wait for others is its transport's matter.
+static bool keep_here(run *r)
+{
+    const int *here = &r->world->transport->rank;
+    bool found = false;
+    for (int i = 0; i < r->count; i++) {
+        found = found || (r->ranks != NULL ? r->ranks[i] : i) == *here;
+    }
+    r->ranks = here;
+    r->count = 1;
+    return found;
+}
+
+sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
+                      void *data, int64_t timeout_ns, sp_error *err)
+{
+    return sp_comm_run_ranks(world, NULL, sp_comm_world_ranks(world), options, body, data,
+                             timeout_ns, err);
+}
+
+sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
+                            const sp_workers_options *options, sp_comm_body *body, void *data,
+                            int64_t timeout_ns, sp_error *err)
+{
+    run r = {.world = world, .ranks = ranks, .count = count, .body = body, .data = data};
+    sp_status status = SP_OK;
+    if (world->transport != NULL && !keep_here(&r)) {
+        return sp_comm_world_failure(world, err);
+    }
+    timeout_ns = world->transport != NULL ? 0 : timeout_ns;
+    set_all_ended(&r, false);
+    if (r.count == 1 && timeout_ns == 0) {
+        sp_error own = {0};
+        run_rank(&r, 0, &own);
+    } else if (world->one_at_a_time && timeout_ns == 0) {
+        run_fibers(&r, 0, NULL);
+    } else if (world->one_at_a_time) {
+        // A deadline is kept by a thread beside the one that all ranks are on.
+        status = run_threads(&r, 1, options, run_fibers, timeout_ns, err);
+    } else {
+        status = run_threads(&r, r.count, options, run_rank, timeout_ns, err);
+    }
+    if (status != SP_OK) {
+        set_all_ended(&r, true);
+        return status;
+    }
+    return sp_comm_world_failure(world, err);
+}

@@ -1,0 +1,478 @@
+#include "experiments/fit/fit_model.h"
+
+#include <stdlib.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/parallel.h"
+#include "sim/cost/profile.h"
+
+// ---- Documents ----
+
+enum {
+    DIGITS = 15, // that every decimal number of so many digits keeps
+    INDENT = 2,
+};
+
+// ---- paths ----
+
+json_t *fit_document_get(const json_t *document, const char *path)
+{
+    char part[SP_JSON_PATH];
+    bool more = true;
+    json_t *value = (json_t *)document;
+    while (more && value != NULL) {
+        more = sp_json_path_next(&path, part);
+        value = json_object_get(value, part);
+    }
+    return value;
+}
+
+void fit_document_set(json_t *document, const char *path, json_t *value)
+{
+    char part[SP_JSON_PATH];
+    json_t *object = document;
+    while (sp_json_path_next(&path, part)) {
+        json_t *child = json_object_get(object, part);
+        if (!json_is_object(child)) {
+            if (value == NULL) {
+                return;
+            }
+            child = json_object();
+            sp_json_put(object, part, child);
+        }
+        object = child;
+    }
+    if (value == NULL) {
+        json_object_del(object, part);
+    } else {
+        sp_json_put(object, part, value);
+    }
+}
+
+void fit_document_apply(json_t *document, const json_t *settings)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)settings, path, value) {
+        fit_document_set(document, path, json_is_null(value) ? NULL : json_deep_copy(value));
+    }
+}
+
+// ---- files ----
+
+sp_status fit_document_check(const json_t *document, const char *source, sp_error *err)
+{
+    sp_profile profile;
+    sp_status status = sp_profile_from_json(document, source, &profile, err);
+    if (status == SP_OK) {
+        sp_profile_fini(&profile);
+    }
+    return status;
+}
+
+// The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
+// owns it; NULL after an error.
+static sp_status load_document(const char *name, json_t **document, sp_error *err)
+{
+    char file[SP_PROFILE_PATH];
+    sp_status status = sp_profile_document(name, document, file, err);
+    if (status == SP_OK) {
+        status = fit_document_check(*document, file, err);
+        if (status != SP_OK) {
+            json_decref(*document);
+            *document = NULL;
+        }
+    }
+    return status;
+}
+
+sp_status fit_document_extend(const char *name, json_t **document, sp_error *err)
+{
+    char file[SP_PROFILE_PATH];
+    const char *key;
+    json_t *value;
+    json_t *base = NULL;
+    sp_status status = sp_profile_document(name, &base, file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    json_t *own =
+        json_pack("{s:O, s:s}", "schema", json_object_get(*document, "schema"), "extends", name);
+    json_object_foreach (*document, key, value) {
+        if (!json_equal(value, json_object_get(base, key))) {
+            json_object_set(own, key, value);
+        }
+    }
+    json_object_foreach (base, key, value) {
+        if (json_object_get(*document, key) == NULL) {
+            json_object_set_new(own, key, json_null());
+        }
+    }
+    json_decref(base);
+    json_decref(*document);
+    *document = own;
+    return SP_OK;
+}
+
+// ---- text ----
+
+static void write_value(const json_t *value, FILE *file, int depth);
+
+static void write_flat(const json_t *value, FILE *file)
+{
+    if (json_is_array(value)) {
+        size_t count = json_array_size(value);
+        fputc('[', file);
+        for (size_t i = 0; i < count; i++) {
+            fputs(i > 0 ? ", " : "", file);
+            write_flat(json_array_get(value, i), file);
+        }
+        fputc(']', file);
+        return;
+    }
+    json_dumpf(value, file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(DIGITS));
+}
+
+static void write_key(const char *key, FILE *file)
+{
+    json_t *text = json_string(key);
+    write_flat(text, file);
+    json_decref(text);
+    fputs(": ", file);
+}
+
+static void write_object(const json_t *object, FILE *file, int depth)
+{
+    const char *key;
+    json_t *value;
+    bool first = true;
+    fputc('{', file);
+    json_object_foreach ((json_t *)object, key, value) {
+        fprintf(file, "%s\n%*s", first ? "" : ",", (depth + 1) * INDENT, "");
+        write_key(key, file);
+        write_value(value, file, depth + 1);
+        first = false;
+    }
+    if (!first) {
+        fprintf(file, "\n%*s", depth * INDENT, "");
+    }
+    fputc('}', file);
+}
+
+// Arrays of objects, one to a line, as deep as the profile has them.
+static void write_objects(const json_t *array, FILE *file, int depth)
+{
+    size_t count = json_array_size(array);
+    fputc('[', file);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(file, "%s\n%*s", i > 0 ? "," : "", (depth + 1) * INDENT, "");
+        write_value(json_array_get(array, i), file, depth + 1);
+    }
+    fprintf(file, "\n%*s]", depth * INDENT, "");
+}
+
+static void write_value(const json_t *value, FILE *file, int depth)
+{
+    if (json_is_object(value)) {
+        write_object(value, file, depth);
+    } else if (json_is_object(json_array_get(value, 0))) {
+        write_objects(value, file, depth);
+    } else {
+        write_flat(value, file);
+    }
+}
+
+void fit_document_write(const json_t *document, FILE *file)
+{
+    write_value(document, file, 0);
+    fputc('\n', file);
+}
+
+enum { OVERRIDES = FIT_OVERRIDES + 2 };
+
+// ---- rows ----
+
+// The source of each table, as an index.
+static sp_status match_sources(const fit_spec *spec, const fit_source *sources, int source_count,
+                               int source_of[FIT_TABLES], sp_error *err)
+{
+    for (int t = 0; t < spec->table_count; t++) {
+        source_of[t] = -1;
+    }
+    for (int s = 0; s < source_count; s++) {
+        char name[SP_MEASUREMENTS_NAME];
+        sp_measurements_name(sources[s].csv, name);
+        int t = fit_spec_table(spec, name);
+        if (t < 0) {
+            return sp_error_in(err, SP_ERR_CONTENT, spec->source, "tables",
+                               "has no '%s', the table of %s", name, sources[s].csv);
+        }
+        if (source_of[t] >= 0) {
+            return sp_error_set(err, SP_ERR_USAGE, "table '%s' is given twice: %s and %s", name,
+                                sources[source_of[t]].csv, sources[s].csv);
+        }
+        source_of[t] = s;
+    }
+    for (int t = 0; t < spec->table_count; t++) {
+        if (source_of[t] < 0) {
+            return sp_error_in(err, SP_ERR_CONTENT, spec->source, "tables",
+                               "names '%.64s', but --from-measurements does not",
+                               spec->tables[t].name);
+        }
+    }
+    return SP_OK;
+}
+
+// "key=..." with the value (taken over) as JSON, as a JSON text.
+static json_t *override_of(const char *key, json_t *value)
+{
+    char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_t *text = json_sprintf("%s=%s", key, dump);
+    json_decref(value);
+    free(dump);
+    return text;
+}
+
+// The stack of the profile as an object, so that single switches can be overridden.
+static json_t *stack_override(const json_t *stack)
+{
+    json_t *object = json_is_string(stack) ? json_object() : json_deep_copy(stack);
+    if (json_is_string(stack)) {
+        sp_json_put(object, "name", json_string(json_string_value(stack)));
+    }
+    return override_of("stack", object);
+}
+
+static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
+                             const int source_of[FIT_TABLES], const char *const *overrides,
+                             int override_count, fit_rows *rows, sp_error *err)
+{
+    for (int t = 0; t < spec->table_count; t++) {
+        const fit_source *source = &sources[source_of[t]];
+        sp_status status = sp_measurements_read(source->csv, source->map, overrides, override_count,
+                                                &rows->tables[t], err);
+        if (status != SP_OK) {
+            return status;
+        }
+        rows->table_count++;
+        sp_measured kind = rows->tables[t].kind;
+        if (kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS) {
+            return sp_error_set(err, SP_ERR_CONTENT, "%s: holds %s, which no profile has a part in",
+                                source->csv,
+                                kind == SP_MEASURED_FITS ? "what ran" : "bubble rates");
+        }
+        rows->first[t + 1] = rows->first[t] + rows->tables[t].count;
+    }
+    rows->count = rows->first[spec->table_count];
+    return SP_OK;
+}
+
+static sp_status list_rows(const fit_spec *spec, fit_rows *rows, sp_error *err)
+{
+    rows->cases = sp_arena_take(&rows->arena, rows->count, sizeof *rows->cases);
+    rows->observed = sp_arena_take(&rows->arena, rows->count, sizeof *rows->observed);
+    rows->weight = sp_arena_take(&rows->arena, rows->count, sizeof *rows->weight);
+    for (int t = 0; t < rows->table_count; t++) {
+        for (size_t i = 0; i < rows->tables[t].count; i++) {
+            size_t row = rows->first[t] + i;
+            rows->cases[row] = &rows->tables[t].cases[i];
+            rows->observed[row] = rows->cases[row]->measured;
+            rows->weight[row] = spec->tables[t].weight;
+            if (!(rows->observed[row] > 0.0)) {
+                return sp_error_set(
+                    err, SP_ERR_CONTENT, "%s: line %d: expected more than 0, got %g",
+                    rows->tables[t].name, rows->cases[row]->line, rows->observed[row]);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int source_count,
+                        const json_t *profile, const fit_ablation *ablation, fit_rows *rows,
+                        sp_error *err)
+{
+    const char *overrides[OVERRIDES];
+    const json_t *named = json_object_get(profile, "stack");
+    int count = 0;
+    int source_of[FIT_TABLES];
+    *rows = (fit_rows){0};
+    // The profile that the table's map names need not be there yet: it may be the one being fitted.
+    json_t *start = override_of("profile", json_string(spec->profile));
+    json_t *stack = named != NULL ? stack_override(named) : NULL;
+    sp_status status = match_sources(spec, sources, source_count, source_of, err);
+    overrides[count++] = json_string_value(start);
+    if (stack != NULL) {
+        overrides[count++] = json_string_value(stack);
+    }
+    for (int i = 0; ablation != NULL && i < ablation->override_count; i++) {
+        overrides[count++] = ablation->overrides[i];
+    }
+    if (status == SP_OK) {
+        status = read_tables(spec, sources, source_of, overrides, count, rows, err);
+    }
+    if (status == SP_OK) {
+        status = list_rows(spec, rows, err);
+    }
+    json_decref(start);
+    json_decref(stack);
+    if (status != SP_OK) {
+        fit_rows_fini(rows);
+    }
+    return status;
+}
+
+void fit_rows_fini(fit_rows *rows)
+{
+    for (int t = 0; t < rows->table_count; t++) {
+        sp_measurements_fini(&rows->tables[t]);
+    }
+    sp_arena_free(&rows->arena);
+    *rows = (fit_rows){0};
+}
+
+int fit_rows_table(const fit_rows *rows, size_t row)
+{
+    int t = 0;
+    while (row >= rows->first[t + 1]) {
+        t++;
+    }
+    return t;
+}
+
+// ---- predictions ----
+
+typedef struct prediction {
+    const fit_rows *rows;
+    const sp_profile *profile;
+    const uint8_t *wanted;
+    double *predicted;
+} prediction;
+
+static sp_status predict_row(void *context, int worker, int row, sp_error *err)
+{
+    (void)worker;
+    const prediction *p = context;
+    if (p->wanted != NULL && p->wanted[row] == 0) {
+        return SP_OK;
+    }
+    const sp_measurements *table = &p->rows->tables[fit_rows_table(p->rows, (size_t)row)];
+    sp_error found = {0};
+    sp_status status = sp_measured_case_count(p->rows->cases[row], table->kind, &found);
+    if (status == SP_OK) {
+        status = sp_measured_case_predict(p->rows->cases[row], table->kind, p->profile,
+                                          &p->predicted[row], &found);
+    }
+    return status == SP_OK ? SP_OK
+                           : sp_error_set(err, status, "%s line %d: %.400s", table->name,
+                                          p->rows->cases[row]->line, found.message[0]);
+}
+
+// predicted[i] of every row with wanted[i] != 0 (NULL: all rows), the other values are left alone.
+// Returns the error of the first of several rows that fail. Independent of `threads`.
+static sp_status predict_rows(const fit_rows *rows, const sp_profile *profile,
+                              const uint8_t *wanted, int threads, double *predicted, sp_error *err)
+{
+    prediction p = {.rows = rows, .profile = profile, .wanted = wanted, .predicted = predicted};
+    return sp_parallel_for(threads, (int)rows->count, predict_row, &p, err);
+}
+
+// ---- the model ----
+
+static bool is_set(const fit_ablation *ablation, const char *path)
+{
+    const char *set;
+    json_t *value;
+    const json_t *settings = ablation != NULL ? ablation->set : NULL;
+    json_object_foreach ((json_t *)settings, set, value) {
+        if (sp_json_paths_overlap(set, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+sp_status fit_model_init(const fit_spec *spec, const fit_ablation *ablation, fit_model *model,
+                         sp_error *err)
+{
+    *model = (fit_model){.source = spec->source};
+    sp_status status = load_document(spec->profile, &model->document, err);
+    if (status == SP_OK) {
+        fit_document_apply(model->document, spec->start);
+    }
+    // The part that the ablation takes away may be what a constant's start would have made.
+    for (int c = 0; status == SP_OK && c < spec->constant_count; c++) {
+        const fit_constant *constant = &spec->constants[c];
+        if (constant->start > 0.0) {
+            fit_document_set(model->document, constant->path, json_real(constant->start));
+        }
+        if (!is_set(ablation, constant->path)) {
+            model->number[model->constant_count] = c;
+            model->constants[model->constant_count++] = *constant;
+        }
+    }
+    if (status == SP_OK && ablation != NULL) {
+        fit_document_apply(model->document, ablation->set);
+    }
+    if (status != SP_OK) {
+        fit_model_fini(model);
+    }
+    return status;
+}
+
+void fit_model_fini(fit_model *model)
+{
+    json_decref(model->document);
+    *model = (fit_model){0};
+}
+
+sp_status fit_model_parameters(const fit_model *model, fit_parameter *parameters, sp_error *err)
+{
+    for (int c = 0; c < model->constant_count; c++) {
+        const fit_constant *constant = &model->constants[c];
+        const json_t *value = fit_document_get(model->document, constant->path);
+        char path[SP_JSON_PATH];
+        snprintf(path, sizeof path, "constants.%s", constant->path);
+        if (!json_is_number(value)) {
+            return sp_error_in(err, SP_ERR_CONTENT, model->source, path,
+                               "is not a number of the start profile (give it a start)");
+        }
+        double start = json_number_value(value);
+        if (!(start >= constant->least && start <= constant->most)) {
+            return sp_error_in(err, SP_ERR_CONTENT, model->source, path,
+                               "starts at %g, outside least and most, %g and %g", start,
+                               constant->least, constant->most);
+        }
+        parameters[c] = (fit_parameter){.start = start,
+                                        .least = constant->least,
+                                        .most = constant->most,
+                                        .expect = constant->expect,
+                                        .within = constant->within};
+    }
+    return SP_OK;
+}
+
+json_t *fit_model_document(const fit_model *model, const double *constants)
+{
+    json_t *document = json_deep_copy(model->document);
+    for (int c = 0; c < model->constant_count; c++) {
+        fit_document_set(document, model->constants[c].path, json_real(constants[c]));
+    }
+    return document;
+}
+
+sp_status fit_model_predict(void *context, const double *constants, const uint8_t *wanted,
+                            double *predicted, sp_error *err)
+{
+    const fit_model *model = context;
+    sp_profile profile;
+    json_t *document = fit_model_document(model, constants);
+    sp_status status = sp_profile_from_json(document, model->source, &profile, err);
+    if (status == SP_OK) {
+        status = predict_rows(model->rows, &profile, wanted, model->threads, predicted, err);
+        sp_profile_fini(&profile);
+    }
+    json_decref(document);
+    return status;
+}

@@ -1,0 +1,797 @@
+#include "experiments/measure/measurements.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/measure/measurement_map.h"
+#include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
+#include "sim/base/json.h"
+#include "solver/evaluate/evaluate.h"
+#include "solver/strategy.h"
+
+enum {
+    PATH = SP_MEASUREMENTS_FILE,
+    MAP_LIMIT_BYTES = 16 << 20,
+    SHOWN = 64,
+};
+
+// One table being read.
+typedef struct table_reader {
+    sp_measurements *measurements;
+    sp_csv csv;
+    sp_map map;
+    const char *const *overrides;
+    int override_count;
+    sp_scenario_cache *files;
+    sp_error *err;
+    // A mistake that no cell of the row explains is in every row: one is told of.
+    bool stop;
+    bool varies[SP_CSV_COLUMNS]; // over the rows
+} table_reader;
+
+static void case_fini(sp_measured_case *measured)
+{
+    sp_scenario_fini(&measured->scenario);
+    sp_batches_fini(&measured->batches);
+    if (measured->baseline != NULL) {
+        case_fini(measured->baseline);
+        sp_free(measured->baseline);
+    }
+}
+
+void sp_measurements_fini(sp_measurements *measurements)
+{
+    for (size_t i = 0; i < measurements->count; i++) {
+        case_fini(&measurements->cases[i]);
+    }
+    sp_free(measurements->cases);
+    *measurements = (sp_measurements){0};
+}
+
+// ---- files ----
+
+// Cut at the front where it is too long: the end says more.
+static void note_path(sp_measurements *measurements, const char *csv_path)
+{
+    size_t length = strlen(csv_path);
+    size_t most = sizeof measurements->path - 1;
+    size_t kept = length < most ? length : most;
+    memcpy(measurements->path, csv_path + (length - kept), kept + 1);
+}
+
+static bool is_map(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
+// The table that a map names, in the map's folder, or the one of its own name.
+static sp_status table_of_map(const char *map_path, const json_t *map, char path[PATH],
+                              sp_error *err)
+{
+    const char *table = json_string_value(json_object_get(map, "table"));
+    const char *slash = strrchr(map_path, '/');
+    int folder = slash != NULL ? (int)(slash - map_path) + 1 : 0;
+    int length = table != NULL
+                     ? snprintf(path, PATH, "%.*s%s", folder, map_path, table)
+                     : snprintf(path, PATH, "%.*s.csv", (int)strlen(map_path) - 5, map_path);
+    return length < PATH ? SP_OK
+                         : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", map_path);
+}
+
+void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME])
+{
+    const char *slash = strrchr(csv_path, '/');
+    const char *base = slash != NULL ? slash + 1 : csv_path;
+    const char *dot = strrchr(base, '.');
+    size_t bytes = dot != NULL && dot > base ? (size_t)(dot - base) : strlen(base);
+    bytes = bytes < SP_MEASUREMENTS_NAME ? bytes : SP_MEASUREMENTS_NAME - 1;
+    memcpy(name, base, bytes);
+    name[bytes] = '\0';
+}
+
+// Errors go to `own` where the caller asks for none.
+static void begin_table(table_reader *reader, sp_measurements *measurements, const char *csv_source,
+                        sp_error *err, sp_error *own)
+{
+    sp_error_clear(own);
+    reader->err = err != NULL ? err : own;
+    reader->measurements = measurements;
+    *measurements = (sp_measurements){0};
+    note_path(measurements, csv_source);
+    sp_measurements_name(csv_source, measurements->name);
+}
+
+// table.csv -> table.json; false where that is no file.
+static bool map_beside(const char *csv_path, char name[PATH])
+{
+    const char *slash = strrchr(csv_path, '/');
+    const char *dot = strrchr(csv_path, '.');
+    size_t stem =
+        dot != NULL && (slash == NULL || dot > slash) ? (size_t)(dot - csv_path) : strlen(csv_path);
+    int bytes = stem < PATH ? snprintf(name, PATH, "%.*s.json", (int)stem, csv_path) : PATH;
+    return bytes < PATH && strcmp(name, csv_path) != 0 && access(name, F_OK) == 0;
+}
+
+// *map stays NULL where the header says all.
+static sp_status read_map(const char *csv_path, const char *map_path, json_t **map, char *name,
+                          sp_error *err)
+{
+    if (map_path != NULL) {
+        snprintf(name, PATH, "%s", map_path);
+    } else if (!map_beside(csv_path, name)) {
+        return SP_OK;
+    }
+    return sp_json_read_file(map_path != NULL ? map_path : name, MAP_LIMIT_BYTES, map, err);
+}
+
+static bool has_rows(const table_reader *reader)
+{
+    for (size_t row = 0; row < reader->csv.rows; row++) {
+        if (sp_map_takes(&reader->map, &reader->csv, row)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool varies(const sp_csv *csv, int column)
+{
+    for (size_t row = 1; row < csv->rows; row++) {
+        if (strcmp(sp_csv_at(csv, row, column)->text, sp_csv_at(csv, 0, column)->text) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// ---- one row ----
+
+// The message of a scenario reader ("source: path: text") in its parts. An unknown key counts to
+// the path. Returns the text.
+static const char *split_message(const char *source, const char *message,
+                                 char path[2 * SP_JSON_PATH], bool *unknown)
+{
+    static const char unknown_key[] = SP_UNKNOWN_KEY;
+    const char *text = message;
+    size_t prefix = strlen(source);
+    path[0] = '\0';
+    if (strncmp(message, source, prefix) == 0 && strncmp(message + prefix, ": ", 2) == 0) {
+        text = message + prefix + 2;
+    }
+    size_t length = strcspn(text, ": ");
+    if (length < SP_JSON_PATH && strncmp(text + length, ": ", 2) == 0) {
+        memcpy(path, text, length);
+        path[length] = '\0';
+        text += length + 2;
+    }
+    *unknown = strncmp(text, unknown_key, sizeof unknown_key - 1) == 0;
+    if (*unknown) {
+        const char *key = text + sizeof unknown_key - 1;
+        size_t used = strlen(path);
+        snprintf(path + used, SP_JSON_PATH, "%s%.*s", used > 0 ? "." : "", (int)strcspn(key, "'"),
+                 key);
+    }
+    return text;
+}
+
+// Tells it of the cell that set the path, or of the header where the path itself is wrong.
+static void adopt_message(table_reader *reader, size_t row, const char *source, const char *message)
+{
+    char path[2 * SP_JSON_PATH];
+    bool unknown = false;
+    const char *text = split_message(source, message, path, &unknown);
+    int c = sp_map_column_of(&reader->map, &reader->csv, row, path, unknown);
+    reader->stop = reader->stop || c < 0 || unknown;
+    if (c < 0) {
+        sp_error_set(reader->err, SP_ERR_CONTENT, "%s", message);
+        return;
+    }
+    const sp_csv_cell *header = sp_csv_header(&reader->csv, c);
+    const sp_csv_cell *cell = unknown ? header : sp_csv_at(&reader->csv, row, c);
+    // Which of its settings is wrong where the cell stands for several.
+    bool one = reader->map.columns[c].target_count == 1;
+    sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line, cell->column,
+                "column '%.*s'%s%s: %s", SHOWN, header->text, one ? "" : ": ", one ? "" : path,
+                text);
+}
+
+static sp_status adopt_errors(table_reader *reader, size_t row, const char *source,
+                              sp_status status, const sp_error *found)
+{
+    for (int i = 0; i < found->count; i++) {
+        if (status == SP_ERR_CONTENT) {
+            adopt_message(reader, row, source, found->message[i]);
+        } else {
+            sp_error_set(reader->err, status, "%s", found->message[i]);
+        }
+    }
+    return status;
+}
+
+// Stated costs know neither tokens nor bytes.
+static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
+{
+    sp_measured kind = reader->map.kind;
+    if (!scenario->uniform || kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_BUBBLE_RATE ||
+        kind == SP_MEASURED_SPEEDUP) {
+        return SP_OK;
+    }
+    reader->stop = true;
+    return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "uniform_costs",
+                       "a table of %s needs a model", sp_measured_names[kind]);
+}
+
+SP_PRINTF(4, 5)
+static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
+                            const char *format, ...)
+{
+    char expected[SP_MAP_LIST];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(expected, sizeof expected, format, args);
+    va_end(args);
+    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
+                       cell->column, "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name,
+                       expected, SHOWN, cell->text);
+}
+
+static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario *scenario)
+{
+    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    int64_t group = scenario->layout.dp * scenario->strategy.microbatch_samples;
+    sp_status status = SP_OK;
+    for (int c = 0; c < reader->csv.columns; c++) {
+        const sp_csv_cell *cell = sp_csv_at(&reader->csv, row, c);
+        const char *name = sp_csv_header(&reader->csv, c)->text;
+        sp_map_check check = reader->map.columns[c].check;
+        double number = 0.0;
+        bool is_number = sp_map_number(cell->text, &number);
+        if (cell->text[0] == '\0') {
+            continue;
+        }
+        if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
+            status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
+                                (long long)ranks);
+        } else if (check == SP_MAP_CHECK_WHOLE_MICROBATCHES &&
+                   (!is_number || fmod(number, (double)group) != 0.0)) {
+            status = wrong_cell(reader, cell, name,
+                                "a multiple of %lld, samples of a micro-batch times dp",
+                                (long long)group);
+        }
+    }
+    return status;
+}
+
+// The last part of a column's name says enough where that is the path that it sets.
+static const char *label_name(const sp_map_column *column, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    bool is_path = column->target_count == 1 && strcmp(column->targets[0].path, name) == 0;
+    return is_path && dot != NULL ? dot + 1 : name;
+}
+
+// Ends a text that was cut with "...", and in no character of several bytes.
+static void mark_cut(char *text, size_t bytes)
+{
+    size_t end = bytes - sizeof "...";
+    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) {
+        end--;
+    }
+    memcpy(text + end, "...", sizeof "...");
+}
+
+// Column c of a row behind what the text has already; it may be cut, then the size is `bytes` or
+// more.
+static size_t add_column(const table_reader *reader, size_t row, int c, char *text, size_t used,
+                         size_t bytes)
+{
+    const sp_csv *csv = &reader->csv;
+    const sp_map_column *column = &reader->map.columns[c];
+    return used + (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "",
+                                   label_name(column, sp_csv_header(csv, c)->text),
+                                   sp_csv_at(csv, row, c)->text);
+}
+
+static void write_label(const table_reader *reader, size_t row, int measured, char *label,
+                        size_t bytes)
+{
+    size_t used = 0;
+    label[0] = '\0';
+    for (int c = 0; c < reader->csv.columns && used < bytes; c++) {
+        if (reader->map.columns[c].in_label && reader->varies[c]) {
+            used = add_column(reader, row, c, label, used, bytes);
+        }
+    }
+    if (reader->map.measured_count > 1 && used < bytes) {
+        used += (size_t)snprintf(label + used, bytes - used, "%s%s", used > 0 ? " " : "",
+                                 reader->map.measured[measured].column);
+    }
+    if (used >= bytes) {
+        mark_cut(label, bytes);
+    }
+}
+
+static void write_cell(const table_reader *reader, size_t row, char *cell, size_t bytes)
+{
+    size_t used = 0;
+    cell[0] = '\0';
+    for (int c = 0; c < reader->csv.columns && used < bytes; c++) {
+        if (reader->map.columns[c].in_cell) {
+            used = add_column(reader, row, c, cell, used, bytes);
+        }
+    }
+}
+
+static bool measured_number(const sp_map *map, const char *text, double *number)
+{
+    const json_t *value = json_object_get(map->measured_values, text);
+    bool is_number = map->measured_values != NULL ? value != NULL : sp_map_number(text, number);
+    *number = (value != NULL ? json_number_value(value) : *number) * map->scale;
+    return is_number;
+}
+
+static sp_status read_measured(table_reader *reader, size_t row, int measured,
+                               sp_measured_case *measured_case)
+{
+    const char *name = reader->map.measured[measured].column;
+    const sp_csv_cell *cell = sp_csv_at(&reader->csv, row, reader->map.measured[measured].index);
+    double value = 0.0;
+    bool is_number = measured_number(&reader->map, cell->text, &value);
+    measured_case->measured = value;
+    measured_case->at_most = reader->map.measured[measured].at_most;
+    measured_case->row = row;
+    measured_case->line = cell->line;
+    measured_case->column = cell->column;
+    snprintf(measured_case->measured_column, sizeof measured_case->measured_column, "%s", name);
+    write_label(reader, row, measured, measured_case->label, sizeof measured_case->label);
+    write_cell(reader, row, measured_case->cell, sizeof measured_case->cell);
+    bool fits = reader->map.kind == SP_MEASURED_FITS;
+    if (is_number && (fits ? value == 0.0 || value == 1.0 : isfinite(value) && value > 0.0)) {
+        return SP_OK;
+    }
+    char expected[SP_MAP_LIST] = "a finite number above 0";
+    if (!is_number && reader->map.measured_values != NULL) {
+        sp_map_list_values(reader->map.measured_values, expected);
+    } else if (fits) {
+        strcpy(expected, "0 (did not run) or 1 (ran)");
+    }
+    return wrong_cell(reader, cell, name, "%s", expected);
+}
+
+static sp_status read_scenario(table_reader *reader, size_t row, json_t *document,
+                               sp_measured_case *measured_case)
+{
+    char source[SP_SOURCE_NAME];
+    sp_error found = {0};
+    int line = sp_csv_at(&reader->csv, row, 0)->line;
+    snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
+    sp_status status = sp_scenario_place(document, reader->measurements->path, reader->err);
+    for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
+        status = sp_scenario_override(document, reader->overrides[i], reader->err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_scenario *scenario = &measured_case->scenario;
+    status = sp_scenario_from_json_cached(document, source, reader->files, scenario, &found);
+    if (status == SP_OK && !scenario->uniform) {
+        status = sp_strategy_check(scenario->strategy.kind, source, &found);
+    }
+    if (status == SP_OK) {
+        status = sp_strategy_check_shares(scenario, &found);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(scenario);
+        return adopt_errors(reader, row, source, status, &found);
+    }
+    status = check_kind(reader, scenario);
+    if (status == SP_OK) {
+        status = check_cells(reader, row, scenario);
+    }
+    if (status == SP_OK) {
+        status = sp_evaluate_batches(scenario, &measured_case->batches, reader->err);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(scenario);
+    }
+    return status;
+}
+
+static sp_status read_row(table_reader *reader, size_t row, int measured, bool baseline,
+                          sp_measured_case *measured_case)
+{
+    json_t *document = NULL;
+    sp_status status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row,
+                                  measured, baseline, &document, reader->err);
+    if (status == SP_OK) {
+        status = read_scenario(reader, row, document, measured_case);
+    }
+    json_decref(document);
+    return status;
+}
+
+static sp_status read_baseline(table_reader *reader, size_t row, int measured,
+                               sp_measured_case *measured_case)
+{
+    sp_measured_case *baseline = sp_calloc(1, sizeof *baseline);
+    sp_status status = read_row(reader, row, measured, true, baseline);
+    if (status == SP_OK) {
+        measured_case->baseline = baseline;
+    } else {
+        sp_free(baseline);
+    }
+    return status;
+}
+
+static sp_status read_case(table_reader *reader, size_t row, int measured,
+                           sp_measured_case *measured_case)
+{
+    sp_status status = read_measured(reader, row, measured, measured_case);
+    if (status == SP_OK) {
+        status = read_row(reader, row, measured, false, measured_case);
+    }
+    if (status == SP_OK && reader->map.baseline.given) {
+        status = read_baseline(reader, row, measured, measured_case);
+        if (status != SP_OK) {
+            case_fini(measured_case);
+        }
+    }
+    return status;
+}
+
+// ---- the table ----
+
+// Errors of several rows are collected; what no cell is to blame for ends it.
+static sp_status read_cases(table_reader *reader)
+{
+    sp_measurements *measurements = reader->measurements;
+    size_t columns = (size_t)reader->map.measured_count;
+    measurements->cases = sp_calloc(reader->csv.rows * columns, sizeof *measurements->cases);
+    for (int c = 0; c < reader->csv.columns; c++) {
+        reader->varies[c] = varies(&reader->csv, c);
+    }
+    for (size_t i = 0; i < reader->csv.rows * columns && !reader->stop; i++) {
+        if (!sp_map_takes(&reader->map, &reader->csv, i / columns)) {
+            continue;
+        }
+        sp_measured_case *next = &measurements->cases[measurements->count];
+        sp_status status = read_case(reader, i / columns, (int)(i % columns), next);
+        measurements->count += status == SP_OK;
+        reader->stop = reader->stop || (status != SP_OK && status != SP_ERR_CONTENT) ||
+                       reader->err->count == SP_ERROR_MESSAGES;
+    }
+    return reader->err->status;
+}
+
+// Takes over the map and the CSV.
+static sp_status read_table(table_reader *reader, json_t *map, const char *map_source)
+{
+    sp_measurements *measurements = reader->measurements;
+    const char *path = measurements->path;
+    sp_status status = SP_OK;
+    if (map == NULL) {
+        map_source = path;
+        status = sp_map_of_header(&reader->csv, path, &map, reader->err);
+    }
+    if (status == SP_OK) {
+        status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
+    }
+    if (status == SP_OK && !has_rows(reader)) {
+        status = sp_error_set(reader->err, SP_ERR_CONTENT,
+                              reader->csv.rows == 0 ? "%s: has a header and no rows"
+                                                    : "%s: has no row that the map takes",
+                              path);
+    }
+    if (status == SP_OK) {
+        reader->files = sp_scenario_cache_new();
+        sp_map_describe(&reader->map, measurements);
+        status = read_cases(reader);
+    }
+    sp_scenario_cache_free(reader->files);
+    sp_map_fini(&reader->map);
+    sp_csv_fini(&reader->csv);
+    if (status != SP_OK) {
+        sp_measurements_fini(measurements);
+    }
+    return status;
+}
+
+sp_status sp_measurements_from_text(const char *csv_text, size_t bytes, const char *csv_source,
+                                    json_t *map, const char *map_source,
+                                    const char *const *overrides, int override_count,
+                                    sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_source, err, &own);
+    sp_status status = sp_csv_read_text(csv_text, bytes, csv_source, &reader.csv, reader.err);
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_source);
+}
+
+sp_status sp_measurements_read(const char *csv_path, const char *map_path,
+                               const char *const *overrides, int override_count,
+                               sp_measurements *measurements, sp_error *err)
+{
+    sp_error own;
+    char map_name[PATH];
+    char table_path[PATH];
+    json_t *map = NULL;
+    table_reader reader = {.overrides = overrides, .override_count = override_count};
+    begin_table(&reader, measurements, csv_path, err, &own);
+    bool by_map = map_path == NULL && is_map(csv_path);
+    sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
+    if (status == SP_OK && by_map) {
+        status = table_of_map(csv_path, map, table_path, reader.err);
+        csv_path = table_path;
+        note_path(measurements, table_path);
+    }
+    if (status == SP_OK) {
+        snprintf(measurements->file, sizeof measurements->file, "%s", csv_path);
+        status = sp_csv_read_file(csv_path, &reader.csv, reader.err);
+    }
+    if (status != SP_OK) {
+        json_decref(map);
+        return status;
+    }
+    return read_table(&reader, map, map_name);
+}
+
+// ---- Predictions ----
+
+// Returns the measured quantity of a result; of a speed-up the time.
+static double value_of(sp_measured kind, const sp_result *result)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+    case SP_MEASURED_SPEEDUP:
+        return sp_result_iteration_ms(result);
+    case SP_MEASURED_TOKENS_PER_S:
+        return sp_result_tokens_per_s(result);
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+        return (double)result->allocator_peak_bytes;
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+        return (double)result->rank_reserved_bytes;
+    case SP_MEASURED_LAST_RANK_BYTES:
+        return (double)result->rank_peak_bytes;
+    case SP_MEASURED_BUBBLE_RATE:
+        return result->published_bubble_ratio >= 0.0 ? result->published_bubble_ratio
+                                                     : sp_result_bubble_ratio_longest_stage(result);
+    case SP_MEASURED_FITS:
+        return sp_result_fits(result) == SP_FITS_NO ? 0.0 : 1.0;
+    }
+    SP_UNREACHABLE("a measured quantity");
+}
+
+// With another profile in place of its own. What the copy points to stays the case's.
+static sp_status evaluate_with(const sp_measured_case *measured, const sp_profile *profile,
+                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
+{
+    sp_scenario *scenario = sp_malloc(sizeof *scenario);
+    memcpy(scenario, &measured->scenario, sizeof *scenario);
+    sp_profile_copy(profile, &scenario->profile);
+    scenario->profile.algorithm = measured->scenario.profile.algorithm;
+    sp_profile_join(&scenario->profile, &scenario->cluster);
+    sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
+    sp_profile_fini(&scenario->profile);
+    sp_free(scenario);
+    return status;
+}
+
+static sp_status evaluate(const sp_measured_case *measured, sp_measured kind,
+                          const sp_profile *profile, sp_result *result, sp_error *err)
+{
+    const sp_evaluate_options options = {
+        // Rows of a cell that fit well may be picked.
+        .allocator_peak = kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES ||
+                          (measured->cell[0] != '\0' && measured->reserved_bytes == 0),
+        .reserved_bytes = measured->reserved_bytes,
+        .rank_peak = kind == SP_MEASURED_FIRST_RANK_RESERVED_BYTES ? SP_FIRST_RANK
+                     : kind == SP_MEASURED_LAST_RANK_BYTES         ? SP_LAST_RANK
+                                                                   : SP_NO_RANK,
+        .no_bounds = true,
+        .no_causes = true,
+        .any_rate = profile != NULL};
+    return profile != NULL
+               ? evaluate_with(measured, profile, &options, result, err)
+               : sp_evaluate(&measured->scenario, &measured->batches, &options, result, err);
+}
+
+sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measured kind,
+                                    const sp_profile *profile, double *predicted, sp_result *result,
+                                    sp_error *err)
+{
+    sp_status status = evaluate(measured, kind, profile, result, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    *predicted = value_of(kind, result);
+    if (measured->baseline != NULL) {
+        sp_result baseline = {0};
+        status = evaluate(measured->baseline, kind, profile, &baseline, err);
+        *predicted = status == SP_OK ? value_of(kind, &baseline) / *predicted : 0.0;
+        sp_result_fini(&baseline);
+    } else if (sp_measured_is_memory(kind) && *predicted == 0.0) {
+        const sp_warnings *said = &result->warnings;
+        status = sp_error_in(err, SP_ERR_CONTENT, measured->scenario.source, NULL, "%s",
+                             said->count > 0 ? said->text[said->count - 1]
+                                             : "no allocator's peak can be computed");
+    }
+    if (status != SP_OK) {
+        sp_result_fini(result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, sp_error *err)
+{
+    sp_result result = {0};
+    if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
+        return SP_OK;
+    }
+    sp_status status = evaluate(measured, kind, NULL, &result, err);
+    if (status == SP_OK) {
+        measured->reserved_bytes = result.reserved_peak_bytes;
+        sp_result_fini(&result);
+    }
+    return status;
+}
+
+sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
+                                   const sp_profile *profile, double *predicted, sp_error *err)
+{
+    sp_result result = {0};
+    sp_status status = sp_measured_case_evaluate(measured, kind, profile, predicted, &result, err);
+    if (status == SP_OK) {
+        sp_result_fini(&result);
+    }
+    return status;
+}
+
+// ---- measured values in a wrong unit ----
+
+// Beyond what a profile gets wrong, below the 1000 of a wrong unit.
+static const double most_off = 100.0;
+
+// Guesses the unit where the measured value is far below, or far above, the predicted one.
+static const char *suspected_unit(sp_measured kind, double over)
+{
+    switch (kind) {
+    case SP_MEASURED_ITERATION_MS:
+        return over < 1.0 ? "is it in seconds?" : "is it in microseconds?";
+    case SP_MEASURED_TOKENS_PER_S:
+        return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
+                          : "is it of more than one second?";
+    case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
+    case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
+    case SP_MEASURED_LAST_RANK_BYTES:
+        if (over > 1.0) {
+            return "is it of all GPUs together?";
+        }
+        return over < 1e-7 ? "is it in GiB?" : over < 1e-4 ? "is it in MiB?" : "is it in KiB?";
+    case SP_MEASURED_BUBBLE_RATE:
+    case SP_MEASURED_SPEEDUP:
+    case SP_MEASURED_FITS:
+        break;
+    }
+    return "is it in percent?";
+}
+
+static bool is_off(double over)
+{
+    return !(over <= most_off && over >= 1.0 / most_off);
+}
+
+sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
+                                      sp_error *err)
+{
+    sp_status status = SP_OK;
+    size_t off = 0;
+    for (size_t i = 0; i < measurements->count; i++) {
+        off += is_off(measurements->cases[i].measured / predicted[i]);
+    }
+    // Ratios may well differ by any factor, and so may single steps that went wrong.
+    bool ratio =
+        measurements->kind == SP_MEASURED_BUBBLE_RATE || measurements->kind == SP_MEASURED_FITS;
+    bool checks = !ratio && 2 * off > measurements->count;
+    for (size_t i = 0; i < measurements->count && checks; i++) {
+        const sp_measured_case *c = &measurements->cases[i];
+        double over = c->measured / predicted[i];
+        if (!is_off(over)) {
+            continue;
+        }
+        status =
+            sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
+                        "column '%s': expected about %.6g (%s), got %.6g: %s", c->measured_column,
+                        predicted[i], sp_measured_names[measurements->kind], c->measured,
+                        suspected_unit(measurements->kind, over));
+    }
+    return status;
+}
+
+// ---- Published tables ----
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+// A map without a table is some other document.
+static bool has_table(const char *folder, const char *name)
+{
+    char path[SP_PUBLISHED_PATH];
+    json_t *map = NULL;
+    int length = snprintf(path, sizeof path, "%s/%s.csv", folder, name);
+    if (length + 1 >= SP_PUBLISHED_PATH || access(path, F_OK) == 0) {
+        return length + 1 < SP_PUBLISHED_PATH;
+    }
+    strcpy(path + length - strlen("csv"), "json");
+    sp_json_read_file(path, MAP_LIMIT_BYTES, &map, NULL);
+    bool names_table = json_is_string(json_object_get(map, "table"));
+    json_decref(map);
+    return names_table;
+}
+
+static void add_name(void *context, const char *name)
+{
+    sp_published *published = context;
+    if (published->count < SP_PUBLISHED_TABLES && strlen(name) < SP_PUBLISHED_NAME &&
+        has_table(published->folder, name)) {
+        strcpy(published->names[published->count++], name);
+    }
+}
+
+sp_status sp_published_list(sp_published *published, sp_error *err)
+{
+    int error = 0;
+    *published = (sp_published){0};
+    char folder[SP_DATA_PATH];
+    for (int f = 0; published->count == 0 && (error == 0 || error == ENOENT) &&
+                    sp_data_folder("experiments/published", f, folder);
+         f++) {
+        snprintf(published->folder, sizeof published->folder, "%s", folder);
+        error = sp_data_each_document(published->folder, add_name, published);
+    }
+    qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
+    return published->count > 0 ? SP_OK
+           : error != 0 && error != ENOENT
+               ? sp_error_system(err, published->folder, error)
+               : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
+                              published->folder);
+}
+
+sp_status sp_published_file(const sp_published *published, const char *name,
+                            char path[SP_PUBLISHED_PATH], sp_error *err)
+{
+    const char *names[SP_PUBLISHED_TABLES];
+    char list[SP_ERROR_TEXT / 2] = "";
+    size_t used = 0;
+    for (int i = 0; i < published->count; i++) {
+        names[i] = published->names[i];
+        if (strcmp(names[i], name) == 0) {
+            int length = snprintf(path, SP_PUBLISHED_PATH, "%s/%s.json", published->folder, name);
+            return length < SP_PUBLISHED_PATH
+                       ? SP_OK
+                       : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
+        }
+        int more = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+    }
+    const char *near = sp_nearest_name(name, names, published->count);
+    if (near != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "unknown table '%.64s' (did you mean '%s'? known: %s)", name, near,
+                            list);
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "unknown table '%.64s' (known: %s)", name, list);
+}

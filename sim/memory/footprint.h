@@ -1,0 +1,176 @@
+// Bytes a rank holds. The saved-tensor table below is the single source: the predictor sums it, the
+// executors allocate from it.
+#ifndef SLIMPACK_SIM_MEMORY_FOOTPRINT_H
+#define SLIMPACK_SIM_MEMORY_FOOTPRINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/model/inventory.h"
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/model/stack.h"
+
+typedef enum sp_memory_category {
+    SP_MEM_PARAMETERS,
+    SP_MEM_GRADIENTS,
+    SP_MEM_OPTIMIZER,
+    SP_MEM_ACTIVATIONS,
+    SP_MEM_KV_CACHE,
+    SP_MEM_KV_GRADIENTS,
+    SP_MEM_LOGITS,
+    SP_MEM_RECOMPUTE,
+    SP_MEM_WORKSPACE,
+    SP_MEM_COMMUNICATION,
+    SP_MEM_OFFLOADED, // in host memory, not part of the peak
+    SP_MEM_CATEGORIES
+} sp_memory_category;
+
+extern const char *const sp_memory_category_names[]; // "parameters", ...; in the order of the enum
+
+typedef struct sp_bytes {
+    int64_t of[SP_MEM_CATEGORIES];
+} sp_bytes;
+
+// On-GPU total: all categories but SP_MEM_OFFLOADED.
+static inline int64_t sp_bytes_total(const sp_bytes *bytes)
+{
+    int64_t total = 0;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        total += c == SP_MEM_OFFLOADED ? 0 : bytes->of[c];
+    }
+    return total;
+}
+
+typedef struct sp_memory_options {
+    sp_recompute recompute;
+    sp_attention attention;
+    double offload_ratio;
+    sp_stack stack;
+} sp_memory_options;
+
+// One tensor that the forward pass of a layer leaves for the backward pass, on one rank. For a pack
+// of T tokens it has ceil(T / shard) rows of row_bytes, plus pair_bytes per full (query, key) pair
+// / cp.
+typedef struct sp_saved_tensor {
+    const char *name;
+    int64_t row_bytes;
+    int element_bytes;
+    int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
+    int64_t pair_bytes; // attention scores of the unfused attention
+    bool is_kv;         // keys and values: later slices of the sample read them
+    bool is_logits;     // softmax of the loss: counted as logits
+    bool is_statistic;  // counted as workspace
+    bool contiguous;    // false: a strided view of a larger tensor (offload order)
+    unsigned kept;      // bit 1<<m: kept under recompute mode m
+} sp_saved_tensor;
+
+static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
+{
+    return (tensor->kept >> mode & 1u) != 0;
+}
+
+enum { SP_SAVED_TENSORS = 32 };
+#define SP_SOFTMAX_NAME "softmax of the logits"
+
+// The table of one layer, in the order in which the forward pass saves; returns its length.
+int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
+                   sp_saved_tensor table[SP_SAVED_TENSORS]);
+// Statistics of the norms of a layer, or of head and loss, that the backward reads again: a few
+// numbers a row, which only explicit tensors count (stack.h); else returns 0.
+int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                        sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
+// What embedding and head save beyond their layers.
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                  sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
+
+// Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
+int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
+                       int64_t pairs);
+
+// Parameters of one TP rank that holds `stages[0..n)`, before ZeRO shards them.
+int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
+                                const sp_stage *stages, int n);
+
+// Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
+// (bf16), 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
+// buckets), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the optimizer, 2 also the
+// gradients, 3 also the parameters by dp*cp. Also the stack's persistent work spaces.
+void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                         const sp_stage *stages, int n, sp_bytes *bytes);
+
+// Sizes of the weight matrices of a layer on one rank, in the order fc1, fc2, QKV, output
+// projection, in bytes of bf16 (of one expert).
+enum { SP_WEIGHT_FC1, SP_WEIGHT_FC2, SP_WEIGHT_QKV, SP_WEIGHT_OUTPUT, SP_LAYER_WEIGHTS };
+enum { SP_DUMMY_GRADIENTS = SP_LAYER_WEIGHTS + 1 };
+void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
+                          int64_t bytes[SP_LAYER_WEIGHTS]);
+
+// What a rank that holds `stages[0..n)` keeps in place of weight gradients: bf16 tensors, one for
+// each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
+int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
+                                 const sp_stack *stack, const sp_stage *stages, int n,
+                                 int64_t bytes[SP_DUMMY_GRADIENTS]);
+
+// Bytes of a number of the sums of gradients of keys and values.
+int64_t sp_footprint_kv_gradient_bytes(const sp_stack *stack);
+// The sums of so many tokens, on one rank and all layers of a virtual stage.
+int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layout,
+                                   const sp_stage *stage, const sp_stack *stack, int64_t tokens);
+
+// Rotary tables of a rank that last from step to step, for samples of up to `positions` tokens; 0
+// where each pass makes its own.
+int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions);
+
+// What a unit (one pack on one virtual stage) works on. For slices: the gradients of a slice's keys
+// and values are summed from the backward of its sample's last slice to its own, over all packs in
+// between.
+typedef struct sp_unit_load {
+    int64_t tokens;    // computed, padding included
+    int64_t kv_tokens; // of them those of slices with later slices; 0 without slices
+    int64_t pairs;     // full (query, key) pairs: sum of l*(o+l) over slices
+    // Of each sample those up to the end of its last slice here; 0: `tokens`. Asked for where a
+    // stack counts what is gathered of them (stack.h, device_bytes).
+    int64_t seen_tokens;
+    int64_t slices; // here; 0: not asked for
+    // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
+    // packs whose sums this backward begins, and of own slices whose sums others began.
+    int64_t begun_tokens, found_tokens;
+    bool collects; // a backward pack that is no forward pack: its rows come from several
+} sp_unit_load;
+
+// What one unit holds and needs. As sp_footprint_unit gives it, the offloaded part of its
+// activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
+typedef struct sp_unit_bytes {
+    sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
+    sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:
+                      // inputs of the GEMMs and gradients of their outputs
+    // In place of `held` from a forward that runs again to its repeat: keys and values that later
+    // slices read, and the stage's input.
+    sp_bytes repeated;
+    // Beyond what is held, while an action runs: beyond `held` the forward, the repeat of a
+    // forward, the whole backward and the input gradient; beyond `repeated` a forward that runs
+    // again. A category is negative where something held is not there at the peak.
+    sp_bytes forward, repeat, backward, input_gradient, first;
+    // The whole backward and the input gradient beyond what is held of a unit that was offloaded
+    // and came back: views of the copy's buffer stay with the buffer.
+    sp_bytes loaded_backward, loaded_input_gradient;
+    // Sums of gradients of keys and values that are there after the backward (or input gradient)
+    // and were not before, and the other way round.
+    int64_t gradients_begun, gradients_found;
+    int64_t kv_activations; // keys and values among the activations of `held`
+    // What is offloaded of the tensor that leaves in part: brought back, it is put together again
+    // beside the copy's buffer.
+    int64_t rebuilt;
+} sp_unit_bytes;
+
+// Without slices keys and values count as activations. O(1), with explicit tensors O(layers).
+void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                       const sp_memory_options *options, const sp_unit_load *load,
+                       sp_unit_bytes *unit);
+// Of n stages [n], for less than each by itself.
+void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                        int n, const sp_memory_options *options, const sp_unit_load *load,
+                        sp_unit_bytes *units);
+
+#endif

@@ -1,0 +1,352 @@
+// What one unit holds between its forward and its backward, and what passes through memory while
+// either runs. The transients are maxima over the phases of a pass; the phases follow
+// kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py), where Python keeps
+// intermediate tensors to the end of the enclosing function.
+#include "sim/base/units.h"
+#include "sim/memory/explicit_unit.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/unit_tensors.h"
+#include "sim/model/layout.h"
+
+enum { BF16 = 2, FP32 = 4 };
+
+// Sizes in bytes that the phases are put together from, all on one rank.
+typedef struct unit {
+    const sp_model *model;
+    const sp_layout *layout;
+    const sp_stage *stage;
+    sp_recompute mode;
+    bool unfused;
+    bool split_swiglu;   // SwiGLU as a kernel for each of its steps
+    bool sequence_split; // hidden states are split over TP outside attention and MLP
+    sp_shard shard;
+    int64_t hidden;         // hidden states as the residual path holds them
+    int64_t hidden_full;    // gathered over TP
+    int64_t input;          // of a column-parallel layer, as it is kept
+    int64_t kv_own;         // keys and values of this rank's tokens, or of its heads of more
+    int64_t kv_gathered;    // of all CP ranks that exchange them; 0: none do
+    int64_t q;              // queries
+    int64_t ffn, fc1;       // input of the second and output of the first MLP projection
+    int64_t scores;         // one bf16 score matrix of the unfused attention; 0 otherwise
+    int64_t score_buffer;   // kept from step to step
+    int64_t mask;           // of the attention, from the data loader
+    int64_t dropped_scores; // score tensors that the mode rebuilds
+    int64_t all_scores;     // those that full recomputation does
+    int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
+    int64_t logits;         // one bf16 tensor
+    int64_t softmax;        // of the loss: held, but there only while the head is at work
+    int64_t fresh_logits;   // of the head's forward, beyond what is held
+    int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
+    int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
+} unit;
+
+static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
+static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                      sp_unit_bytes *out);
+static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
+static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                          const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out);
+static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out);
+static void forward_transients(const unit *u, sp_bytes *bytes);
+static void backward_transients(const unit *u, sp_bytes *bytes);
+static void first_transients(const unit *u, sp_bytes *bytes);
+static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
+static void keep_for_weights(const unit *u, sp_bytes *bytes);
+
+// All that does not depend on the stage is measured once.
+void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                        int n, const sp_memory_options *options, const sp_unit_load *load,
+                        sp_unit_bytes *out)
+{
+    unit u = {.model = model, .layout = layout};
+    measure(&u, options, load);
+    for (int i = 0; i < n; i++) {
+        u.stage = &stages[i];
+        fill_unit(&u, options, load, &out[i]);
+    }
+}
+
+void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                       const sp_memory_options *options, const sp_unit_load *load,
+                       sp_unit_bytes *out)
+{
+    sp_footprint_units(model, layout, stage, 1, options, load, out);
+}
+
+static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+                      sp_unit_bytes *out)
+{
+    const sp_stage *stage = u->stage;
+    *out = (sp_unit_bytes){.held = {{0}}};
+    sp_unit_tensor tensors[SP_UNIT_TENSORS];
+    int count = sp_unit_tensors(u->model, u->layout, stage, options, load->tokens, load->kv_tokens,
+                                load->pairs, tensors);
+    hold(tensors, count, options->offload_ratio, out);
+    sum_gradients(u->model, u->layout, stage, &options->stack, load, out);
+    keep_for_weights(u, &out->weights);
+    out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
+    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u->hidden;
+    if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
+        sp_i_explicit_unit(u->model, u->layout, stage, options, load, tensors, count, out);
+    } else {
+        run_with_autograd(u, load, out);
+    }
+}
+
+static void measure_loss(unit *u, const sp_stack *stack);
+static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load);
+
+static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
+{
+    const sp_layout *layout = u->layout;
+    u->mode = options->recompute;
+    u->shard = sp_shard_of(u->model, layout);
+    u->unfused = options->attention == SP_ATTENTION_UNFUSED;
+    u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
+    u->sequence_split = u->shard.norm_split > 1;
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * u->shard.norm_split);
+    u->hidden = sp_mul_bytes(norm_rows, BF16 * u->model->hidden);
+    u->hidden_full = sp_mul_bytes(rows, BF16 * u->model->hidden);
+    u->input = options->stack.keep_gathered_inputs ? u->hidden_full : u->hidden;
+    u->kv_own = sp_mul_bytes(rows, 2 * BF16 * u->shard.kv);
+    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
+    u->kv_gathered = peers > 1 ? sp_mul_bytes(peers, u->kv_own) : 0;
+    u->q = sp_mul_bytes(rows, BF16 * u->shard.q);
+    u->ffn = sp_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
+    u->fc1 = sp_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
+    u->logits = sp_mul_bytes(rows, BF16 * u->shard.vocab);
+    measure_loss(u, &options->stack);
+    if (u->unfused) {
+        u->scores = sp_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
+    }
+    u->score_buffer = options->stack.score_buffer ? u->scores : 0;
+    u->mask = options->stack.attention_mask ? sp_ceil_div(load->pairs, layout->cp) : 0;
+    measure_layer(u, options, load);
+}
+
+// The projection's bf16 logits, and an fp32 copy of them where the softmax is a tensor of its own.
+static void measure_loss(unit *u, const sp_stack *stack)
+{
+    bool fused = sp_stack_keeps_bf16_logits(stack);
+    int64_t copy = stack->copied_logits ? u->logits * FP32 / BF16 : 0;
+    u->fresh_logits = fused ? 0 : u->logits + copy;
+    u->logit_gradient = fused ? 0 : u->logits;
+    u->table =
+        stack->unfused_weight_gradient ? sp_mul_bytes(u->shard.vocab, BF16 * u->model->hidden) : 0;
+}
+
+static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
+{
+    sp_saved_tensor layer[SP_SAVED_TENSORS];
+    int saved = sp_saved_layer(u->model, u->layout, options, layer);
+    for (int i = 0; i < saved; i++) {
+        bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
+        bool scores = layer[i].pair_bytes > 0;
+        int dropped = plain - sp_saved_is_kept(&layer[i], u->mode);
+        int all = scores ? plain - sp_saved_is_kept(&layer[i], SP_RECOMPUTE_FULL) : 0;
+        if (dropped == 0 && all == 0) {
+            continue;
+        }
+        int64_t bytes = sp_saved_bytes(&layer[i], u->layout, load->tokens, load->pairs);
+        if (layer[i].is_kv) {
+            bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
+        }
+        u->dropped_layer += dropped * bytes;
+        u->dropped_scores += scores ? dropped * bytes : 0;
+        u->all_scores += all * bytes;
+    }
+}
+
+static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out)
+{
+    for (int i = 0; i < count; i++) {
+        int64_t bytes = sp_mul_bytes(tensors[i].count, tensors[i].bytes);
+        out->held.of[tensors[i].category] += bytes;
+        if (tensors[i].is_kv && tensors[i].category == SP_MEM_ACTIVATIONS) {
+            out->kv_activations += bytes;
+        }
+    }
+    int64_t offloaded = sp_unit_offload_bytes(tensors, count, offload_ratio);
+    out->held.of[SP_MEM_OFFLOADED] = offloaded;
+    out->held.of[SP_MEM_ACTIVATIONS] -= offloaded;
+    out->rebuilt = sp_unit_offload(tensors, count, offload_ratio);
+}
+
+static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                          const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out)
+{
+    out->gradients_begun =
+        sp_footprint_gradient_sums(model, layout, stage, stack, load->begun_tokens);
+    out->gradients_found =
+        sp_footprint_gradient_sums(model, layout, stage, stack, load->found_tokens);
+}
+
+int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layout,
+                                   const sp_stage *stage, const sp_stack *stack, int64_t tokens)
+{
+    int64_t number = sp_footprint_kv_gradient_bytes(stack);
+    int64_t row = stage->layers * 2 * number * sp_shard_of(model, layout).kv;
+    return sp_mul_bytes(tokens / layout->cp, row);
+}
+
+static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out)
+{
+    u->softmax = out->held.of[SP_MEM_LOGITS];
+    forward_transients(u, &out->forward);
+    first_transients(u, &out->first);
+    backward_transients(u, &out->backward);
+    out->backward.of[SP_MEM_KV_GRADIENTS] = out->gradients_begun;
+    add_buffers(u, load->tokens, out);
+    out->repeat = out->forward;
+    out->input_gradient = out->backward;
+    out->loaded_backward = out->backward;
+    out->loaded_input_gradient = out->input_gradient;
+}
+
+// Adds the phase with the larger total.
+static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
+{
+    const sp_bytes *larger = sp_bytes_total(b) > sp_bytes_total(a) ? b : a;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        bytes->of[c] += larger->of[c];
+    }
+}
+
+static void forward_transients(const unit *u, sp_bytes *bytes)
+{
+    bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
+    bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
+    int64_t product = drops_product ? u->ffn : 0;
+    int64_t silu = u->split_swiglu ? product : 0;
+    // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
+    int64_t gathered = u->kv_gathered > 0 ? u->kv_gathered - u->kv_own : 0;
+
+    int64_t scores = u->kv_gathered + u->scores + u->dropped_scores;
+    int64_t activation = gathered + u->hidden + (drops_fc1 ? u->fc1 : 0) + silu + product;
+    // The second projection gives its full width before the reduce-scatter.
+    int64_t fc2 =
+        gathered + u->hidden + product + u->hidden + (u->sequence_split ? u->hidden_full : 0);
+    // Output of both blocks and their sum.
+    int64_t residual = u->kv_gathered + 3 * u->hidden;
+
+    sp_bytes layer = {{0}};
+    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, activation), sp_larger(fc2, residual));
+    layer.of[SP_MEM_LOGITS] = -u->softmax;
+    sp_bytes head = {{0}};
+    head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
+    add_larger(&layer, &head, bytes);
+}
+
+// A forward that runs again keeps nothing for autograd: beside what passes in a layer that is
+// rebuilt there are the input of one layer and, in the head, the softmax.
+static void first_transients(const unit *u, sp_bytes *bytes)
+{
+    unit first = *u;
+    first.mode = SP_RECOMPUTE_FULL;
+    first.dropped_scores = u->all_scores;
+    forward_transients(&first, bytes);
+    bytes->of[SP_MEM_WORKSPACE] += u->hidden;
+    bytes->of[SP_MEM_LOGITS] += u->softmax;
+}
+
+static void backward_transients(const unit *u, sp_bytes *bytes)
+{
+    bool full = sp_recompute_is_whole(u->mode);
+    bool rebuilds_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
+
+    // Gradients of the second projection's input and of the first one's output. Where SwiGLU is not
+    // one kernel its two halves are gradients of their own before they are put together.
+    sp_bytes mlp = {{0}};
+    int64_t halves = u->split_swiglu ? u->fc1 : 0;
+    mlp.of[SP_MEM_WORKSPACE] = u->kv_gathered + u->ffn + u->fc1 + halves;
+    mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? u->ffn : 0;
+    if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
+        mlp.of[SP_MEM_RECOMPUTE] += u->fc1;
+    }
+
+    // Gradients of K and V, of the queries (with an fp32 accumulator) and of the output; unfused,
+    // those of the probabilities and of the scores too.
+    sp_bytes attention = {{0}};
+    attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + sp_larger(u->kv_gathered, u->kv_own) + u->q +
+                                     u->q * FP32 / BF16 + u->q + 2 * u->scores;
+    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE)) {
+        attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
+    }
+
+    sp_bytes layer = {{0}};
+    add_larger(&mlp, &attention, &layer);
+    layer.of[SP_MEM_LOGITS] -= u->softmax;
+
+    // The loss overwrites the softmax with its gradient and casts it to bf16.
+    sp_bytes head = {{0}};
+    if (u->stage->head) {
+        head.of[SP_MEM_LOGITS] = u->logit_gradient;
+        head.of[SP_MEM_WORKSPACE] = u->hidden_full + u->table;
+    }
+    // PyTorch makes the gradient of the lookup as a dense bf16 table.
+    sp_bytes lookup = {{0}};
+    if (u->stage->embedding) {
+        lookup.of[SP_MEM_WORKSPACE] = BF16 * u->shard.vocab * u->model->hidden;
+    }
+    lookup.of[SP_MEM_LOGITS] = -u->softmax;
+    sp_bytes ends = {{0}};
+    add_larger(&head, &lookup, &ends);
+    add_larger(&layer, &ends, bytes);
+}
+
+// ZeRO 3 holds the whole parameters of the layer that runs and of the next one, which is gathered
+// behind it.
+static int64_t gathered_parameters(const unit *u)
+{
+    const sp_stage layers = {.layers = u->stage->layers > 1 ? 2 : u->stage->layers};
+    return BF16 * sp_footprint_parameters(u->model, u->layout, &layers, 1);
+}
+
+// Buffers that live through the whole pass.
+static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
+{
+    int64_t buffers = 0;
+    if (u->sequence_split) {
+        buffers += u->hidden_full; // one all-gather buffer, shared by all layers
+    }
+    if (u->model->positional == SP_ROPE) {
+        // cos and sin of every local token, cached by each model chunk.
+        int64_t rows = sp_ceil_div(tokens, u->layout->cp);
+        buffers += sp_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+    }
+    if (u->layout->zero >= 3) {
+        buffers += gathered_parameters(u);
+    }
+    buffers += u->score_buffer;
+    int64_t mask = u->stage->embedding || u->stage->head ? u->mask : 0;
+    out->forward.of[SP_MEM_WORKSPACE] += mask;
+    out->first.of[SP_MEM_WORKSPACE] += mask;
+    out->forward.of[SP_MEM_WORKSPACE] += buffers;
+    out->first.of[SP_MEM_WORKSPACE] += buffers;
+    out->backward.of[SP_MEM_WORKSPACE] += buffers;
+    if (u->layout->pp > 1) {
+        // Tensors at the stage's borders: one being sent and one being received. With transfers
+        // overlapped by the other chunks' work a third stays in the forward and a fourth in the
+        // backward.
+        bool overlapped = u->layout->chunks > 1;
+        out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * u->hidden;
+        out->first.of[SP_MEM_COMMUNICATION] = out->forward.of[SP_MEM_COMMUNICATION];
+        out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * u->hidden;
+    }
+}
+
+// What the weight gradients read: the inputs of the four GEMMs of a layer and the gradients of
+// their outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1);
+// for the head its input and the gradient of the logits.
+static void keep_for_weights(const unit *u, sp_bytes *bytes)
+{
+    int64_t routed = sp_mul_bytes(u->shard.active, u->hidden);
+    int64_t inputs = u->input + u->q + sp_mul_bytes(u->shard.active, u->input) + u->ffn;
+    int64_t gradients = u->q + u->kv_own + u->hidden + u->fc1 + routed;
+    bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, inputs + gradients);
+    if (u->stage->head) {
+        bytes->of[SP_MEM_ACTIVATIONS] += u->input;
+        bytes->of[SP_MEM_LOGITS] = u->logits;
+    }
+}

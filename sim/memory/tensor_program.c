@@ -1,0 +1,878 @@
+#include "sim/memory/tensor_program.h"
+
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/model/layout.h"
+
+enum { BF16 = 2, FP32 = 4 };
+
+// A tensor program being written: its state, and single tensors that come and go.
+typedef struct program_builder {
+    sp_tensor_program *program;
+    sp_tensor_events *to; // the pass that events go to
+    const sp_layout *layout;
+    const sp_stage *stage;
+    sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
+    bool recomputes_layers;
+    bool splits;           // the backward being written leaves the weight gradients
+    bool swiglu;           // gate and up
+    bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
+    bool copied_logits;    // to fp32, beside the softmax
+    bool weight_gradients; // are tensors of their own, then added to their buffer
+    // Queries, keys and values stay parts of what the projection gave: nothing is done to them
+    // before the attention.
+    bool mixed_views;
+    bool fused_swiglu;
+    bool unfused_attention;
+    bool sequence_split; // hidden states are split over TP outside attention and MLP
+    bool routed;         // mixture of experts
+    // Keys and values are projected apart from the queries, so that their gathering hides behind
+    // the projection of the queries.
+    bool splits_qkv;
+    int64_t tokens, kv_tokens, pairs;
+    // Bytes on one rank.
+    int64_t hidden, hidden_full; // as the residual path holds them; gathered over TP
+    int64_t routed_rows;         // one full hidden state for each expert of a token
+    int64_t q, kv_own, kv_gathered, kv_cached;
+    int64_t ffn, fc1, scores, logits, table;
+    int64_t mask; // of the attention, from the data loader; 0: none
+    int64_t weights[SP_LAYER_WEIGHTS];
+    int64_t gathered_parameters; // of one layer, with ZeRO 3; 0: a rank holds them
+    // The layer's saved-tensor table, and which tensor each row is in the layer at hand.
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    int row_count;
+    int32_t now[SP_SAVED_TENSORS];
+    int32_t *kept;   // [layers * row_count]: which tensor each row is among what a layer keeps
+    int32_t *cached; // [layers]: keys and values of later slices, where the mode does not keep them
+    // Tables of embedding and LM head, and which tensor each of their rows is.
+    sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
+    int embedding_count, head_count;
+    int32_t embedding_saved[SP_SAVED_TENSORS], head_saved[SP_SAVED_TENSORS];
+    bool shares_table;     // of embedding and head, both on this stage
+    int32_t head_gradient; // of the output weight
+    bool outer_read;       // the gradient from outside is that of a projection's output
+    // What the weight gradients free.
+    int32_t *deferred;
+    size_t deferred_count, deferred_capacity;
+} program_builder;
+
+void sp_tensor_program_fini(sp_tensor_program *program)
+{
+    sp_free(program->tensors);
+    sp_free(program->saved);
+    for (int p = 0; p < SP_PROGRAM_PASSES; p++) {
+        sp_free(program->pass[p].items);
+    }
+    *program = (sp_tensor_program){0};
+}
+
+static void note(sp_tensor_events *to, sp_tensor_event event)
+{
+    sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
+    to->items[to->count++] = event;
+}
+
+static int32_t allocate(program_builder *b, const char *name, int64_t bytes)
+{
+    sp_tensor_program *program = b->program;
+    sp_reserve((void **)&program->tensors, &program->tensor_capacity, program->tensor_count + 1,
+               sizeof *program->tensors);
+    int32_t tensor = (int32_t)program->tensor_count++;
+    program->tensors[tensor] = (sp_program_tensor){.name = name, .bytes = bytes, .storage = tensor};
+    if (b->to != NULL) {
+        note(b->to, (sp_tensor_event){.tensor = tensor});
+    }
+    return tensor;
+}
+
+static void free_tensor(program_builder *b, int32_t tensor)
+{
+    if (tensor != SP_NO_TENSOR) {
+        note(b->to, (sp_tensor_event){.tensor = tensor, .gone = true});
+    }
+}
+
+// Index into rows, or -1.
+static int find_row(const program_builder *b, const char *name)
+{
+    for (int r = 0; r < b->row_count; r++) {
+        if (strcmp(b->rows[r].name, name) == 0) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+static bool keeps(const program_builder *b, const char *name)
+{
+    int r = find_row(b, name);
+    return r >= 0 && sp_saved_is_kept(&b->rows[r], b->mode);
+}
+
+static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
+{
+    return sp_saved_bytes(row, b->layout, b->tokens, b->pairs);
+}
+
+// Makes the tensor of a row; a name that the table does not have is no tensor.
+static int32_t make(program_builder *b, const char *name)
+{
+    int r = find_row(b, name);
+    if (r < 0) {
+        return SP_NO_TENSOR;
+    }
+    b->now[r] = allocate(b, name, row_bytes(b, &b->rows[r]));
+    return b->now[r];
+}
+
+// With ZeRO 3 the parameters of the layer that runs are gathered, and behind it those of the next.
+// Gives a layer's, SP_NO_TENSOR where nothing is gathered.
+static int32_t gather_parameters(program_builder *b)
+{
+    return b->gathered_parameters > 0 ? allocate(b, "gathered parameters", b->gathered_parameters)
+                                      : SP_NO_TENSOR;
+}
+
+// The end of the function that made the tensor of a row, which only a saved one survives.
+static void leave(program_builder *b, const char *name)
+{
+    int r = find_row(b, name);
+    if (r >= 0 && !sp_saved_is_kept(&b->rows[r], b->mode)) {
+        free_tensor(b, b->now[r]);
+        b->now[r] = SP_NO_TENSOR;
+    }
+}
+
+// Part of a larger tensor.
+static void make_view(program_builder *b, const char *name, int32_t storage)
+{
+    int32_t view = make(b, name);
+    if (view != SP_NO_TENSOR) {
+        b->program->tensors[view].storage = storage;
+    }
+}
+
+// A row-parallel projection gives its full width before the reduce-scatter.
+static int32_t project(program_builder *b, const char *name)
+{
+    int32_t full = SP_NO_TENSOR;
+    if (b->sequence_split) {
+        full = allocate(b, "projection before its reduction", b->hidden_full);
+    }
+    int32_t output = allocate(b, name, b->hidden);
+    free_tensor(b, full);
+    return output;
+}
+
+// Gives the attention block's output; *gathered is left to the end of the layer.
+static int32_t attention_forward(program_builder *b, int32_t *gathered)
+{
+    bool whole = sp_recompute_is_whole(b->mode);
+    make(b, "first norm output");
+    int32_t mixed[3] = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR};
+    if (b->splits_qkv) {
+        mixed[0] = allocate(b, "own keys", b->kv_own / 2);
+        mixed[1] = allocate(b, "own values", b->kv_own / 2);
+    } else {
+        mixed[0] = allocate(b, "QKV output", b->q + b->kv_own);
+    }
+    *gathered = SP_NO_TENSOR;
+    if (b->kv_gathered > 0) {
+        *gathered = allocate(b, "gathered keys and values", b->kv_gathered);
+    }
+    if (b->splits_qkv) {
+        mixed[2] = allocate(b, "queries before their rotation", b->q);
+    }
+    if (!whole) {
+        // Rebuilt inside the projection's own backward.
+        leave(b, "first norm output");
+    }
+    make(b, "rest of the QKV output");
+    make(b, "queries before their norm");
+    make(b, "keys before their norm");
+    if (b->mixed_views && *gathered == SP_NO_TENSOR) {
+        make_view(b, "queries", mixed[0]);
+        make_view(b, "keys and values", mixed[0]);
+    } else {
+        make(b, "queries");
+        if (*gathered == SP_NO_TENSOR) {
+            make(b, "keys and values");
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        free_tensor(b, mixed[i]);
+    }
+    int32_t scores = SP_NO_TENSOR;
+    if (b->unfused_attention) {
+        scores = allocate(b, "scores", b->scores);
+        make(b, "probabilities");
+        free_tensor(b, scores);
+        make(b, "probability dropout mask");
+        make(b, "dropped probabilities");
+    }
+    make(b, "attention output in its own order");
+    make(b, "attention output");
+    make(b, "log-sum-exp");
+    leave(b, "log-sum-exp");
+    leave(b, "probabilities");
+    leave(b, "probability dropout mask");
+    leave(b, "dropped probabilities");
+    int32_t output = project(b, "attention block output");
+    leave(b, "rest of the QKV output");
+    leave(b, "queries before their norm");
+    leave(b, "keys before their norm");
+    leave(b, "queries");
+    leave(b, "attention output in its own order");
+    leave(b, "attention output");
+    if (*gathered == SP_NO_TENSOR) {
+        leave(b, "keys and values");
+    }
+    return output;
+}
+
+static int32_t mlp_forward(program_builder *b)
+{
+    bool halves = keeps(b, "fc1 output, gate half");
+    bool whole = keeps(b, "fc1 output");
+    make(b, "router probabilities");
+    make(b, "expert input");
+    int32_t fc1;
+    if (whole) {
+        fc1 = make(b, "fc1 output");
+    } else {
+        fc1 = allocate(b, "fc1 output", b->fc1);
+    }
+    if (halves) {
+        make_view(b, "fc1 output, gate half", fc1);
+        make_view(b, "fc1 output, up half", fc1);
+        free_tensor(b, fc1);
+    }
+    if (!sp_recompute_is_whole(b->mode)) {
+        leave(b, "second norm output");
+    }
+    if (b->swiglu && !b->fused_swiglu) {
+        make(b, "SiLU output");
+    }
+    make(b, "fc2 input");
+    leave(b, "SiLU output");
+    make(b, "expert output");
+    int32_t output = project(b, "MLP output");
+    leave(b, "fc2 input");
+    leave(b, "expert output");
+    leave(b, "expert input");
+    leave(b, "router probabilities");
+    if (!whole && !halves) {
+        free_tensor(b, fc1);
+    }
+    return output;
+}
+
+// The forward of one layer from its input to its output.
+static int32_t layer_forward(program_builder *b, int32_t input, const char *output_name)
+{
+    for (int r = 0; r < b->row_count; r++) {
+        b->now[r] = SP_NO_TENSOR;
+    }
+    b->now[find_row(b, "layer input")] = input;
+    int32_t gathered;
+    int32_t attention = attention_forward(b, &gathered);
+    make(b, "attention block dropout mask");
+    make(b, "residual");
+    make(b, "second norm output");
+    if (sp_recompute_is_whole(b->mode)) {
+        leave(b, "first norm output");
+    }
+    int32_t mlp = mlp_forward(b);
+    if (gathered != SP_NO_TENSOR && keeps(b, "keys and values")) {
+        // This rank's own part, copied from what the group gathered.
+        make(b, "keys and values");
+    }
+    make(b, "MLP dropout mask");
+    int32_t output = allocate(b, output_name, b->hidden);
+    free_tensor(b, mlp);
+    free_tensor(b, attention);
+    free_tensor(b, gathered);
+    leave(b, "second norm output");
+    leave(b, "residual");
+    leave(b, "attention block dropout mask");
+    leave(b, "MLP dropout mask");
+    return output;
+}
+
+static void save(program_builder *b, int32_t tensor, int64_t elements, bool contiguous, bool leaves)
+{
+    sp_tensor_program *program = b->program;
+    sp_reserve((void **)&program->saved, &program->saved_capacity, program->saved_count + 1,
+               sizeof *program->saved);
+    program->saved[program->saved_count++] = (sp_saved_item){
+        .tensor = tensor, .elements = elements, .contiguous = contiguous, .leaves = leaves};
+}
+
+static void save_row(program_builder *b, const sp_saved_tensor *row, int32_t tensor)
+{
+    // Keys and values that later slices of the sample read stay, and so do logits.
+    bool leaves = !row->is_logits && (!row->is_kv || b->kv_tokens == 0);
+    save(b, tensor, row_bytes(b, row) / row->element_bytes, row->contiguous, leaves);
+}
+
+static void save_layer(program_builder *b, int layer)
+{
+    for (int r = 0; r < b->row_count; r++) {
+        bool kept = sp_saved_is_kept(&b->rows[r], b->mode) && b->now[r] != SP_NO_TENSOR;
+        b->kept[layer * b->row_count + r] = kept ? b->now[r] : SP_NO_TENSOR;
+        if (kept) {
+            save_row(b, &b->rows[r], b->now[r]);
+        }
+    }
+    b->cached[layer] = SP_NO_TENSOR;
+    if (b->kv_cached > 0 && !keeps(b, "keys and values")) {
+        b->cached[layer] = allocate(b, "cached keys and values", b->kv_cached);
+        save(b, b->cached[layer], b->kv_cached / BF16, true, false);
+    }
+}
+
+static int32_t embedding_forward(program_builder *b)
+{
+    int32_t output = project(b, "embedding output");
+    for (int r = 0; r < b->embedding_count; r++) {
+        const sp_saved_tensor *row = &b->embedding_rows[r];
+        b->embedding_saved[r] = allocate(b, row->name, row_bytes(b, row));
+        save_row(b, row, b->embedding_saved[r]);
+    }
+    return output;
+}
+
+// The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
+// others make an fp32 copy, and their softmax in its place or beside it.
+static void head_forward(program_builder *b, int32_t input)
+{
+    int32_t logits = SP_NO_TENSOR;
+    int32_t exact = SP_NO_TENSOR;
+    for (int r = 0; r < b->head_count; r++) {
+        const sp_saved_tensor *row = &b->head_rows[r];
+        if (row->is_logits && !b->fused_loss) {
+            logits = allocate(b, "logits", b->logits);
+            if (b->copied_logits) {
+                exact = allocate(b, "logits in fp32", b->logits * FP32 / BF16);
+            }
+        }
+        b->head_saved[r] = r == 0 ? input : allocate(b, row->name, row_bytes(b, row));
+        save_row(b, row, b->head_saved[r]);
+    }
+    free_tensor(b, exact);
+    free_tensor(b, logits);
+}
+
+static void write_forward(program_builder *b)
+{
+    sp_tensor_program *program = b->program;
+    b->to = NULL;
+    int32_t at = SP_NO_TENSOR;
+    if (!b->stage->embedding) {
+        at = allocate(b, "input", b->hidden);
+        program->input = at;
+    }
+    b->to = &program->pass[SP_PROGRAM_FORWARD];
+    int32_t mask = SP_NO_TENSOR;
+    if (b->mask > 0 && (b->stage->embedding || b->stage->head)) {
+        mask = allocate(b, "attention mask", b->mask);
+    }
+    if (b->stage->embedding) {
+        at = embedding_forward(b);
+    }
+    int32_t parameters = b->stage->layers > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+    for (int layer = 0; layer < b->stage->layers; layer++) {
+        bool last = layer + 1 == b->stage->layers;
+        int32_t next = last ? SP_NO_TENSOR : gather_parameters(b);
+        at = layer_forward(b, at, "layer output");
+        save_layer(b, layer);
+        free_tensor(b, parameters);
+        parameters = next;
+    }
+    if (sp_stage_is_empty(b->stage)) {
+        at = allocate(b, "output", b->hidden);
+        free_tensor(b, program->input);
+    }
+    if (b->stage->head) {
+        head_forward(b, at);
+    } else {
+        program->output = at;
+    }
+    free_tensor(b, mask);
+}
+
+// Frees what the weight gradients still read: inputs of the GEMMs and gradients of their outputs.
+static void release_for_weights(program_builder *b, int32_t tensor)
+{
+    if (!b->splits || tensor == SP_NO_TENSOR) {
+        free_tensor(b, tensor);
+        return;
+    }
+    sp_reserve((void **)&b->deferred, &b->deferred_capacity, b->deferred_count + 1,
+               sizeof *b->deferred);
+    b->deferred[b->deferred_count++] = tensor;
+}
+
+// The gradient that goes around a block; `read` says that it is also that of the block's output.
+// What came from outside is held there until the pass ends.
+static void release_around(program_builder *b, int32_t gradient, bool read)
+{
+    if (gradient == b->program->output_gradient) {
+        b->outer_read = b->outer_read || read;
+    } else if (read) {
+        release_for_weights(b, gradient);
+    } else {
+        free_tensor(b, gradient);
+    }
+}
+
+static int32_t take(program_builder *b, const char *name)
+{
+    int r = find_row(b, name);
+    int32_t tensor = r < 0 ? SP_NO_TENSOR : b->now[r];
+    if (r >= 0) {
+        b->now[r] = SP_NO_TENSOR;
+    }
+    return tensor;
+}
+
+static void drop(program_builder *b, const char *name)
+{
+    free_tensor(b, take(b, name));
+}
+
+static void drop_for_weights(program_builder *b, const char *name)
+{
+    release_for_weights(b, take(b, name));
+}
+
+static bool has(const program_builder *b, const char *name)
+{
+    int r = find_row(b, name);
+    return r >= 0 && b->now[r] != SP_NO_TENSOR;
+}
+
+static void rebuild(program_builder *b, const char *name)
+{
+    if (!has(b, name)) {
+        make(b, name);
+    }
+}
+
+// Gradient of a column-parallel projection's input, reduced to this rank's share.
+static int32_t project_back(program_builder *b, int64_t full_bytes)
+{
+    bool narrows = b->sequence_split || full_bytes != b->hidden;
+    int32_t full = SP_NO_TENSOR;
+    if (narrows) {
+        full = allocate(b, "gradient before its reduction", full_bytes);
+    }
+    int32_t gradient = allocate(b, "gradient of a projection's input", b->hidden);
+    free_tensor(b, full);
+    return gradient;
+}
+
+// A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
+static void make_weight_gradient(program_builder *b, int weight)
+{
+    if (b->weight_gradients) {
+        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[weight]);
+        free_tensor(b, gradient);
+    }
+}
+
+// Through a norm, and the sum with the gradient that goes around the block.
+static int32_t norm_backward(program_builder *b, int32_t inner, int32_t around, bool read)
+{
+    int32_t gradient = allocate(b, "gradient of a norm's input", b->hidden);
+    free_tensor(b, inner);
+    int32_t sum = allocate(b, "gradient of the residual path", b->hidden);
+    free_tensor(b, gradient);
+    release_around(b, around, read);
+    return sum;
+}
+
+// The activation as nodes of autograd; gives the gradient of fc1's output.
+static int32_t activation_backward(program_builder *b, int32_t product_gradient)
+{
+    if (!b->swiglu || b->fused_swiglu) {
+        int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
+        free_tensor(b, product_gradient);
+        drop(b, "fc1 output");
+        return gradient;
+    }
+    int32_t silu = allocate(b, "gradient of the SiLU output", b->ffn);
+    int32_t up = allocate(b, "gradient of the up half", b->ffn);
+    free_tensor(b, product_gradient);
+    drop(b, "SiLU output");
+    drop(b, "fc1 output, up half");
+    int32_t gate = allocate(b, "gradient of the gate half", b->ffn);
+    free_tensor(b, silu);
+    drop(b, "fc1 output, gate half");
+    int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
+    free_tensor(b, gate);
+    free_tensor(b, up);
+    drop(b, "fc1 output");
+    return gradient;
+}
+
+// The second projection as one function that rebuilds its input.
+static int32_t rebuilding_fc2_backward(program_builder *b)
+{
+    bool gated = b->swiglu && !b->fused_swiglu;
+    int32_t fc1 = take(b, "fc1 output");
+    if (fc1 == SP_NO_TENSOR) {
+        rebuild(b, "second norm output");
+        fc1 = allocate(b, "fc1 output", b->fc1);
+    }
+    int32_t silu = gated ? allocate(b, "SiLU output", b->ffn) : SP_NO_TENSOR;
+    int32_t product = allocate(b, "fc2 input", b->ffn);
+    int32_t product_gradient = allocate(b, "gradient of fc2's input", b->ffn);
+    int32_t gate = SP_NO_TENSOR;
+    int32_t up = SP_NO_TENSOR;
+    if (gated) {
+        int32_t silu_gradient = allocate(b, "gradient of the SiLU output", b->ffn);
+        up = allocate(b, "gradient of the up half", b->ffn);
+        free_tensor(b, silu);
+        gate = allocate(b, "gradient of the gate half", b->ffn);
+        free_tensor(b, silu_gradient);
+    }
+    int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
+    free_tensor(b, gate);
+    free_tensor(b, up);
+    free_tensor(b, product_gradient);
+    release_for_weights(b, product);
+    free_tensor(b, fc1);
+    return gradient;
+}
+
+// Gives the gradient of the layer's second half's input.
+static int32_t mlp_backward(program_builder *b, int32_t around)
+{
+    int32_t output_gradient = SP_NO_TENSOR;
+    if (has(b, "MLP dropout mask")) {
+        output_gradient = allocate(b, "gradient of the MLP output", b->hidden);
+        drop(b, "MLP dropout mask");
+    }
+    int32_t routed = SP_NO_TENSOR;
+    if (b->routed) {
+        routed = allocate(b, "gradient of the expert output", b->routed_rows);
+        drop(b, "expert output");
+        drop(b, "router probabilities");
+    }
+    int32_t fc1_gradient;
+    if (has(b, "fc2 input")) {
+        int32_t product = allocate(b, "gradient of fc2's input", b->ffn);
+        make_weight_gradient(b, SP_WEIGHT_FC2);
+        drop_for_weights(b, "fc2 input");
+        fc1_gradient = activation_backward(b, product);
+    } else {
+        fc1_gradient = rebuilding_fc2_backward(b);
+    }
+    release_for_weights(b, routed);
+    release_for_weights(b, output_gradient);
+    rebuild(b, "second norm output");
+    int32_t inner = project_back(b, b->routed ? b->routed_rows : b->hidden_full);
+    make_weight_gradient(b, SP_WEIGHT_FC1);
+    release_for_weights(b, fc1_gradient);
+    drop_for_weights(b, "expert input");
+    drop_for_weights(b, "second norm output");
+    int32_t sum = norm_backward(b, inner, around, output_gradient == SP_NO_TENSOR);
+    drop(b, "residual");
+    return sum;
+}
+
+// Flash attention accumulates the gradient of the queries in fp32, in two halves under context
+// parallelism, where the shorter part's keys and values (half of all on the last rank) have
+// gradients of their own. Gives the gradients of the projection's outputs.
+static void core_attention_backward(program_builder *b, int32_t gathered, int32_t outputs[2])
+{
+    bool parallel = gathered != SP_NO_TENSOR;
+    int32_t rebuilt_output = SP_NO_TENSOR;
+    if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
+        rebuilt_output = allocate(b, "attention output", b->q);
+        rebuild(b, "probabilities");
+        rebuild(b, "probability dropout mask");
+        rebuild(b, "dropped probabilities");
+        rebuild(b, "log-sum-exp");
+    }
+    int32_t pairs[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
+    if (b->unfused_attention) {
+        pairs[0] = allocate(b, "gradient of the probabilities", b->scores);
+        pairs[1] = allocate(b, "gradient of the scores", b->scores);
+    }
+    int32_t kv = allocate(b, "gradient of keys and values", parallel ? b->kv_gathered : b->kv_own);
+    int32_t part = SP_NO_TENSOR;
+    if (parallel) {
+        part = allocate(b, "gradient of a part's keys and values", b->kv_gathered / 2);
+    }
+    int32_t q = allocate(b, "gradient of the queries", b->q);
+    int32_t exact[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
+    for (int half = 0; half < (b->unfused_attention ? 0 : parallel ? 2 : 1); half++) {
+        exact[half] =
+            allocate(b, "gradient of the queries in fp32", b->q * FP32 / BF16 / (parallel ? 2 : 1));
+    }
+    free_tensor(b, exact[0]);
+    free_tensor(b, exact[1]);
+    free_tensor(b, part);
+    free_tensor(b, pairs[0]);
+    free_tensor(b, pairs[1]);
+    free_tensor(b, rebuilt_output);
+    drop(b, "log-sum-exp");
+    drop(b, "probabilities");
+    drop(b, "probability dropout mask");
+    drop(b, "dropped probabilities");
+    drop(b, "rest of the QKV output");
+    drop(b, "queries before their norm");
+    drop(b, "keys before their norm");
+    drop(b, "queries");
+    drop(b, "attention output in its own order");
+    drop_for_weights(b, "attention output");
+    if (parallel) {
+        int32_t own = allocate(b, "gradient of own keys and values", b->kv_own);
+        free_tensor(b, kv);
+        free_tensor(b, gathered);
+        kv = own;
+    }
+    drop(b, "keys and values");
+    outputs[0] = q;
+    outputs[1] = kv;
+    if (!b->splits_qkv) {
+        outputs[0] = allocate(b, "gradient of the QKV output", b->q + b->kv_own);
+        outputs[1] = SP_NO_TENSOR;
+        free_tensor(b, q);
+        free_tensor(b, kv);
+    }
+}
+
+static int32_t attention_backward(program_builder *b, int32_t around, int32_t gathered)
+{
+    int32_t block_gradient = SP_NO_TENSOR;
+    if (has(b, "attention block dropout mask")) {
+        block_gradient = allocate(b, "gradient of the attention block output", b->hidden);
+        drop(b, "attention block dropout mask");
+    }
+    int32_t output_gradient = allocate(b, "gradient of the attention output", b->q);
+    make_weight_gradient(b, SP_WEIGHT_OUTPUT);
+    release_for_weights(b, block_gradient);
+    int32_t mixed[2];
+    core_attention_backward(b, gathered, mixed);
+    free_tensor(b, output_gradient);
+    rebuild(b, "first norm output");
+    int32_t inner = project_back(b, b->hidden_full);
+    make_weight_gradient(b, SP_WEIGHT_QKV);
+    release_for_weights(b, mixed[0]);
+    release_for_weights(b, mixed[1]);
+    drop_for_weights(b, "first norm output");
+    int32_t sum = norm_backward(b, inner, around, block_gradient == SP_NO_TENSOR);
+    drop(b, "layer input");
+    return sum;
+}
+
+// Keys and values are gathered again behind the first GEMM of the layer's backward.
+static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
+{
+    for (int r = 0; r < b->row_count; r++) {
+        b->now[r] = b->kept[layer * b->row_count + r];
+    }
+    int32_t output = SP_NO_TENSOR;
+    if (b->recomputes_layers) {
+        b->mode = SP_RECOMPUTE_NONE;
+        output = layer_forward(b, take(b, "layer input"), "rebuilt layer output");
+    }
+    int32_t gathered = SP_NO_TENSOR;
+    if (b->kv_gathered > 0) {
+        gathered = allocate(b, "gathered keys and values", b->kv_gathered);
+    }
+    gradient = mlp_backward(b, gradient);
+    gradient = attention_backward(b, gradient, gathered);
+    free_tensor(b, output);
+    free_tensor(b, b->cached[layer]);
+    return gradient;
+}
+
+// The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
+// written it over the logits.
+static int32_t head_backward(program_builder *b)
+{
+    int last = b->head_count - 1;
+    int32_t logits = b->head_saved[last];
+    if (!b->fused_loss) {
+        logits = allocate(b, "gradient of the logits", b->logits);
+        free_tensor(b, b->head_saved[last]);
+    }
+    last--;
+    int32_t inner = project_back(b, b->hidden_full);
+    if (b->weight_gradients) {
+        b->head_gradient = allocate(b, "gradient of the output weight", b->table);
+        if (!b->shares_table) {
+            free_tensor(b, b->head_gradient);
+        }
+    }
+    release_for_weights(b, logits);
+    while (last > 0) {
+        release_for_weights(b, b->head_saved[last--]);
+    }
+    int32_t gradient = allocate(b, "gradient of a norm's input", b->hidden);
+    free_tensor(b, inner);
+    free_tensor(b, b->head_saved[0]);
+    return gradient;
+}
+
+// PyTorch makes the gradient of the lookup as a dense table.
+static void embedding_backward(program_builder *b, int32_t gradient)
+{
+    int32_t full = SP_NO_TENSOR;
+    if (b->sequence_split) {
+        full = allocate(b, "gathered gradient", b->hidden_full);
+    }
+    int32_t table = allocate(b, "gradient of the embedding", b->table);
+    if (b->shares_table && b->weight_gradients) {
+        // Autograd adds the two up before it hands them on.
+        free_tensor(b, b->head_gradient);
+    }
+    free_tensor(b, table);
+    free_tensor(b, full);
+    for (int r = 0; r < b->embedding_count; r++) {
+        free_tensor(b, b->embedding_saved[r]);
+    }
+    release_around(b, gradient, false);
+}
+
+// All of the backward, into b->to, and the weight gradients of a split one into `weights`. Autograd
+// frees what a node has saved when the node is done; inside one recomputing function everything
+// stays to its end.
+static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
+{
+    const sp_tensor_program *program = b->program;
+    sp_recompute mode = b->mode;
+    b->deferred_count = 0;
+    b->outer_read = false;
+    // bf16, like the keys and values that they are gradients of.
+    int32_t cached = SP_NO_TENSOR;
+    if (b->kv_cached > 0) {
+        cached =
+            allocate(b, "gradients of cached keys and values", b->stage->layers * b->kv_cached);
+    }
+    int32_t gradient = b->stage->head ? head_backward(b) : program->output_gradient;
+    int32_t parameters = b->stage->layers > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+    for (int layer = b->stage->layers - 1; layer >= 0; layer--) {
+        int32_t next = layer > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+        gradient = layer_backward(b, layer, gradient);
+        free_tensor(b, parameters);
+        parameters = next;
+    }
+    if (sp_stage_is_empty(b->stage)) {
+        gradient = allocate(b, "gradient of the input", b->hidden);
+    }
+    if (b->stage->embedding) {
+        embedding_backward(b, gradient);
+        gradient = SP_NO_TENSOR;
+    }
+    free_tensor(b, cached);
+    b->mode = mode;
+    if (b->outer_read) {
+        release_for_weights(b, program->output_gradient);
+    } else {
+        free_tensor(b, program->output_gradient);
+    }
+    if (b->splits) {
+        b->to = weights;
+        for (size_t i = 0; i < b->deferred_count; i++) {
+            free_tensor(b, b->deferred[i]);
+        }
+    }
+    return gradient;
+}
+
+static void measure(program_builder *b, const sp_model *model, const sp_stack *stack);
+
+sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout,
+                                  const sp_stage *stage, const sp_memory_options *options,
+                                  int64_t tokens, int64_t kv_tokens, int64_t pairs,
+                                  sp_tensor_program *program, sp_error *err)
+{
+    *program = (sp_tensor_program){.input = SP_NO_TENSOR,
+                                   .output = SP_NO_TENSOR,
+                                   .output_gradient = SP_NO_TENSOR,
+                                   .input_gradient = {SP_NO_TENSOR, SP_NO_TENSOR}};
+    program_builder b = {.program = program,
+                         .layout = layout,
+                         .stage = stage,
+                         .mode = options->recompute,
+                         .recomputes_layers = sp_recompute_is_whole(options->recompute),
+                         .swiglu = model->activation == SP_SWIGLU,
+                         .fused_swiglu = options->stack.fused_swiglu,
+                         .unfused_attention = options->attention == SP_ATTENTION_UNFUSED,
+                         .routed = model->experts > 0,
+                         .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
+                         .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
+                         .copied_logits = options->stack.copied_logits,
+                         .weight_gradients = options->stack.unfused_weight_gradient,
+                         .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
+                         .shares_table = model->tied_embeddings && stage->embedding && stage->head,
+                         .tokens = tokens,
+                         .kv_tokens = kv_tokens,
+                         .pairs = pairs};
+    b.row_count = sp_saved_layer(model, layout, options, b.rows);
+    if (stage->embedding) {
+        b.embedding_count =
+            sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, b.embedding_rows);
+    }
+    if (stage->head) {
+        b.head_count = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, b.head_rows);
+    }
+    measure(&b, model, &options->stack);
+    size_t layers = (size_t)stage->layers;
+    b.kept = sp_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
+    b.cached = sp_calloc(layers, sizeof *b.cached);
+    write_forward(&b);
+    program->output_gradient = stage->head ? SP_NO_TENSOR : (int32_t)program->tensor_count;
+    if (!stage->head) {
+        // Comes from outside: no event makes it.
+        b.to = NULL;
+        allocate(&b, "output gradient", b.hidden);
+    }
+    for (int split = 0; split < 2; split++) {
+        b.splits = split == 1;
+        b.to = &program->pass[split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT];
+        program->input_gradient[split] =
+            write_backward(&b, &program->pass[SP_PROGRAM_WEIGHT_GRADIENT]);
+    }
+    sp_free(b.kept);
+    sp_free(b.cached);
+    sp_free(b.deferred);
+    (void)err;
+    return SP_OK;
+}
+
+static void measure(program_builder *b, const sp_model *model, const sp_stack *stack)
+{
+    const sp_layout *layout = b->layout;
+    sp_shard shard = sp_shard_of(model, layout);
+    int64_t rows = sp_ceil_div(b->tokens, layout->cp);
+    int64_t norm_rows = sp_ceil_div(b->tokens, (int64_t)layout->cp * shard.norm_split);
+    b->sequence_split = shard.norm_split > 1;
+    b->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
+    b->hidden_full = sp_mul_bytes(rows, BF16 * model->hidden);
+    b->routed_rows = sp_mul_bytes(shard.active, b->hidden_full);
+    b->q = sp_mul_bytes(rows, BF16 * shard.q);
+    b->kv_own = sp_mul_bytes(rows, 2 * BF16 * shard.kv);
+    int peers = layout->cp / sp_stack_head_ranks(stack, layout);
+    b->kv_gathered = peers > 1 ? sp_mul_bytes(peers, b->kv_own) : 0;
+    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->kv_tokens, layout->cp), 2 * BF16 * shard.kv);
+    b->ffn = sp_mul_bytes(rows, BF16 * shard.ffn * shard.active);
+    b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
+    b->logits = sp_mul_bytes(rows, BF16 * shard.vocab);
+    sp_footprint_weights(model, layout, b->weights);
+    const sp_stage one_layer = {.layers = 1};
+    b->gathered_parameters =
+        layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;
+    b->mask = stack->attention_mask ? sp_ceil_div(b->pairs, layout->cp) : 0;
+    b->table = sp_mul_bytes(shard.vocab, BF16 * model->hidden);
+    if (b->unfused_attention) {
+        b->scores = sp_mul_bytes(sp_ceil_div(b->pairs, layout->cp), BF16 * shard.heads);
+    }
+}

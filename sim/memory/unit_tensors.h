@@ -1,0 +1,42 @@
+// The tensors that one unit holds between its forward and its backward, by name, and which of them
+// leave when a part of them is offloaded.
+#ifndef SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
+#define SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
+
+#include "sim/memory/footprint.h"
+
+// Tensors of one kind: one for each layer, or one of embedding or head.
+typedef struct sp_unit_tensor {
+    const char *name;
+    // Activations, keys and values that stay in the cache, logits, or statistics (workspace).
+    sp_memory_category category;
+    bool is_kv;
+    int count;
+    int64_t bytes; // of one
+    int64_t elements;
+    bool contiguous;
+    int64_t away_bytes; // of all, what an offload takes
+} sp_unit_tensor;
+
+enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };
+
+// The kinds of tensors of a unit, in the order of saving, statistics last; returns their number.
+// Tokens and pairs as in sp_unit_load.
+int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                    const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
+                    int64_t pairs, sp_unit_tensor tensors[SP_UNIT_TENSORS]);
+
+// What an offload takes away: of the activations, tensors of at least 1 MiB each, the share
+// `ratio`, rounded up to whole MiB but to no more than there is. Logits and cached keys and values
+// stay (kwai/Megatron-Kwai, branch atc24ae, megatron/core/pipeline_parallel/offload.py).
+int64_t sp_unit_offload_bytes(const sp_unit_tensor *tensors, int count, double ratio);
+
+// Does an offload of this ratio begin with what was saved last?
+bool sp_unit_offload_from_last(double ratio);
+
+// Fills away_bytes: contiguous tensors go first, then those of more elements, then those saved
+// earlier, layer by layer; in the reverse order above a ratio of a half. The last one may go in
+// part: returns what goes of that one, 0 where all go whole. O(layers * count).
+int64_t sp_unit_offload(sp_unit_tensor *tensors, int count, double ratio);
+
+#endif
