@@ -14,7 +14,7 @@ trap 'rm -f "$new"' EXIT
 cat >"$new" <<'PAGE'
 # Settings of a scenario
 
-`experiments/settings_page.sh` writes this page from the program's own table (`sim/scenario/settings.c`, `sim/model/settings.c`); `slimpack help KEY` prints the
+`experiments/settings_page.sh` writes this page from the program's own table (`sim/scenario/settings.c`, and `model.c`, `cluster.c`, `stack.c` in `sim/model`); `slimpack help KEY` prints the
 lines of one key, of the last part of a key where that is unique, or of a name from elsewhere, and `slimpack help settings` lists all keys.
 A dotted key stands for nested objects, `parallel.pp` for `{"parallel": {"pp": 8}}`, and `--set parallel.pp=8` overrides it.
 A name under *elsewhere* is what other programs call the setting: only the header of a table of measurements takes it, and elsewhere the

@@ -7,6 +7,164 @@
 #include "sim/base/units.h"
 #include "sim/model/settings.h"
 
+// ---- settings ----
+
+static double nic_for_each_gpu(const void *owner)
+{
+    const sp_cluster *cluster = owner;
+    return cluster->nics_per_node > 0 ? cluster->nics_per_node : cluster->gpus_per_node;
+}
+
+static double rail_for_each_nic(const void *owner)
+{
+    const sp_cluster *cluster = owner;
+    return cluster->fabric.rails > 0 ? cluster->fabric.rails : cluster->nics_per_node;
+}
+
+// The built-in cluster of the name has NVLS as this one does, or there is none of the name.
+static bool has_unusual_nvls(const void *owner)
+{
+    const sp_cluster *cluster = owner;
+    sp_cluster named;
+    bool usual = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK && named.nvls;
+    return cluster->nvls != usual;
+}
+
+// No built-in cluster states a latency. The row's field is `s` of an sp_stated_latency.
+static void read_latency(sp_object *section, const sp_setting *row, void *owner, void *context)
+{
+    const char *key = sp_setting_leaf(row->key);
+    sp_stated_latency *latency =
+        (sp_stated_latency *)((char *)owner + row->offset - offsetof(sp_stated_latency, s));
+    (void)context;
+    latency->given = sp_object_has(section, key);
+    sp_setting_read_key(section, sp_cluster_settings, key, owner);
+}
+
+static bool states_nvlink_latency(const void *owner)
+{
+    return ((const sp_cluster *)owner)->nvlink_latency.given;
+}
+
+static bool states_nic_latency(const void *owner)
+{
+    return ((const sp_cluster *)owner)->nic_latency.given;
+}
+
+// clang-format off
+static const sp_setting cluster_rows[] = {
+    {.key = "cluster", .type = "a name, a path or an object", .name_at = sp_cluster_builtin_name,
+     .fallback = "that of the profile, else \"h100-8\"",
+     .text = "GPUs and links: a built-in name, or an object (cluster.*), or the path of a file "
+             "with one, that changes the built-in cluster of its name or describes another one."},
+    {.key = "cluster.name", SP_TEXT, SP_FIELD(sp_cluster, name), .read_elsewhere = true,
+     .fallback = "\"custom\"",
+     .text = "Name; that of a built-in cluster gives what the object does not state."},
+    {.key = "cluster.gpu", SP_TEXT, SP_FIELD(sp_cluster, gpu), .fallback = "\"GPU\"",
+     .text = "What the GPU is called in reports."},
+    {.key = "cluster.profile", SP_TEXT, SP_FIELD(sp_cluster, profile), .fallback = "none",
+     .text = "The profile that is taken where the scenario names none."},
+    {.key = "cluster.peak_tflops", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, peak_flops_per_s),
+     .unit = 1e12, .required = true,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Peak of one GPU with dense bf16 products, in TFLOP/s. MFU refers to it, and the "
+             "profile's rates of products and attention go with it: on a GPU of half the peak of "
+             "the one that the profile is of they take twice as long."},
+    {.key = "cluster.memory_gib", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, memory_bytes),
+     .unit = SP_GIB, .required = true,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Memory of one GPU, in GiB."},
+    {.key = "cluster.hbm_gb_per_s", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, hbm_bytes_per_s),
+     .unit = 1e9, .required = true,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Bandwidth of that memory, in GB/s. Memory-bound work of the profile goes with it as "
+             "products go with peak_tflops."},
+    {.key = "cluster.gpus_per_node", SP_INT(1, SP_I_MAX_GPUS_PER_NODE),
+     SP_FIELD(sp_cluster, gpus_per_node), .usual = 8,
+     .fallback = "that of the built-in cluster, else 8", .text = "GPUs of a node.",
+     .aliases = "num_gpus_per_node nproc_per_node"},
+    {.key = "cluster.nvlink_gb_per_s", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, nvlink_bytes_per_s),
+     .unit = 1e9, .required = true,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "NVLink bandwidth of one GPU in one direction, in GB/s. The profile's rates inside a "
+             "node (NVLink's, sends between stages, collectives) go with it: on a cluster that has "
+             "half of what it had where they were measured, what is beyond the latency takes twice "
+             "as long."},
+    {.key = "cluster.nvls", SP_SWITCH, SP_FIELD(sp_cluster, nvls), .is_written = has_unusual_nvls,
+     .fallback = "that of the built-in cluster, else false",
+     .text = "The NVSwitches of a node add up and copy what passes them (NVLink SHARP, NCCL's "
+             "NVLS): those of H100, H800, H200, B200 and GB200, not of A100 and A800. For "
+             "network.collectives nvls and auto.", .aliases = "nvlink_sharp"},
+    {.key = "cluster.nics_per_node", SP_INT(1, SP_I_MAX_GPUS_PER_NODE),
+     SP_FIELD(sp_cluster, nics_per_node), .derive = nic_for_each_gpu,
+     .fallback = "that of the built-in cluster, else one for each GPU",
+     .text = "Network cards of a node, which its GPUs share: evenly by the formulas; with flows "
+             "each GPU uses one card, of which GPUs have less where the cards do not divide "
+             "them."},
+    {.key = "cluster.nic_gbit_per_s", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, nic_bytes_per_s),
+     .unit = 1e9 / 8.0, .required = true,
+     .fallback = "that of the built-in cluster, else it must be given",
+     .text = "Line rate of one network card, in Gbit/s."},
+    {.key = "cluster.host_link_gb_per_s", SP_REAL(1e-3, 1e9),
+     SP_FIELD(sp_cluster, host_link_bytes_per_s), .unit = 1e9, .usual = 25,
+     .fallback = "that of the built-in cluster, else 25 (PCIe 4.0 x16)",
+     .text = "Copies between one GPU and its host in one direction, in GB/s; offloading uses it, "
+             "and with network.detail flows what goes to other nodes."},
+    {.key = "cluster.host_link_latency_us", SP_REAL(0, 1e6),
+     SP_FIELD(sp_cluster, host_link_latency_s), .unit = 1e-6, .if_changed = true,
+     .text = "Latency of a copy between a GPU and its host, in microseconds; with network.detail "
+             "flows also of each end of a way to another node, beyond nic_latency_us."},
+    {.key = "cluster.nvlink_latency_us", SP_REAL(0, 1e6), SP_FIELD(sp_cluster, nvlink_latency.s),
+     .unit = 1e-6, .read = read_latency, .is_written = states_nvlink_latency,
+     .fallback = "the profile's",
+     .text = "Latency of NVLink, in microseconds: of a send inside a node, of a step of a ring. "
+             "Collectives with times in the profile keep theirs."},
+    {.key = "cluster.nic_latency_us", SP_REAL(0, 1e6), SP_FIELD(sp_cluster, nic_latency.s),
+     .unit = 1e-6, .read = read_latency, .is_written = states_nic_latency,
+     .fallback = "the profile's",
+     .text = "Latency of a way from node to node over one leaf switch, in microseconds: of a send, "
+             "of a step of a ring or a level of a tree."},
+    {.key = "cluster.source", SP_TEXT, SP_FIELD(sp_cluster, source), .fallback = "none",
+     .text = "Where the figures come from, for reports."},
+    {.key = "cluster.fabric", .kind = SP_SETTING_OBJECT, SP_FIELD(sp_cluster, fabric.given),
+     .fallback = "that of the built-in cluster",
+     .text = "How the network cards of the nodes are joined (cluster.fabric.*). Transfers that "
+             "share links as flows need it (network.detail), and the times of data-parallel ranks "
+             "by network.collectives; other closed formulas do not."},
+    {.key = "cluster.fabric.rails", SP_INT(1, SP_I_MAX_GPUS_PER_NODE),
+     SP_FIELD(sp_cluster, fabric.rails), .derive = rail_for_each_nic,
+     .fallback = "that of the built-in cluster, else one for each network card",
+     .text = "Rails of the network: card i of every node is on rail i modulo rails, and a leaf "
+             "switch joins cards of one rail. With 1 all cards of a node are at one leaf switch."},
+    {.key = "cluster.fabric.nodes_per_leaf", SP_INT(0, SP_I_MAX_NODES),
+     SP_FIELD(sp_cluster, fabric.nodes_per_leaf),
+     .fallback = "that of the built-in cluster, else 0: all",
+     .text = "Nodes that a leaf switch joins; the way to other nodes goes over the spine."},
+    {.key = "cluster.fabric.oversubscription", SP_REAL(0.001, 1000),
+     SP_FIELD(sp_cluster, fabric.oversubscription), .usual = 1,
+     .fallback = "that of the built-in cluster, else 1",
+     .text = "Rate of a leaf switch's network cards over that of its links to the spine."},
+    {.key = "cluster.fabric.spine_latency_us", SP_REAL(0, 1e6),
+     SP_FIELD(sp_cluster, fabric.spine_latency_s), .unit = 1e-6,
+     .text = "Latency of a way over the spine beyond that of one over a leaf switch, in "
+             "microseconds."},
+    {.key = "cluster.fabric.nic_affinity", SP_ONE_OF(sp_nic_affinity_names),
+     SP_FIELD(sp_cluster, fabric.nic_affinity),
+     .text = "Which GPUs share a network card, where there are fewer cards: neighbours, or every "
+             "n-th."},
+    {.key = "cluster.fabric.pxn", SP_SWITCH, SP_FIELD(sp_cluster, fabric.pxn), .usual = true,
+     .text = "Whether a GPU that sends to another rail does so by NVLink and the card of a GPU of "
+             "its node on that rail, as NCCL's PXN does, in place of the spine."},
+    {.key = "cluster.nodes", SP_INT(0, SP_I_MAX_NODES), SP_FIELD(sp_cluster, nodes),
+     .unwritten = true, .fallback = "0: as many as the ranks need",
+     .text = "Nodes, as the setting nodes of the scenario."},
+};
+// clang-format on
+
+const sp_setting_table sp_cluster_settings = SP_SETTING_TABLE("cluster", cluster_rows);
+
+// ---- clusters ----
+
 #define GBIT_PER_S (1e9 / 8.0)
 
 // The 80 GB parts hold 80 GiB (A100: 81920 MiB by its driver); the H200's driver reports 143771

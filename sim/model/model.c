@@ -1,9 +1,150 @@
 #include "sim/model/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/model/settings.h"
+
+// ---- settings ----
+
+// 4h is the width of every GPT; gated MLPs have no common rule (sp_model_from_object).
+static double four_times_hidden(const void *owner)
+{
+    return 4.0 * (double)((const sp_model *)owner)->hidden;
+}
+
+static double as_many_as_heads(const void *owner)
+{
+    return ((const sp_model *)owner)->heads;
+}
+
+static double share_of_hidden(const void *owner)
+{
+    const sp_model *model = owner;
+    return fmax(1.0, (double)(model->hidden / model->heads));
+}
+
+static double as_bias(const void *owner)
+{
+    return ((const sp_model *)owner)->bias;
+}
+
+static bool has_experts(const void *owner)
+{
+    return ((const sp_model *)owner)->experts > 0;
+}
+
+static double any_expert(const void *owner)
+{
+    return has_experts(owner);
+}
+
+static void read_dropout(sp_object *section, const sp_setting *row, void *owner, void *context)
+{
+    (void)row;
+    (void)context;
+    if (sp_object_has(section, "dropout")) {
+        ((sp_model *)owner)->dropout =
+            sp_object_bool(section, "dropout", false) ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
+    }
+}
+
+static json_t *write_dropout(const void *owner, const void *context)
+{
+    const sp_model *model = owner;
+    (void)context;
+    return model->dropout != SP_DROPOUT_USUAL ? json_boolean(model->dropout == SP_DROPOUT_ON)
+                                              : NULL;
+}
+
+// clang-format off
+static const sp_setting model_rows[] = {
+    {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
+     .fallback = "none, it must be given unless uniform_costs stand in its place",
+     .text = "The transformer: a built-in name, the path of a Hugging Face config.json or of the "
+             "folder that holds one, or an object with its shape (model.*). What exists, beside "
+             "the scenario or in the working directory, goes before a built-in name. Case, hyphens "
+             "and underscores of a name do not count."},
+    {.key = "model.name", SP_TEXT, SP_FIELD(sp_model, name), .fallback = "\"custom\"",
+     .text = "What the model is called in reports."},
+    {.key = "model.layers", SP_INT(1, SP_I_MAX_LAYERS), SP_FIELD(sp_model, layers),
+     .required = true, .usual = 1, .fallback = "none, it must be given",
+     .text = "Transformer layers.", .aliases = "num_layers num_hidden_layers n_layer n_layers"},
+    {.key = "model.hidden", SP_INT(1, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, hidden),
+     .required = true, .usual = 1, .fallback = "none, it must be given",
+     .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd dim"},
+    {.key = "model.ffn", SP_INT(1, SP_I_MAX_FFN), SP_FIELD(sp_model, ffn),
+     .derive = four_times_hidden, .fallback = "4 times hidden; required with \"swiglu\"",
+     .text = "Width of the MLP, of one expert where there are experts.",
+     .aliases = "ffn_hidden_size intermediate_size n_inner"},
+    {.key = "model.heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, heads), .required = true,
+     .usual = 1, .fallback = "none, it must be given", .text = "Attention heads of the queries.",
+     .aliases = "num_attention_heads num_heads n_head n_heads"},
+    {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
+     .derive = as_many_as_heads, .fallback = "as many as heads",
+     .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
+     .aliases = "num_key_value_heads num_query_groups n_kv_heads"},
+    {.key = "model.head_dim", SP_INT(1, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, head_dim),
+     .derive = share_of_hidden, .fallback = "hidden / heads", .text = "Features of a head.",
+     .aliases = "kv_channels"},
+    {.key = "model.vocab", SP_INT(1, SP_I_MAX_VOCAB), SP_FIELD(sp_model, vocab), .required = true,
+     .usual = 1, .fallback = "none, it must be given",
+     .text = "Entries of the vocabulary. It is taken as given and never padded.",
+     .aliases = "vocab_size padded_vocab_size"},
+    {.key = "model.activation", SP_ONE_OF(sp_activation_names), SP_FIELD(sp_model, activation),
+     .text = "Activation function of the MLP; swiglu has a third projection.",
+     .aliases = "hidden_act activation_function"},
+    {.key = "model.norm", SP_ONE_OF(sp_norm_names), SP_FIELD(sp_model, norm),
+     .text = "Normalisation before attention, before the MLP and before the head.",
+     .aliases = "normalization"},
+    {.key = "model.positional", SP_ONE_OF(sp_positional_names), SP_FIELD(sp_model, positional),
+     .text = "Positions: rotary embeddings, or a learned table.",
+     .aliases = "position_embedding_type"},
+    {.key = "model.max_positions", SP_INT(0, SP_I_MAX_POSITIONS), SP_FIELD(sp_model, max_positions),
+     .if_changed = true, .fallback = "0, not counted",
+     .text = "Rows of a learned table of positions, in tokens.",
+     .aliases = "max_position_embeddings n_positions"},
+    {.key = "model.window_tokens", SP_TOKENS(1, SP_I_MAX_POSITIONS),
+     SP_FIELD(sp_model, window_tokens), .if_changed = true,
+     .fallback = "none, all tokens before it",
+     .text = "Tokens that a token attends to, itself among them (sliding_window of a config.json). "
+             "Attention reads all tokens here: samples longer than the window are refused."},
+    {.key = "model.stored_dtype", SP_ONE_OF(sp_stored_dtype_names),
+     SP_FIELD(sp_model, stored_dtype), .if_changed = true,
+     .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
+             "BF16 all the same, with a warning."},
+    {.key = "model.tied_embeddings", SP_SWITCH, SP_FIELD(sp_model, tied_embeddings),
+     .text = "Embedding and LM head share one matrix.", .aliases = "tie_word_embeddings"},
+    {.key = "model.bias", SP_SWITCH, SP_FIELD(sp_model, bias),
+     .text = "Every linear layer has a bias.", .aliases = "add_bias_linear"},
+    {.key = "model.qkv_bias", SP_SWITCH, SP_FIELD(sp_model, qkv_bias), .derive = as_bias,
+     .fallback = "as model.bias", .text = "The QKV projection has a bias (Qwen2).",
+     .aliases = "add_qkv_bias"},
+    {.key = "model.qk_norm", SP_SWITCH, SP_FIELD(sp_model, qk_norm),
+     .text = "Queries and keys of each head are normalised (Qwen3).", .aliases = "qk_layernorm"},
+    {.key = "model.dropout", SP_SWITCH, .read = read_dropout, .write = write_dropout,
+     .fallback = "true with \"gelu\" alone",
+     .text = "Dropout of hidden states and attention, whose masks are kept for the backward.",
+     .aliases = "hidden_dropout attention_dropout"},
+    {.key = "model.ignored_dropout", SP_TEXT, SP_FIELD(sp_model, ignored_dropout),
+     .if_changed = true, .fallback = "none",
+     .text = "Key of a config.json, as attention_dropout of a Llama, that asks for dropout which "
+             "is not modelled. A warning says so; nothing else changes."},
+    {.key = "model.experts", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, experts),
+     .if_changed = true, .fallback = "0, a dense MLP",
+     .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
+     .aliases = "num_experts num_local_experts n_routed_experts"},
+    {.key = "model.experts_per_token", SP_INT(0, SP_I_MAX_EXPERTS),
+     SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
+     .fallback = "0; required with experts", .text = "Experts that each token is routed to.",
+     .aliases = "moe_router_topk num_experts_per_tok topk"},
+};
+// clang-format on
+
+const sp_setting_table sp_model_settings = SP_SETTING_TABLE("model", model_rows);
+
+// ---- models ----
 
 static int64_t query_width(const sp_model *model)
 {

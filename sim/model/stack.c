@@ -7,6 +7,141 @@
 #include "sim/base/units.h"
 #include "sim/model/settings.h"
 
+// ---- settings ----
+
+#define MOST_MIB 1048576.0
+#define NAMED "as in the named stack"
+#define STACK_SWITCH(name, ...)                                                        \
+    {                                                                                  \
+        .key = "stack." #name, SP_SWITCH, SP_FIELD(sp_stack, name), .fallback = NAMED, \
+        .text = __VA_ARGS__                                                            \
+    }
+
+// Its cp_comm_type has other words for these.
+static const sp_setting_word transformer_engine_names[] = {
+    {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
+
+// clang-format off
+static const sp_setting stack_rows[] = {
+    {.key = "stack", .type = "the name of a stack or an object", .name_at = sp_stack_builtin_name,
+     .fallback = "that of the profile, else \"ours\"",
+     .text = "The training software: what it fuses, what it hides behind computation and what it "
+             "keeps in memory. An object changes switches (stack.*) of the stack that it names."},
+    {.key = "stack.name", SP_TEXT, SP_FIELD(sp_stack, name), .read_elsewhere = true,
+     .name_at = sp_stack_builtin_name, .fallback = "that of the profile, else \"ours\"",
+     .text = "The stack whose switches hold where they are not stated."},
+    STACK_SWITCH(fused_swiglu,
+                 "SwiGLU is one kernel, its backward from the first projection's output."),
+    STACK_SWITCH(unfused_norms, "Norms are separate element-wise kernels in fp32."),
+    STACK_SWITCH(fused_softmax_limited,
+                 "Softmax of unfused attention is one kernel only up to 2048 keys (Megatron-LM of "
+                 "2022)."),
+    STACK_SWITCH(unfused_softmax,
+                 "Softmax of unfused attention is several kernels and its result is kept in fp32."),
+    STACK_SWITCH(unfused_weight_gradient,
+                 "A weight gradient is a tensor of its own that is then added to its buffer."),
+    STACK_SWITCH(timed_accumulation,
+                 "The profile's times of products hold the addition to the gradient buffer."),
+    STACK_SWITCH(in_place_lookup_gradient,
+                 "Rows of the embedding's gradient are added to its buffer; otherwise a dense "
+                 "table is zeroed before and added afterwards."),
+    STACK_SWITCH(hide_forward_gather,
+                 "The TP gather of a forward hides behind the product beside it."),
+    STACK_SWITCH(hide_forward_reduce,
+                 "The TP reduction of a forward hides behind the product beside it."),
+    STACK_SWITCH(hide_backward_gather,
+                 "The TP gather of a backward hides behind the product beside it."),
+    STACK_SWITCH(hide_backward_reduce,
+                 "The TP reduction of a backward hides behind the product beside it."),
+    STACK_SWITCH(hide_gradient_reduce,
+                 "Gradients are reduced over data-parallel ranks behind the last backward of each "
+                 "model chunk.", .aliases = "overlap_grad_reduce"),
+    STACK_SWITCH(hide_gradient_all_reduce, "As hide_gradient_reduce, with ZeRO 0 alone."),
+    STACK_SWITCH(hide_parameter_gather,
+                 "Parameters are gathered behind the first forward of the next step.",
+                 .aliases = "overlap_param_gather"),
+    {.key = "stack.bucketed_tail", SP_SWITCH, SP_FIELD(sp_stack, bucketed_epilogue),
+     .fallback = NAMED,
+     .text = "What is left after the backward goes bucket by bucket, not at once."},
+    STACK_SWITCH(sharded_step, "Each replica steps its share of the weights though ZeRO is 0."),
+    STACK_SWITCH(blocking_transfers, "A pipeline rank waits for each of its sends."),
+    STACK_SWITCH(whole_transfers,
+                 "Each TP rank sends a whole hidden state between stages, not 1/tp of it."),
+    STACK_SWITCH(fused_cross_entropy,
+                 "The loss writes its gradient into the bf16 logits and keeps no fp32 softmax."),
+    STACK_SWITCH(copied_logits,
+                 "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: "
+                 "10 bytes a logit. Off: in place of the copy, 6 bytes. No use with "
+                 "fused_cross_entropy."),
+    STACK_SWITCH(dummy_weight_gradients,
+                 "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
+                 "buffer (Transformer Engine)."),
+    STACK_SWITCH(keep_gathered_inputs,
+                 "Column-parallel layers keep their input as gathered over TP."),
+    STACK_SWITCH(lingering_inputs,
+                 "Blocks of gathered inputs count as reserved while another stream may read them."),
+    STACK_SWITCH(transposed_output, "The attention's output is kept in both orders of its axes."),
+    STACK_SWITCH(attention_mask,
+                 "The ends of the model get a mask, a byte for each pair of tokens."),
+    STACK_SWITCH(score_buffer, "Unfused attention keeps a buffer for its scores."),
+    STACK_SWITCH(gradient_buckets,
+                 "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums. "
+                 "Where it is not stated on with ZeRO 2, as in DeepSpeed, but not with FSDP and "
+                 "explicit tensors."),
+    STACK_SWITCH(device_bytes, "Explicit tensors are counted as the cuda backend holds them."),
+    STACK_SWITCH(cudnn_attention,
+                 "cuDNN computes attention of heads of a multiple of 16 features, with its work "
+                 "spaces."),
+    {.key = "stack.cp_overlap", SP_ONE_OF(sp_cp_overlap_names), SP_FIELD(sp_stack, cp_overlap),
+     .also = transformer_engine_names,
+     .fallback = "the strategy's own or what it chooses, else as in the named stack",
+     .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
+             "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
+             "Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
+             "job.", .aliases = "cp_comm_type"},
+    {.key = "stack.cp_ring_nics", SP_INT(0, SP_MOST_RING_NICS), SP_FIELD(sp_stack, cp_ring_nics),
+     .if_changed = true, .fallback = "the strategy's own, else 0",
+     .text = "NICs that a hop of a ring (attention, a2a+p2p) from node to node uses at most: 1 is "
+             "a plain send, more are reached over other GPUs of the node (Zeppelin's routing); 0: "
+             "all that the group shares, as a collective. Where stated, hybrid-cp and bytescale "
+             "exchange in rings unless stack.cp_overlap says otherwise."},
+    {.key = "stack.cp_a2a_ranks", SP_INT(0, 4096), SP_FIELD(sp_stack, cp_a2a_ranks),
+     .if_changed = true,
+     .text = "Of a CP group with stack.cp_overlap a2a+p2p: neighbours that exchange heads, the "
+             "first of Megatron-LM's hierarchical_context_parallel_sizes; the second is "
+             "parallel.cp over it. Groups of merged data-parallel ranks take the greatest common "
+             "divisor. 0: as many as share a node and have each whole heads and key heads.",
+     .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
+    {.key = "stack.cp_lone_rings", SP_SWITCH, SP_FIELD(sp_stack, cp_lone_rings), .if_changed = true,
+     .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
+             "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
+             "engine)."},
+    {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
+     SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
+     .text = "Precision in which data-parallel ranks add up gradients.",
+     .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16"},
+    {.key = "stack.tensors", SP_ONE_OF(sp_tensor_names), SP_FIELD(sp_stack, tensors),
+     .fallback = NAMED,
+     .text = "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."},
+    {.key = "stack.bucket_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, bucket_bytes),
+     .unit = SP_MIB, .fallback = NAMED,
+     .text = "Size of a bucket of gradients, in MiB; 0: one bucket for each layer."},
+    {.key = "stack.split_limit_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, split_limit_bytes),
+     .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
+     .aliases = "max_split_size_mb"},
+    {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
+     .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
+    {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
+     .unit = SP_MIB, .fallback = NAMED, .text = "Size of each of them, in MiB; 0: 32."},
+};
+// clang-format on
+
+const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows);
+
+// ---- stacks ----
+
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block

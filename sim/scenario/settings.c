@@ -1,5 +1,4 @@
-// Every setting of a scenario, as rows; those of model, cluster and stack lie in
-// sim/model/settings.c.
+// Every setting of a scenario, as rows; those of model, cluster and stack lie in sim/model.
 #include "sim/scenario/settings.h"
 
 #include <ctype.h>
