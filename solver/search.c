@@ -33,9 +33,8 @@ int64_t sp_i_deadline_left_ms(double deadline_s)
 
 // ---- by work ----
 
-// Work of an action of a simulated step, and of a slice; packs that are looked through for one;
-// virtual stages that PackFlow looks at while it does all else for an action; work of a rank
-// without packs.
+// Units of work: of an action of a simulated step, of a slice, of a rank without packs. LOOKS and
+// SCANNED: how many virtual stages PackFlow looks at, and how many packs it looks through, in one.
 enum { SIMULATED = 8, SLICED = 20, LOOKS = 32, SCANNED = 16, IDLE = 50 };
 
 void sp_i_spend(const sp_scenario *scenario, int64_t units)

@@ -93,9 +93,9 @@ typedef struct sp_i_exec_offload {
 
 // ---- Ranks ----
 
-// One action of a rank as it ran. What the rank held leaves out what copies had changed until then
-// (sp_i_exec_offload.moved); of a copy, `after` is what it changed, and it counts when its time has
-// come.
+// One action of a rank as it ran. The bytes that the rank held are without the effect of copies
+// until then (sp_i_exec_offload.moved); of a copy, `after` is its change, which counts from the end
+// of the copy on.
 typedef struct sp_i_exec_log {
     sp_bytes during, after;
     size_t out;       // of an L: the number of its O

@@ -1,4 +1,4 @@
-// The tables that the engine reads: the time of every action of a step, and the bytes that it
+// The tables that the simulation reads: the time of every action of a step, and the bytes that it
 // holds. They are built from a model and a profile (cost_model.h) or from uniform costs.
 #ifndef SLIMPACK_SIM_COST_STEP_COSTS_H
 #define SLIMPACK_SIM_COST_STEP_COSTS_H
@@ -21,9 +21,9 @@
 // not.
 typedef struct sp_cp_exchange {
     double s, bytes; // of the keys and values, all that the ranks have in the end
-    // All-to-all of heads, which comes after all that computation hides: of what a rank has before
-    // it, among this many ranks; 0 or 1: there is none. Keys and values then are exchanged by those
-    // at one place of all such ranks.
+    // All-to-all of heads among `head_ranks` GPUs (0 or 1: none), of the bytes that a GPU has
+    // before it. It comes after what computation hides; GPUs at the same place of their groups
+    // exchange the keys and values.
     double heads_s, heads_bytes;
     int head_ranks;
     int ring_nics; // that a hop between nodes uses (sp_time_ring); 0: as a collective
@@ -99,7 +99,7 @@ typedef struct sp_exchanged {
 typedef struct sp_sharded_stage {
     sp_exchanged gather, layers_gather, scatter;
     double backward_bare_s; // of the gather of a backward
-    double overlap_share;   // of what work hides: how much longer it takes, which dp_ns has as well
+    double overlap_share;   // by how much hidden exchanges slow work down; dp_ns has it too
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 

@@ -106,7 +106,7 @@ typedef struct sp_result {
     // Put together from the batches.
     sp_batch_result *batches; // owned
     size_t batch_count, batch_capacity;
-    sp_batch_facts sum;     // of them, but for samples and computed tokens
+    sp_batch_facts sum;     // samples and the tokens computed, dropped, delayed and cut stay 0
     sp_rank_metrics *ranks; // [dp * pp]: busy and span summed over batches, peaks maxima; owned
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
@@ -169,8 +169,9 @@ SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are know
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
-// Shares of all tokens of the batches: those of samples that were dropped, or are left for later
-// batches after the last; those in pieces that do not see the beginning of their document.
+// Of all tokens of the batches the share of samples that were dropped, or are left for later
+// batches after the last; of the trained ones the share in pieces without the beginning of their
+// document.
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);

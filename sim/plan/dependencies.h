@@ -50,9 +50,9 @@ typedef struct sp_plan_items {
     sp_plan_item *items; // [count]
     size_t count;
     size_t *first; // [dp * pp + 1]: of each rank
-    // Tables of items + 1, 0 for none. By kind, slot of the pack and virtual stage: F, B (or I), R,
-    // O and L. By part, of F or else of R, and [slots * pp]: each rank's share of a vocabulary; and
-    // [slots]: the stage's action itself.
+    // Tables of items + 1, 0 for none. By kind, slot of the pack and virtual stage: F, B (or I), W,
+    // R, O and L. By part, of F or else of R, and [slots * pp]: each rank's share of a vocabulary;
+    // and [slots]: the stage's action itself.
     size_t *of[SP_ACTION_KINDS];
     size_t *share[SP_SHARE_PARTS][2], *stage[SP_SHARE_PARTS][2];
     bool copies;       // there is an O
@@ -67,7 +67,8 @@ sp_status sp_plan_items_init(sp_plan_items *items, const sp_plan *plan, const ui
                              bool shared, sp_error *err);
 void sp_plan_items_fini(sp_plan_items *items);
 
-// The item of an action for a pack, + 1, as `action` has its kind; 0: none.
+// 1 + the item at whose end the output of an action is there, of an overlapped pair the second's;
+// 0: none.
 static inline size_t sp_plan_items_find(const sp_plan_items *items, sp_action action, int dp,
                                         int vstage)
 {
