@@ -85,9 +85,9 @@ sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *prod
                              sp_error *err);
 
 // Puts a forward product with bf16 result plus a bias [out], bf16, on the stream: y + b in each
-// row, which
-// the product adds before the one rounding. *added is false where cuBLASLt has no algorithm for
-// that: the product is then there without it. A shape with and without a bias are two.
+// row, which the product adds before the one rounding. *added is false where cuBLASLt has no
+// algorithm for that: the product is then there without it. A shape with and without a bias are
+// two.
 sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                     const sp_i_cuda_operands *operands, const void *bias,
                                     bool *added, cudaStream_t stream, sp_error *err);

@@ -789,10 +789,9 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
 
 static void measure(program_builder *b, const sp_model *model, const sp_stack *stack);
 
-sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout,
-                                  const sp_stage *stage, const sp_memory_options *options,
-                                  int64_t tokens, int64_t kv_tokens, int64_t pairs,
-                                  sp_tensor_program *program, sp_error *err)
+void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                             const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
+                             int64_t pairs, sp_tensor_program *program)
 {
     *program = (sp_tensor_program){.input = SP_NO_TENSOR,
                                    .output = SP_NO_TENSOR,
@@ -844,8 +843,6 @@ sp_status sp_tensor_program_build(const sp_model *model, const sp_layout *layout
     sp_free(b.kept);
     sp_free(b.cached);
     sp_free(b.deferred);
-    (void)err;
-    return SP_OK;
 }
 
 static void measure(program_builder *b, const sp_model *model, const sp_stack *stack)

@@ -118,7 +118,6 @@ static size_t unit_index(const rank_replay *l, sp_action action)
 
 static sp_i_unit_shape *make_shape(rank_replay *l, const sp_pack *pack, int chunk)
 {
-    sp_error *err = l->memory.err;
     sp_i_unit_shape *shape = sp_arena_take(&l->work, 1, sizeof *shape);
     shape->before = l->last_shape;
     l->last_shape = shape;
@@ -126,16 +125,12 @@ static sp_i_unit_shape *make_shape(rank_replay *l, const sp_pack *pack, int chun
     sp_layout layout = l->plan->layout;
     layout.cp *= pack->dp_count;
     layout.dp /= pack->dp_count;
-    l->memory.status =
-        sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, pack->computed,
-                                pack->kv_tokens, pack->full_pairs, &shape->program, err);
-    if (l->memory.status == SP_OK) {
-        sp_i_unit_shape_init(shape, l->options->offload_ratio);
-    }
+    sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, pack->computed,
+                            pack->kv_tokens, pack->full_pairs, &shape->program);
+    sp_i_unit_shape_init(shape, l->options->offload_ratio);
     return shape;
 }
 
-// Of no use where l->memory fails.
 static const sp_i_unit_shape *shape_for(rank_replay *l, sp_action action)
 {
     sp_action row = action;
