@@ -219,12 +219,12 @@ static double unfused_s(const sp_i_attention *attention, bool backward, const ru
     double hd = (double)attention->model->head_dim;
     double l = r->length;
     double keys = r->context + r->length;
-    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, hd);
-    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, hd, keys);
+    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, hd, hd);
+    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, hd, keys, hd);
     if (!backward) {
         return scores_s + rows_s;
     }
-    return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l);
+    return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l, hd);
 }
 
 static bool is_sliced(const sp_i_attention *attention)

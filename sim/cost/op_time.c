@@ -153,11 +153,23 @@ static double covered(const sp_gemm_model *model, double batch, double m, double
     return least;
 }
 
-static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k)
+// Elements of bf16 in the 16 bytes that rows must be aligned to.
+#define ALIGNED 8.0
+
+static bool is_aligned(double row)
+{
+    return !(fmod(row, ALIGNED) > 0.0);
+}
+
+static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
+                        bool aligned)
 {
     const sp_gemm_model *model = &timer->profile->gemm_model;
     double compute_s = covered(model, batch, m, n, is_replayed(timer)) * (k + model->half_rate_k) /
                        model->flops_per_s;
+    if (!aligned && model->unaligned_share > 0.0) {
+        compute_s /= model->unaligned_share;
+    }
     double memory_s =
         BYTES_BF16 * batch * (m * k + k * n + m * n) / timer->profile->memory_bytes_per_s;
     return fmax(compute_s, memory_s) + fixed_s(timer, model->fixed_s);
@@ -173,19 +185,22 @@ double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, 
         return time_from_table(timer, table, tokens);
     }
     if (timer->profile->gemm_model.flops_per_s > 0.0) {
-        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k)
-                                          : tile_gemm(timer, 1.0, n, k, tokens);
+        bool aligned = is_aligned(n) && is_aligned(k);
+        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k, aligned)
+                                          : tile_gemm(timer, 1.0, n, k, tokens, aligned);
     }
     return curve_gemm(timer, tokens, n, k);
 }
 
-double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k)
+double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
+                            double row)
 {
     if (!(batch > 0.0 && m > 0.0 && n > 0.0 && k > 0.0)) {
         return 0.0;
     }
-    return timer->profile->gemm_model.flops_per_s > 0.0 ? tile_gemm(timer, batch, m, n, k)
-                                                        : curve_gemm(timer, batch * m, n, k);
+    return timer->profile->gemm_model.flops_per_s > 0.0
+               ? tile_gemm(timer, batch, m, n, k, is_aligned(row))
+               : curve_gemm(timer, batch * m, n, k);
 }
 
 double sp_gemm_most_rate(const sp_profile *profile)

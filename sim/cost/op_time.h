@@ -44,9 +44,10 @@ typedef enum sp_gemm_pass {
 // max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
 double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k);
 
-// `batch` products m x k times k x n in one launch (unfused attention); without a tile model they
-// count as one GEMM of batch * m rows.
-double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k);
+// `batch` products m x k times k x n in one launch (unfused attention), of operands whose stored
+// rows have `row` elements; without a tile model they count as one GEMM of batch * m rows.
+double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
+                            double row);
 
 // The highest rate that any GEMM reaches by the curve or the tile model, in FLOP/s.
 double sp_gemm_most_rate(const sp_profile *profile);

@@ -63,6 +63,9 @@ typedef struct sp_collective_table {
 typedef struct sp_gemm_model {
     double flops_per_s; // asymptotic rate; 0: no model
     double half_rate_k;
+    // Of the rate where stored rows have a number of elements that is no multiple of 8 (16 bytes of
+    // bf16, what a tensor core's copies are aligned to); 0: all of it.
+    double unaligned_share;
     double fixed_s; // of each GEMM
     int sms;        // 0: work is 2*m*n*k, without tiles
     struct {

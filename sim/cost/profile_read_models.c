@@ -19,6 +19,7 @@ static const sp_setting gemm_rows[] = {
     {.key = "gemm_model.tflops", SP_REAL(SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST),
      SP_FIELD(sp_profile, gemm_model.flops_per_s), .unit = SP_I_FLOPS_PER_TFLOP, .required = true},
     NUMBER("gemm_model.half_rate_k", 0, 1e6, gemm_model.half_rate_k),
+    NUMBER("gemm_model.unaligned_share", 0, 1, gemm_model.unaligned_share),
     TIME_US("gemm_model.fixed_us", gemm_model.fixed_s),
     {.key = "gemm_model.sms", SP_INT(0, 4096), SP_FIELD(sp_profile, gemm_model.sms)},
 };

@@ -85,7 +85,7 @@ static void use(const sp_profile *profile)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         double total = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, sizes[i], 4096.0, 1024.0);
         total += sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, sizes[i], 4096.0, 1024.0);
-        total += sp_time_batched_gemm(&timer, 12.0, sizes[i], sizes[3 - i], 128.0);
+        total += sp_time_batched_gemm(&timer, 12.0, sizes[i], sizes[3 - i], 128.0, 128.0);
         total += sp_time_memory(&timer, sizes[i], 1);
         total += sp_time_p2p(&timer, sizes[i], 0) + sp_time_p2p(&timer, sizes[i], 1);
         total += host_time(profile, total);

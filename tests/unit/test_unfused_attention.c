@@ -38,9 +38,9 @@ static pack_times_case case_of(int tp)
 static double batch_s(bool backward, double matrices, double l, double keys)
 {
     sp_op_timer timer = {.cluster = &one_node, .profile = &profile};
-    double forward_s = sp_time_batched_gemm(&timer, matrices, l, keys, 64) +
-                       sp_time_batched_gemm(&timer, matrices, l, 64, keys);
-    return backward ? forward_s + 2 * sp_time_batched_gemm(&timer, matrices, keys, 64, l)
+    double forward_s = sp_time_batched_gemm(&timer, matrices, l, keys, 64, 64) +
+                       sp_time_batched_gemm(&timer, matrices, l, 64, keys, 64);
+    return backward ? forward_s + 2 * sp_time_batched_gemm(&timer, matrices, keys, 64, l, 64)
                     : forward_s;
 }
 
