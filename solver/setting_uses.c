@@ -55,6 +55,11 @@ static bool reduces_gradients(const question *q)
     return data_ranks(q) > 1;
 }
 
+static bool shards_in_groups(const question *q)
+{
+    return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
+}
+
 // ZeRO 3 has buffers on one rank, too, and with explicit tensors ZeRO 2 has.
 static bool shards_states(const question *q)
 {
@@ -388,6 +393,7 @@ static const use of_steps[] = {
      "parallel.zero up to 2: with 3 nothing is left after the backward"},
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
+    {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},

@@ -307,6 +307,10 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
     }
+    if (sp_layout_zero_ranks(&request->plan->layout) <
+        request->plan->layout.dp * request->plan->layout.cp) {
+        status = cannot(backend, err, "ZeRO in groups of ranks (parallel.zero_group)");
+    }
     if (request->plan->layout.tp > SP_I_EXEC_MOST_PARTS) {
         status = cannot(backend, err, "more than %d tensor-parallel ranks", SP_I_EXEC_MOST_PARTS);
     }

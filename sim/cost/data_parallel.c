@@ -75,20 +75,43 @@ static double parameters_of(const sp_cost_model *cost, sp_stage stage)
     return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
 }
 
-static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, sp_group replicas,
-                    double parameters)
+// The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none
+// split.
+static sp_nested_groups replicas_of(const sp_cost_model *cost)
+{
+    const sp_layout *layout = cost->layout;
+    if (sp_layout_zero_ranks(layout) < layout->dp * layout->cp && layout->zero > 0) {
+        return sp_cluster_nested_groups(cost->cluster, layout, layout->dp,
+                                        sp_layout_zero_ranks(layout));
+    }
+    return (sp_nested_groups){sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP),
+                              {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1}};
+}
+
+// Seconds in which gradients of `bytes` are scattered over those that split them, and each share is
+// added up over its holders; or, without ZeRO, added up over all replicas.
+static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                          const sp_nested_groups *replicas, double bytes)
+{
+    sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    return sp_time_collective(timer, kind, replicas->inner, bytes) +
+           sp_time_collective(timer, SP_ALL_REDUCE, replicas->outer, bytes / replicas->inner.size);
+}
+
+static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer,
+                    const sp_nested_groups *replicas, double parameters)
 {
     const sp_op_timer of = sp_i_replica_timer(cost, timer);
     double gradient_bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
-    return (unit){
-        .gather_s = sp_time_collective(&of, SP_ALL_GATHER, replicas, parameters * BYTES_BF16),
-        .scatter_s = sp_time_collective(&of, SP_REDUCE_SCATTER, replicas, gradient_bytes)};
+    return (unit){.gather_s = sp_time_collective(&of, SP_ALL_GATHER, replicas->inner,
+                                                 parameters * BYTES_BF16),
+                  .scatter_s = reduction_s(cost, &of, replicas, gradient_bytes)};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                       bool forward)
 {
-    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    sp_nested_groups replicas = replicas_of(cost);
     const sp_stage layer = {.layers = 1};
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
@@ -98,10 +121,10 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward,
                .overlap_share = timer->profile->interference.overlap_share};
-    c.of[SP_PART_LAYER] = unit_of(cost, timer, replicas, parameters_of(cost, layer));
-    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, replicas, before);
+    c.of[SP_PART_LAYER] = unit_of(cost, timer, &replicas, parameters_of(cost, layer));
+    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, &replicas, before);
     c.of[SP_PART_HEAD] =
-        unit_of(cost, timer, replicas, parameters_of(cost, embedding_and_head) - before);
+        unit_of(cost, timer, &replicas, parameters_of(cost, embedding_and_head) - before);
     return c;
 }
 
@@ -194,7 +217,7 @@ static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
 static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                    const sp_stage *stage)
 {
-    sp_group replicas = sp_cluster_group(cost->cluster, cost->layout, SP_DIM_DP_CP);
+    sp_group replicas = replicas_of(cost).inner;
     const sp_stage layers = {.layers = stage->layers};
     const sp_stage layer = {.layers = 1};
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
@@ -236,9 +259,11 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    sp_group replicas, double parameters, int64_t buckets);
+                                    const sp_nested_groups *replicas, double parameters,
+                                    int64_t buckets);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 sp_group replicas, const sp_stage *stage, double parameters);
+                                 const sp_nested_groups *replicas, const sp_stage *stage,
+                                 double parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
                                   sp_group replicas, const sp_stage *first_chunk,
                                   int64_t gather_ns);
@@ -258,7 +283,7 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
 {
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
-    sp_group replicas = sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP);
+    sp_nested_groups replicas = replicas_of(cost);
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
     if (hides_reduction(cost)) {
@@ -273,44 +298,38 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             double with_chunk = (double)sp_footprint_parameters(cost->model, layout, held, c + 1);
             if (costs->buckets != NULL) {
                 costs->buckets[r * chunks + c] =
-                    buckets_of(cost, &of_replicas, replicas, &held[c], with_chunk - parameters);
+                    buckets_of(cost, &of_replicas, &replicas, &held[c], with_chunk - parameters);
             }
             buckets += cost->memory.stack.bucketed_epilogue
                            ? bucket_count(cost, &held[c], with_chunk - parameters)
                            : 0;
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, replicas, parameters, buckets);
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &replicas, parameters, buckets);
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
-            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
-                cost, &of_replicas, replicas, &held[0], costs->ranks[r].epilogue.param_gather_ns);
+            costs->ranks[r].epilogue.hideable_gather_ns =
+                hideable_gather_ns(cost, &of_replicas, replicas.inner, &held[0],
+                                   costs->ranks[r].epilogue.param_gather_ns);
         }
     }
     add_tied_reduction(cost, timer, costs);
     sp_free(held);
 }
 
-// Bucket after bucket, each with its latency; 0 buckets: at once.
-static int64_t bucketed_ns(const sp_op_timer *timer, sp_collective kind, sp_group replicas,
-                           double bytes, int64_t buckets, sp_collective_algorithm *by)
-{
-    double count = fmax(1.0, (double)buckets);
-    *by = sp_collective_choice(timer, kind, replicas, bytes / count);
-    return sp_i_cut_ns(count * sp_time_collective(timer, kind, replicas, bytes / count));
-}
-
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    sp_group replicas, double parameters, int64_t buckets)
+                                    const sp_nested_groups *replicas, double parameters,
+                                    int64_t buckets)
 {
     const sp_profile *profile = timer->profile;
     int zero = cost->layout->zero;
     double gradient_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
-    double shards = sharded ? replicas.size : 1.0;
+    double shards = sharded ? replicas->inner.size : 1.0;
+    double count = fmax(1.0, (double)buckets); // one after the other, each with its latency
     double optimizer_s =
         sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
     sp_epilogue_cost epilogue = {.optimizer_ns =
@@ -318,13 +337,18 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         epilogue.reduce_bytes = parameters * gradient_bytes;
-        epilogue.grad_reduce_ns = bucketed_ns(timer, kind, replicas, parameters * gradient_bytes,
-                                              buckets, &epilogue.reduces_by);
+        epilogue.grad_reduce_ns =
+            sp_i_cut_ns(count * reduction_s(cost, timer, replicas, epilogue.reduce_bytes / count));
+        epilogue.reduces_by =
+            sp_collective_choice(timer, kind, replicas->inner, epilogue.reduce_bytes / count);
     }
     if (zero == 1 || zero == 2) {
         epilogue.gather_bytes = parameters * BYTES_BF16;
-        epilogue.param_gather_ns = bucketed_ns(
-            timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16, buckets, &epilogue.gathers_by);
+        epilogue.param_gather_ns =
+            sp_i_cut_ns(count * sp_time_collective(timer, SP_ALL_GATHER, replicas->inner,
+                                                   epilogue.gather_bytes / count));
+        epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, replicas->inner,
+                                                   epilogue.gather_bytes / count);
     }
     return epilogue;
 }
@@ -341,18 +365,19 @@ static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, do
 }
 
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 sp_group replicas, const sp_stage *stage, double parameters)
+                                 const sp_nested_groups *replicas, const sp_stage *stage,
+                                 double parameters)
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     int64_t count = bucket_count(cost, stage, parameters);
     double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
-    double bucket_s = sp_time_collective(timer, kind, replicas, bytes / (double)count);
-    return (sp_bucket_cost){.count = count,
-                            .bytes = bytes,
-                            .reduces_by =
-                                sp_collective_choice(timer, kind, replicas, bytes / (double)count),
-                            .bucket_ns = sp_i_cut_ns(bucket_s),
-                            .total_ns = sp_i_cut_ns((double)count * bucket_s)};
+    double bucket_s = reduction_s(cost, timer, replicas, bytes / (double)count);
+    return (sp_bucket_cost){
+        .count = count,
+        .bytes = bytes,
+        .reduces_by = sp_collective_choice(timer, kind, replicas->inner, bytes / (double)count),
+        .bucket_ns = sp_i_cut_ns(bucket_s),
+        .total_ns = sp_i_cut_ns((double)count * bucket_s)};
 }
 
 // The first forward waits for its first bucket and may hide the rest.

@@ -44,12 +44,12 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
                          const sp_stage *stages, int n, sp_bytes *bytes)
 {
     int64_t parameters = sp_footprint_parameters(model, layout, stages, n);
-    int64_t ranks = (int64_t)layout->dp * layout->cp;
+    int64_t ranks = sp_layout_zero_ranks(layout);
     *bytes = (sp_bytes){{0}};
     bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] =
         sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
-        (stack->gradient_buckets && ranks > 1 ? 2 * parameters : 0);
+        (stack->gradient_buckets && layout->dp * layout->cp > 1 ? 2 * parameters : 0);
     bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];

@@ -112,7 +112,7 @@ static sizes sizes_of(const sp_model *model, const sp_layout *layout,
         .n = options->order == SP_PLANNER_SLIMPIPE ? options->slices : 1,
         .t = layout->tp,
         .tokens = (double)options->sequence_tokens / ((double)layout->tp * layout->cp),
-        .replicas = (double)layout->dp * layout->cp,
+        .replicas = sp_layout_zero_ranks(layout),
     };
 }
 

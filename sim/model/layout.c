@@ -14,6 +14,11 @@ int64_t sp_layout_ranks(const sp_layout *layout)
     return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;
 }
 
+int sp_layout_zero_ranks(const sp_layout *layout)
+{
+    return layout->zero_group > 0 ? layout->zero_group : layout->dp * layout->cp;
+}
+
 static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
 
 static sp_axis axis_at(const sp_rank_order *order, int place)

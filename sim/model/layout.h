@@ -45,6 +45,7 @@ typedef struct sp_layout {
     bool sequence_parallel;
     bool vocab_parallel; // vocabulary layers spread over the pipeline ranks
     int zero;            // 0..3
+    int zero_group;      // ranks over which ZeRO splits; 0: all dp*cp (sp_layout_zero_ranks)
     // Layers of every virtual stage, in the order of the model: [pp*chunks]. NULL: equal shares.
     // Whoever makes the layout owns them; copies of the layout borrow them.
     const int *stage_layers;
@@ -64,6 +65,8 @@ static inline bool sp_stage_is_empty(const sp_stage *stage)
 }
 
 int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
+// Ranks among which ZeRO splits states; their peers in other such groups hold the same shares.
+int sp_layout_zero_ranks(const sp_layout *layout);
 int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.
 int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis);

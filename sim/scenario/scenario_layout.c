@@ -60,9 +60,15 @@ void sp_i_scenario_read_uniform(sp_i_scenario_reader *reader)
 static void refuse_parallel(const sp_i_scenario_reader *reader, sp_object *parallel)
 {
     static const char reason[] = "has no use beside uniform_costs, got %s";
-    static const char *const keys[] = {
-        "tp",           "cp",   "zero", "sequence_parallel", "vocab_parallel", "layers_per_chunk",
-        "stage_layers", "order"};
+    static const char *const keys[] = {"tp",
+                                       "cp",
+                                       "zero",
+                                       "sequence_parallel",
+                                       "vocab_parallel",
+                                       "layers_per_chunk",
+                                       "stage_layers",
+                                       "order",
+                                       "zero_group"};
     const sp_layout *layout = &reader->scenario->layout;
     bool neutral[] = {layout->tp == 1,
                       layout->cp == 1,
@@ -71,7 +77,8 @@ static void refuse_parallel(const sp_i_scenario_reader *reader, sp_object *paral
                       !layout->vocab_parallel,
                       !sp_object_has(parallel, "layers_per_chunk"),
                       !sp_object_has(parallel, "stage_layers"),
-                      !layout->order.given};
+                      !layout->order.given,
+                      layout->zero_group == 0};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (!neutral[i]) {
             char found[80];
@@ -473,6 +480,27 @@ static sp_status check_zero(const sp_scenario *scenario, sp_error *err)
                        scenario->memory.stack.name, layout->zero, layout->pp);
 }
 
+static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int replicas = layout->dp * layout->cp;
+    if (layout->zero_group == 0) {
+        return SP_OK;
+    }
+    if (replicas % layout->zero_group != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero_group",
+                           "expected a divisor of the %d ranks of parallel.dp x cp, got %d",
+                           replicas, layout->zero_group);
+    }
+    if (layout->zero_group < replicas && scenario->network != SP_NETWORK_CLOSED) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero_group",
+                           "groups of %d of %d ranks have no flows: expected network.detail "
+                           "\"closed\"",
+                           layout->zero_group, replicas);
+    }
+    return SP_OK;
+}
+
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
 // (sim/plan/walk.h).
 static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
@@ -541,9 +569,10 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {
-        check_chunks,      check_layout, check_layers, check_exchange, check_cp_sharding,
-        check_head_groups, check_zero,   check_flows,  check_nvls,     check_planner};
+    static check *const checks[] = {check_chunks,   check_layout,      check_layers,
+                                    check_exchange, check_cp_sharding, check_head_groups,
+                                    check_zero,     check_zero_group,  check_flows,
+                                    check_nvls,     check_planner};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -215,6 +215,11 @@ static const sp_setting parallel_rows[] = {
              "the dp x cp ranks; 0: none is.",
      .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer "
                 "fsdp"},
+    {.key = "parallel.zero_group", SP_INT(0, 1 << 20), SP_FIELD(sp_scenario, layout.zero_group),
+     .if_changed = true,
+     .text = "Neighbouring dp x cp ranks among which ZeRO splits states (hybrid sharding); gradients "
+             "are then added up over the groups as well. 0: all of them.",
+     .aliases = "hsdp dp_shard data_parallel_shard_degree"},
     {.key = "parallel.order", SP_TEXT, .read = sp_i_read_rank_order, .write = sp_i_write_rank_order,
      .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" "
@@ -695,9 +700,9 @@ static const struct {
      "expert_tensor_parallel_size expert_parallel_degree moe_ep_size moe_tp_size dispatcher "
      "moe_token_dispatcher_type expert_overlap expert_imbalance",
      "expert parallelism is not modelled, every rank holds all experts of its layers"},
-    {"zero_group hsdp data_parallel_replicate_degree data_parallel_shard_degree dp_replicate "
-     "dp_shard num_distributed_optimizer_instances",
-     "states sharded over a part of the dp x cp ranks are not modelled"},
+    {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
+     "a number of copies of the states is not read: state the ranks that split them, "
+     "parallel.zero_group, which is dp x cp over that number"},
     {"precision mixed_precision fp8 fp8_format fp8_recipe dtype torch_dtype",
      "other precisions than BF16 are not modelled"},
     {"mtp_num_layers num_nextn_predict_layers",

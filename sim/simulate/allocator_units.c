@@ -277,7 +277,7 @@ static bool head_has_table(const sp_model *model, const sp_layout *layout, const
 
 static int64_t shares(const sp_layout *layout)
 {
-    return (int64_t)layout->dp * layout->cp;
+    return sp_layout_zero_ranks(layout);
 }
 
 static int64_t elements_of(const sp_parameter_list *list)
@@ -301,7 +301,7 @@ static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, co
     int64_t share = sp_ceil_div(elements_of(list), ranks);
     int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
     sp_i_take(memory, sp_mul_bytes(number, layout->zero >= 2 ? share : share * ranks));
-    if (stack->gradient_buckets && ranks > 1) {
+    if (stack->gradient_buckets && layout->dp * layout->cp > 1) {
         sp_i_take(memory, sp_mul_bytes(BF16, elements_of(list)));
     }
 }
@@ -393,7 +393,7 @@ void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const
             sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
             int64_t elements = elements_of(&list);
             int64_t share = layout->zero >= 1 ? sp_ceil_div(elements, shares(layout)) : elements;
-            int64_t begin = layout->zero >= 1 ? rank * share : 0;
+            int64_t begin = layout->zero >= 1 ? rank % shares(layout) * share : 0;
             cut(&list, begin, begin + share, group == 0, pieces);
             sp_parameter_list_fini(&list);
         }

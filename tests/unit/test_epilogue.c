@@ -49,6 +49,44 @@ TEST(formulas)
     }
 }
 
+// States split over two neighbours of four ranks: their shares are added up over the other pair, and
+// nothing is gathered beyond the two. A group of all is no group.
+TEST(groups_of_shards)
+{
+    const sp_group pair = {.size = 2, .nodes = 1, .least_per_node = 2, .most_per_node = 2};
+    for (int zero = 0; zero <= 3; zero++) {
+        priced_step split, whole, all;
+        priced_case c = replicated(zero);
+        priced_step_run(&c, &whole);
+        c.layout.zero_group = 4;
+        priced_step_run(&c, &all);
+        c.layout.zero_group = 2;
+        priced_step_run(&c, &split);
+        const sp_epilogue_cost *epilogue = &split.costs.ranks[0].epilogue;
+        const sp_epilogue_cost *of_whole = &whole.costs.ranks[0].epilogue;
+        assert_int_equal(all.metrics.iteration_ns, whole.metrics.iteration_ns);
+        assert_within((double)epilogue->optimizer_ns,
+                      (zero > 0 ? 2.0 : 1.0) * (double)of_whole->optimizer_ns, 2.0);
+        if (zero == 1) {
+            sp_op_timer timer = {.cluster = &split.cluster, .profile = &split.profile};
+            double parameters = (double)sp_model_parameters(&c.model);
+            double bytes = parameters * BYTES_FP32;
+            double reduce_s = sp_time_collective(&timer, SP_REDUCE_SCATTER, pair, bytes) +
+                              sp_time_collective(&timer, SP_ALL_REDUCE, pair, bytes / 2.0);
+            assert_within((double)epilogue->grad_reduce_ns, 1e9 * reduce_s, 1.0);
+            double gather_s =
+                sp_time_collective(&timer, SP_ALL_GATHER, pair, parameters * BYTES_BF16);
+            assert_within((double)epilogue->param_gather_ns, 1e9 * gather_s, 1.0);
+        }
+        if (zero == 0) {
+            assert_int_equal(split.metrics.iteration_ns, whole.metrics.iteration_ns);
+        }
+        priced_step_fini(&split);
+        priced_step_fini(&whole);
+        priced_step_fini(&all);
+    }
+}
+
 // Buckets of a chunk are equal, one a layer or as many as the limit asks for; without latency they
 // take as long as one reduction together, over all chunks of a rank. From ZeRO 2 on there are none.
 TEST(buckets)

@@ -179,6 +179,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "0"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "2"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "2", "3"),
+    TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16", "0", "8"),
+    TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16 parallel.zero=3", "0", "8"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.tp=8 parallel.pp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
 
     TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=4 parallel.pp=4 parallel.dp=4 parallel.zero=3 cluster.nics_per_node=1", "'closed'", "*"),
