@@ -346,6 +346,11 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
+static bool waits_for_launches(const question *q)
+{
+    return q->scenario->profile.host.layer_s > 0.0;
+}
+
 static bool has_programs(const question *q)
 {
     return q->scenario->strategy.milp || !reads_option(q->asked, "milp");
@@ -379,6 +384,7 @@ static const use of_steps[] = {
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
+    {"stack.blocking_launches", waits_for_launches, "a profile with times of launches (host.layer_us)"},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
@@ -444,10 +450,11 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
+    "stack.blocking_launches "                                                                     \
     OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio parallel.zero network.detail jitter.seed workload.batches "
+    "memory.offload_ratio parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},

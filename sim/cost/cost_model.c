@@ -548,6 +548,9 @@ static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_ti
             unit_s += sp_i_unit_share[pass] * host->unit_s;
         }
     }
+    if (cost->memory.stack.blocking_launches) {
+        return host_s + unit_s;
+    }
     return sp_i_launch_wait_s(host, gpu_s, host_s) + unit_s;
 }
 

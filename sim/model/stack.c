@@ -45,6 +45,10 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(in_place_lookup_gradient,
                  "Rows of the embedding's gradient are added to its buffer; otherwise a dense "
                  "table is zeroed before and added afterwards."),
+    STACK_SWITCH(blocking_launches,
+                 "The host waits for each kernel before it launches the next "
+                 "(CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's, and nothing hides behind "
+                 "computation.", .aliases = "CUDA_LAUNCH_BLOCKING", .if_changed = true),
     STACK_SWITCH(hide_forward_gather,
                  "The TP gather of a forward hides behind the product beside it."),
     STACK_SWITCH(hide_forward_reduce,
@@ -174,6 +178,17 @@ static const sp_stack builtin[] = {
      .gradient_reduce_dtype = SP_REDUCE_BF16,
      .fused_cross_entropy = true,
      .dummy_weight_gradients = true},
+    // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
+    // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
+    {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
+    // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
+    // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, so that one of some 64
+    // million numbers after the other is reduced to its owner and sent round by it.
+    {.name = "internevo-2024",
+     .unfused_weight_gradient = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .bucketed_epilogue = true,
+     .bucket_bytes = 123.0 * SP_MIB},
     {.name = "nanotron-2025",
      .unfused_weight_gradient = true,
      .hide_gradient_all_reduce = true,
@@ -234,6 +249,11 @@ static bool adds_weight_gradients_apart(const sp_stack *stack)
     return stack->unfused_weight_gradient;
 }
 
+static bool blocks_launches(const sp_stack *stack)
+{
+    return stack->blocking_launches;
+}
+
 static bool unfuses_softmax(const sp_stack *stack)
 {
     return stack->unfused_softmax;
@@ -268,6 +288,14 @@ static const struct {
      "stack.unfused_weight_gradient is on, and autograd gets the gradients themselves"},
     {"fused_softmax_limited", unfuses_softmax,
      "stack.unfused_softmax is on, for any number of keys"},
+#define BLOCKING "stack.blocking_launches is on, and nothing runs beside a kernel"
+    {"hide_forward_gather", blocks_launches, BLOCKING},
+    {"hide_forward_reduce", blocks_launches, BLOCKING},
+    {"hide_backward_gather", blocks_launches, BLOCKING},
+    {"hide_backward_reduce", blocks_launches, BLOCKING},
+    {"hide_gradient_reduce", blocks_launches, BLOCKING},
+    {"hide_gradient_all_reduce", blocks_launches, BLOCKING},
+    {"hide_parameter_gather", blocks_launches, BLOCKING},
     {"lingering_inputs", keeps_gathered_inputs,
      "stack.keep_gathered_inputs is on, and they stay for good"},
 };
@@ -280,6 +308,8 @@ static const char *const summaries[] = {
     "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
     "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
     "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
+    "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
+    "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
     "nanotron of 2025, as in the Ultra-Scale Playbook",
     "PyTorch FSDP of 2024 with bf16 gradient reduction",
     "the passes of this program's host backend, on CPU cores",

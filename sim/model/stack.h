@@ -60,6 +60,10 @@ typedef struct sp_stack {
     // that is zeroed before and added to the buffer afterwards.
     bool in_place_lookup_gradient;
 
+    // The host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1), so that
+    // its time adds to the GPU's.
+    bool blocking_launches;
+
     // Tensor parallelism: hidden behind the GEMM that stands next to it, else blocking.
     bool hide_forward_gather, hide_forward_reduce;
     bool hide_backward_gather, hide_backward_reduce; // all-reduces count as reductions

@@ -443,6 +443,10 @@ TEST(idle_switches)
          "scenario.json: stack.split_limit_mib: changes nothing: stack.tensors is \"explicit\", "
          "and "
          "its blocks are not PyTorch's"},
+        {"{'name': 'megatron-core-2025', 'blocking_launches': true, 'hide_forward_gather': true}",
+         "scenario.json: stack.hide_forward_gather: changes nothing: stack.blocking_launches is on, "
+         "and nothing runs beside a kernel"},
+        {"{'name': 'megatron-core-2025', 'blocking_launches': true}", NULL},
         {"{'name': 'cuda', 'transposed_output': false}", NULL},
         {"{'name': 'megatron-core-2025', 'fused_cross_entropy': false, 'copied_logits': true}",
          NULL},

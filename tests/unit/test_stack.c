@@ -92,11 +92,13 @@ static void message_is(const char *value, const char *message)
     assert_string_equal(ERR->message[0], message);
 }
 
-enum { BUILTINS = 8 };
+enum { BUILTINS = 10 };
 static const char *const builtins[BUILTINS] = {"ours",
                                                "megatron-deepspeed-2022",
                                                "megatron-core-2024",
                                                "megatron-core-2025",
+                                               "megatron-core-2023",
+                                               "internevo-2024",
                                                "nanotron-2025",
                                                "fsdp-2024",
                                                "reference",
@@ -249,7 +251,8 @@ TEST(absent_and_null_leave_it)
 TEST(wrong_ones_are_refused)
 {
     const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
-                        "megatron-core-2025, nanotron-2025, fsdp-2024, reference, cuda";
+                        "megatron-core-2025, megatron-core-2023, internevo-2024, nanotron-2025, "
+                        "fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,
              "test: stack: unknown stack 'megatron-core-2042' (did you mean "
