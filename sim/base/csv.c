@@ -117,6 +117,7 @@ typedef struct csv_reader {
     const char *source;
     sp_error *err;
     const char *at, *end; // what is not read yet
+    char delimiter;
     long line;
     size_t count, capacity; // cells
 } csv_reader;
@@ -247,6 +248,27 @@ static sp_status read_record(csv_reader *reader, sp_csv_record *record)
     return status == SP_OK ? end_record(reader, cells, &extra) : status;
 }
 
+// The comma, or what the first line has in its place outside of quotes: spreadsheets of countries
+// with a decimal comma write semicolons.
+static char find_delimiter(const char *at, const char *end)
+{
+    bool quoted = false;
+    bool semicolon = false;
+    bool tab = false;
+    while (at < end && (*at == '\n' || *at == '\r')) {
+        at++;
+    }
+    for (; at < end && (quoted || *at != '\n'); at++) {
+        quoted = quoted != (*at == '"');
+        if (!quoted && *at == ',') {
+            return ',';
+        }
+        semicolon = semicolon || (!quoted && *at == ';');
+        tab = tab || (!quoted && *at == '\t');
+    }
+    return semicolon ? ';' : tab ? '\t' : ',';
+}
+
 static sp_status read_records(csv_reader *reader)
 {
     sp_status status = SP_OK;
@@ -256,11 +278,11 @@ static sp_status read_records(csv_reader *reader)
     }
     while (status == SP_OK && reader->at < reader->end) {
         size_t left = (size_t)(reader->end - reader->at);
-        size_t bytes = sp_csv_record_bytes(reader->at, left, ',');
+        size_t bytes = sp_csv_record_bytes(reader->at, left, reader->delimiter);
         bytes = bytes > 0 ? bytes : left;
         sp_csv_record record = {.at = reader->at,
                                 .end = reader->at + bytes,
-                                .delimiter = ',',
+                                .delimiter = reader->delimiter,
                                 .source = reader->source,
                                 .line = reader->line,
                                 .line_begin = reader->at};
@@ -307,6 +329,7 @@ static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_er
     if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
         reader.at += 3;
     }
+    reader.delimiter = find_delimiter(reader.at, reader.end);
     sp_status status = read_records(&reader);
     if (status == SP_OK && csv->columns == 0) {
         status = sp_error_set(reader.err, SP_ERR_CONTENT,

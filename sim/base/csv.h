@@ -60,10 +60,10 @@ typedef struct sp_csv {
     size_t rows; // without the header
 } sp_csv;
 
-// Reads records by sim/base/csv.h with a comma as the delimiter. A byte order mark and empty lines
-// are skipped, blanks around a cell without quotes cut off. Rows with other cells than the header
-// has columns, and header names that are empty or stand twice, are errors, up to ten of them
-// collected. O(bytes).
+// Reads records whose fields are separated by commas or, where the header has none, by semicolons
+// or tabs. A byte order mark and empty lines are skipped, blanks around a cell without quotes cut
+// off. Rows with other cells than the header has columns, and header names that are empty or stand
+// twice, are errors, up to ten of them collected. O(bytes).
 sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err);
 sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
                            sp_error *err);

@@ -111,6 +111,36 @@ static bool is_python(const char *text, size_t bytes)
     return parsed;
 }
 
+// Where a text begins with a byte order mark that is told.
+static bool begins_json(const char *text, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && is_space(text[i])) {
+        i++;
+    }
+    return i < bytes && (strchr("{[\"", text[i]) != NULL || (unsigned char)text[i] >= 0x80);
+}
+
+// Quotes the beginning of what is some other kind of file, such as a table.
+static sp_status not_json(const char *text, size_t bytes, const char *source, sp_error *err)
+{
+    enum { SHOWN = 40 };
+    char start[SHOWN + 1];
+    size_t used = 0;
+    size_t i = 0;
+    while (i < bytes && is_space(text[i])) {
+        i++;
+    }
+    while (i < bytes && used < SHOWN && text[i] >= ' ' && text[i] <= '~') {
+        start[used++] = text[i++];
+    }
+    start[used] = '\0';
+    bool table = strpbrk(start, ",;") != NULL || (i < bytes && text[i] == '\t');
+    return sp_error_at(err, SP_ERR_SYNTAX, source, 1, 0,
+                       "expected JSON, which begins with '{', got \"%s\"%s", start,
+                       table ? ": is it a table (CSV)?" : "");
+}
+
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
                             sp_error *err)
 {
@@ -124,6 +154,9 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
         return sp_error_at(err, SP_ERR_SYNTAX, source, error.line, error.column,
                            "NaN and Infinity, which Python writes, are no JSON: write null or a "
                            "number");
+    }
+    if (*root == NULL && !begins_json(text, bytes)) {
+        return not_json(text, bytes, source, err);
     }
     return *root == NULL ? sp_json_load_error(err, source, 0, &error) : SP_OK;
 }
