@@ -997,6 +997,7 @@ static int run(const void *given, const cli_operands *operands)
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
+        cli_print_idle_gpus(args->common.quiet || args->common.json, &cmp.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {

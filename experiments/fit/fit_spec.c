@@ -303,6 +303,13 @@ static void read_document(fit_spec *spec, sp_error *err)
 {
     sp_object root;
     sp_object_begin(&root, spec->document, spec->source, "", err);
+    const char *kind = sp_json_kind(spec->document);
+    if (kind != NULL && json_object_get(spec->document, "constants") == NULL &&
+        json_object_get(spec->document, "tables") == NULL) {
+        sp_error_in(err, SP_ERR_CONTENT, spec->source, NULL,
+                    "expected a fit's specification (" FIT_SCHEMA "), got %s", kind);
+        return;
+    }
     sp_object_require(&root, "schema");
     const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
     if (strcmp(schema, FIT_SCHEMA) != 0) {

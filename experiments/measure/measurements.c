@@ -85,15 +85,11 @@ static sp_status table_of_map(const char *map_path, const json_t *map, char path
         return sp_error_set(err, SP_ERR_IO, "%s: the path is too long", map_path);
     }
     if (json_object_get(map, "measured") == NULL && json_object_get(map, "columns") == NULL) {
-        const char *schema = json_string_value(json_object_get(map, "schema"));
+        const char *kind = sp_json_kind(map);
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: expected a table (CSV) with a row for each measured step, or the "
-                            "map of one (" SP_MAP_SCHEMA "), got %s%.64s%s",
-                            map_path, schema != NULL ? "a document of schema '" : "",
-                            schema != NULL                             ? schema
-                            : json_object_get(map, "workload") != NULL ? "a scenario"
-                                                                       : "another document",
-                            schema != NULL ? "'" : "");
+                            "map of one (" SP_MAP_SCHEMA "), got %s",
+                            map_path, kind != NULL ? kind : "another document");
     }
     if (access(path, R_OK) != 0) {
         return sp_error_set(err, SP_ERR_IO, "%s: the table that it is the map of, %s: %s", map_path,

@@ -108,6 +108,30 @@ char *sp_csv_copy_field(const sp_csv_field *field, char *out)
     return out;
 }
 
+char sp_csv_delimiter(const char *text, size_t bytes, char usual)
+{
+    const char others[] = {usual, ',', ';', '\t', '\0'};
+    bool found[sizeof others] = {false};
+    bool quoted = false;
+    size_t i = 0;
+    while (i < bytes && (text[i] == '\n' || text[i] == '\r')) {
+        i++;
+    }
+    for (; i < bytes && (quoted || text[i] != '\n'); i++) {
+        quoted = quoted != (text[i] == '"');
+        const char *other = quoted || text[i] == '\0' ? NULL : strchr(others, text[i]);
+        if (other != NULL) {
+            found[other - others] = true;
+        }
+    }
+    for (i = 0; others[i] != '\0'; i++) {
+        if (found[i]) {
+            return others[i];
+        }
+    }
+    return usual;
+}
+
 // ---- Tables ----
 
 enum { SHOWN = 64 }; // bytes of a cell in a message
@@ -248,27 +272,6 @@ static sp_status read_record(csv_reader *reader, sp_csv_record *record)
     return status == SP_OK ? end_record(reader, cells, &extra) : status;
 }
 
-// The comma, or what the first line has in its place outside of quotes: spreadsheets of countries
-// with a decimal comma write semicolons.
-static char find_delimiter(const char *at, const char *end)
-{
-    bool quoted = false;
-    bool semicolon = false;
-    bool tab = false;
-    while (at < end && (*at == '\n' || *at == '\r')) {
-        at++;
-    }
-    for (; at < end && (quoted || *at != '\n'); at++) {
-        quoted = quoted != (*at == '"');
-        if (!quoted && *at == ',') {
-            return ',';
-        }
-        semicolon = semicolon || (!quoted && *at == ';');
-        tab = tab || (!quoted && *at == '\t');
-    }
-    return semicolon ? ';' : tab ? '\t' : ',';
-}
-
 static sp_status read_records(csv_reader *reader)
 {
     sp_status status = SP_OK;
@@ -329,7 +332,7 @@ static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_er
     if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
         reader.at += 3;
     }
-    reader.delimiter = find_delimiter(reader.at, reader.end);
+    reader.delimiter = sp_csv_delimiter(reader.at, (size_t)(reader.end - reader.at), ',');
     sp_status status = read_records(&reader);
     if (status == SP_OK && csv->columns == 0) {
         status = sp_error_set(reader.err, SP_ERR_CONTENT,

@@ -490,6 +490,40 @@ void sp_object_schema(sp_object *root, const char *schema)
     }
 }
 
+const char *sp_json_kind(const json_t *root)
+{
+    // Without a schema a document is of the first kind of which it has a key.
+    static const struct {
+        const char *schema, *keys[4], *kind;
+    } kinds[] = {
+        {"slimpack/sweep/", {"grid"}, "a sweep's specification"},
+        {"slimpack/measurements/", {"measured"}, "the map of a table"},
+        {"slimpack/fit/", {"constants"}, "a fit's specification"},
+        {"slimpack/validation-set/", {"cases"}, "a set of steps to validate"},
+        {"slimpack/plan/", {NULL}, "a plan"},
+        {"slimpack/profile/", {NULL}, "a profile"},
+        {"slimpack/result/", {NULL}, "a result"},
+        {"slimpack/scenario/", {"workload", "uniform_costs", "parallel"}, "a scenario"},
+        {"", {"model_type", "architectures"}, "a model's config.json"},
+    };
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    for (int k = 0; schema != NULL && k < KINDS - 1; k++) {
+        if (strncmp(schema, kinds[k].schema, strlen(kinds[k].schema)) == 0) {
+            return kinds[k].kind;
+        }
+    }
+    for (int k = 0; schema == NULL && k < KINDS; k++) {
+        for (int i = 0; i < 4 && kinds[k].keys[i] != NULL; i++) {
+            if (json_object_get(root, kinds[k].keys[i]) != NULL) {
+                return kinds[k].kind;
+            }
+        }
+    }
+    return schema != NULL && strncmp(schema, "slimpack/", 9) == 0 ? "an output of the program"
+                                                                  : NULL;
+}
+
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback)
 {
     const json_t *value = sp_object_get(object, key);

@@ -53,6 +53,10 @@ sp_status sp_json_load_error(sp_error *err, const char *source, long line,
 sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
                               sp_error *err);
 
+// The kind of document by its schema or its keys, for messages about a file that is given in the
+// place of another kind ("a scenario"); NULL: it is none that the program knows.
+const char *sp_json_kind(const json_t *root);
+
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the
 // default then, so that reading goes on. `json` may be NULL (absent): every getter returns its

@@ -48,7 +48,9 @@ typedef struct sp_setting {
     const char *const *names;
     const char *(*name_at)(int index);
     const sp_setting_word *also; // other words for names; one of NULL ends them
-    const char *type;            // of SP_SETTING_OTHER, in the words of errors
+    // Words that stand for no one name, each with what to say of it; NULL ends them.
+    const char *const *explained;
+    const char *type;     // of SP_SETTING_OTHER, in the words of errors
     const char *fallback; // what holds where nothing is stated, where `usual` does not say it
     const char *text;     // what it does, with its unit
     const char *aliases;  // how others call it, separated by single spaces; NULL: no other name
