@@ -228,11 +228,11 @@ static void print_gap_parts(FILE *out, const sp_result *result)
             "stages %.3f",
             (sum->gap_packs_ns + sum->gap_uneven_ns + sum->gap_idle_ns) * per_ms,
             sum->gap_packs_ns * per_ms, sum->gap_uneven_ns * per_ms, sum->gap_idle_ns * per_ms);
-    if (sum->lower_bound_ns > sum->work_bound_ns) {
-        fprintf(out, "; no plan avoids %.3f of it",
-                (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+    double unavoidable_ms = (sum->lower_bound_ns - sum->work_bound_ns) * per_ms;
+    if (unavoidable_ms >= 0.0005) { // not 0.000
+        fprintf(out, "; no plan avoids %.3f of it", unavoidable_ms);
     }
-    if (sum->bound_memory_ns > 0.0) {
+    if (sum->bound_memory_ns * per_ms >= 0.0005) {
         fprintf(out, ", %.3f of that for lack of memory", sum->bound_memory_ns * per_ms);
     }
     fputc('\n', out);

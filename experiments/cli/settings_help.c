@@ -185,8 +185,12 @@ static const struct {
      "Tokens that are not trained in this step: left_out_share; points of tune that were "
      "not simulated, as their pure work alone takes longer; rows that a fit did not see, "
      "whose error tells what it is on new steps (validate --json)."},
-    {"dropped", "Samples that are not trained at all, such as those over the context with "
-                "workload.over_length drop; points of tune that were given up for better ones."},
+    {"dropped", "Samples that are not trained at all. Those over the context (workload.over_length "
+                "drop) are counted over a whole file, or of a distribution over what was drawn "
+                "until the batches were full. Points of tune that were given up for better ones."},
+    {"split|truncated", "Samples over the context that the batches took in pieces, or without "
+                        "their end (workload.over_length). There are fewer than would be dropped, "
+                        "for each of which another is drawn."},
     {"time", "A rank's step by kind of time, the mean over ranks: time_breakdown_ms."},
     {"compute|computing", "Kernels of the layers, and the host where it delays them."},
     {"launches|launch", "Part of compute: the GPU waits until the host has launched kernels."},

@@ -115,5 +115,12 @@ for name in "fc1 output" "gradient of the logits" "log-sum-exp" "statistics of t
 done >>unexplained
 grep -q '^speed-up: where a row leaves tokens out' texts/lossy || complain "speed-ups over lost tokens are not explained"
 ! grep -q '^speed-up: where' texts/compare || complain "speed-ups without lost tokens are explained"
+# A part that is rounded away is no part.
+cat >even.json <<'end'
+{"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"tp": 2, "dp": 4}, "schedule": {"microbatch_samples": 2},
+ "workload": {"uniform": 8192, "context": 8192, "samples_per_batch": 512}}
+end
+"$program" simulate even.json -q >even
+! grep -q 'avoids 0\.000' even || complain "a gap of 0.000 is told: $(grep gap even)"
 [ ! -s unexplained ] || complain "help does not explain:" "$(cat unexplained)"
 exit "$failed"
