@@ -22,10 +22,10 @@ typedef struct sp_key_watch {
     const char *(*meant)(const char *key);
     // Why nothing stands for what others call `key`, or NULL.
     const char *(*missing)(const char *key);
-    // That of the key which is spelt most alike in the whole document, where none is in the object.
+    // The dotted key that is spelt most alike in the whole document, where none of the object's is.
     const char *(*near)(const char *key);
-    // That of the key in an object of this path that somebody means who writes a text in place of
-    // the object, or NULL.
+    // The dotted key that is meant where a text stands in place of the object of this path, or
+    // NULL.
     const char *(*held)(const char *path, const char *text);
 } sp_key_watch;
 

@@ -29,7 +29,7 @@ typedef struct sp_op_timer {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_uncalibrated *uncalibrated; // may be NULL
-    // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
+    // The spine and PCIe, which slow collectives by algorithm too; NULL: NVLink and NICs alone do.
     const struct sp_i_spine_lines *spine;
     bool graphed; // kernels are replayed from a captured graph (the profile's decode.kernel_s)
 } sp_op_timer;

@@ -74,7 +74,7 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
-    // Of a pack with zones (sim/plan/packing.h): a ring hides behind the attention of its own zone
+    // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
     // Data parallelism.
