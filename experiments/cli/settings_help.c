@@ -170,7 +170,7 @@ static const struct {
     {"idle stages|idle", "How long the busiest stage of the busiest data-parallel rank is idle."},
     {"no plan avoids|within_bound",
      "The part of the gap that lies below the bound: other plans of the strategy have it "
-     "too."},
+     "too. In validate: is the table's error within its bound?"},
     {"bound", "Time that no plan of this strategy and schedule is faster than: lower_bound_ms."},
     {"throughput",
      "Trained tokens a second, of all GPUs and of one: tokens_per_s, tokens_per_gpu_s."},
@@ -185,9 +185,11 @@ static const struct {
      "Tokens that are not trained in this step: left_out_share; points of tune that were "
      "not simulated, as their pure work alone takes longer; rows that a fit did not see, "
      "whose error tells what it is on new steps (validate --json)."},
-    {"dropped", "Samples that are not trained at all. Those over the context (workload.over_length "
-                "drop) are counted over a whole file, or of a distribution over what was drawn "
-                "until the batches were full. Points of tune that were given up for better ones."},
+    {"dropped",
+     "Samples that are not trained at all. Those over the context (workload.over_length "
+     "drop) are counted over a whole file, or of a distribution over what was drawn until "
+     "the batches were full. Of points of tune: those not tried, as other strategies are "
+     "slow at their degrees."},
     {"split|truncated", "Samples over the context that the batches took in pieces, or without "
                         "their end (workload.over_length). There are fewer than would be dropped, "
                         "for each of which another is drawn."},
@@ -207,9 +209,13 @@ static const struct {
      "Most activations held: a unit is a model chunk's of one micro-batch or slice."},
     {"last rank", "Most activations that the last pipeline rank holds, in units."},
     {"peak|peak_gib", "GiB of tensors on the fullest rank: peak_memory_gib."},
-    {"holders|largest|category|gib|count|at_ms|action",
-     "The largest tensors at the peak of memory: name, kind (category), GiB, and how many "
-     "of them there are (count)."},
+    {"holders|largest|category|gib|at_ms|action",
+     "The largest tensors at the peak of memory, and when it is: name, kind (category), "
+     "GiB, and how many of them there are (count)."},
+    {"count", "How many there are: documents (lengths), rows of a table (validate), tensors of one "
+              "name (simulate)."},
+    {"value", "That of a constant that was fitted (calibrate), or one that a choice may have "
+              "(tune)."},
     {"states", "Parameters, gradients and the optimizer's states together."},
     {"parameters", "Weights of the model; of memory those that a rank keeps."},
     {"gradients", "Sums of gradients that a rank keeps until the optimizer's step."},
@@ -257,7 +263,7 @@ static const struct {
     {"margin", "GiB left below the limit by what PyTorch reserves: memory_margin_gib."},
     {"limit|made_for_gib",
      "GiB of a GPU that a step may use: those of the cluster without what is kept for "
-     "CUDA, NCCL and fragmentation."},
+     "CUDA, NCCL and fragmentation. In findings of tune: what takes the step's time."},
     {"tight|tightly",
      "The step fits if PyTorch's allocator frees cached blocks, which takes time."},
     {"expandable", "The fastest layout if PyTorch's allocator grows its blocks "
@@ -295,8 +301,8 @@ static const struct {
      "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts "
      "is predicted as it was measured."},
     {"regret|regret of the pick|worst_regret|worst_cell",
-     "How much slower the layout that is predicted to be the fastest of a cell was than "
-     "the one that was."},
+     "How much slower the layout was that is predicted to be the fastest of a cell, among "
+     "those that fit well, than the fastest one."},
     {"within bounds|within_bounds|without_bound|no bound stated",
      "Is the mean error of each table at most the bound that is stated for it?"},
     {"layout|gpus", "Degrees of parallelism, micro-batch and GPUs of a row."},
@@ -311,14 +317,14 @@ static const struct {
      "them in turn (calibrate)."},
     {"sd %|sd_percent|bootstrap|linearised|sd",
      "Standard deviation of a fitted constant in percent of it (calibrate)."},
-    {"constant|constants|start|note|at_bound|determined|value|unit",
+    {"constant|constants|start|note|at_bound|determined|unit",
      "A number of a profile that is fitted, by its path (calibrate)."},
     {"correlated|correlations",
      "Two constants that the rows of a fit hardly tell apart, and their correlation (calibrate)."},
     {"evaluations|converged",
      "How often a fit predicted its rows, and did its constants come to rest (calibrate)?"},
     {"actions", "Forwards, backwards, transfers and updates of a plan, on all its ranks."},
-    {"name", "Of the model, a tensor or a constant of a profile."},
+    {"name", "That of the model, a tensor or a constant of a profile."},
     {"taken away|ablations|refitted|kept|most changed by the refit|nothing",
      "Errors of the model without one of its parts, fitted again (refitted) or with the "
      "constants as they were (kept)."},
@@ -371,7 +377,9 @@ static const struct {
      "The small model that proposes tokens; its milliseconds of a step (decode)."},
     {"host|host_share|host_source",
      "Milliseconds of a step in which the GPU waits for the server's Python (decode)."},
-    {"transfer", "Milliseconds of a step that drafts take from GPU to GPU (decode)."},
+    {"transfer",
+     "Milliseconds of a step in which features go to the draft's own GPU and its tokens "
+     "come back (decode)."},
     {"over plain "
      "decoding|speedup_over_plain|speedup_over_eagle|eagle_speedup_over_plain|eagle_tokens|eagle_"
      "tokens_per_call|eagle_draft_share",
@@ -388,7 +396,7 @@ static const struct {
     {"p50|p1|p5|p10|p25|p75|p90|p95|p99|p99.9|quantiles",
      "Half of the documents are at most so long; p1 to p99.9 likewise are quantiles "
      "(lengths)."},
-    {"standard deviation|stddev", "Of the documents' lengths (lengths)."},
+    {"standard deviation|stddev", "That of the documents' lengths (lengths)."},
     {"min|max", "The shortest and the longest document (lengths)."},
     {"length^2|sum_squares",
      "Share of the sum of squared lengths, which attention's work grows with (lengths)."},
