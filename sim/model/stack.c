@@ -199,6 +199,16 @@ static const sp_stack builtin[] = {
      .gradient_reduce_dtype = SP_REDUCE_BF16,
      .fused_cross_entropy = true,
      .dummy_weight_gradients = true},
+    // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
+    // (tp_comm_overlap off in its verification cards).
+    {.name = "megatron-bridge-2025",
+     .fused_swiglu = true,
+     .hide_gradient_reduce = true,
+     .hide_parameter_gather = true,
+     .bucketed_epilogue = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .fused_cross_entropy = true,
+     .dummy_weight_gradients = true},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
@@ -330,6 +340,7 @@ static const char *const summaries[] = {
     "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
     "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
     "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
+    "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
     "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
     "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
     "nanotron of 2025, as in the Ultra-Scale Playbook",
@@ -408,7 +419,7 @@ static void take_builtin(sp_object *object, const char *key, const char *name, s
         return;
     }
     const char *names[BUILTIN];
-    char known[SP_ERROR_TEXT / 4] = "";
+    char known[SP_ERROR_TEXT / 2] = "";
     for (int i = 0; i < BUILTIN; i++) {
         names[i] = builtin[i].name;
         size_t used = strlen(known);

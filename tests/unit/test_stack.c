@@ -94,11 +94,12 @@ static void message_is(const char *value, const char *message)
     assert_string_equal(ERR->message[0], message);
 }
 
-enum { BUILTINS = 10 };
+enum { BUILTINS = 11 };
 static const char *const builtins[BUILTINS] = {"ours",
                                                "megatron-deepspeed-2022",
                                                "megatron-core-2024",
                                                "megatron-core-2025",
+                                               "megatron-bridge-2025",
                                                "megatron-core-2023",
                                                "internevo-2024",
                                                "nanotron-2025",
@@ -253,7 +254,7 @@ TEST(absent_and_null_leave_it)
 TEST(wrong_ones_are_refused)
 {
     const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
-                        "megatron-core-2025, megatron-core-2023, internevo-2024, nanotron-2025, "
+                        "megatron-core-2025, megatron-bridge-2025, megatron-core-2023, internevo-2024, nanotron-2025, "
                         "fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,
