@@ -104,6 +104,9 @@ double sp_time_launch(const sp_op_timer *timer, int kernels);
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes);
 
+// Seconds of a broadcast from one rank of the group to all, or of a reduction to one, over a ring.
+double sp_time_rooted(const sp_op_timer *timer, sp_group group, double bytes);
+
 // The algorithm whose model that is: never SP_ALGORITHM_AUTO; SP_ALGORITHM_PROFILE without one.
 sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
                                              sp_group group, double bytes);
