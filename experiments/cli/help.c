@@ -1,10 +1,43 @@
-// Help, the manual page and shell completion, written out from the tables of the commands.
+// The commands of the program, and from their tables help, the manual page and shell completion.
 #include <string.h>
 
 #include "experiments/cli/report.h"
 #include "experiments/cli/settings_help.h"
 #include "sim/base/json.h"
 #include "sim/scenario/settings.h"
+
+// ---- commands by name ----
+
+static const cli_command *const commands[] = {
+    &cli_cmd_tune,    &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,
+    &cli_cmd_sweep,   &cli_cmd_merge,    &cli_cmd_prefill,   &cli_cmd_decode,
+    &cli_cmd_run,     &cli_cmd_validate, &cli_cmd_reproduce, &cli_cmd_calibrate,
+    &cli_cmd_lengths, &cli_cmd_report,   &cli_cmd_help,      NULL,
+};
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (int i = 0; commands[i] != NULL; i++) {
+        if (strcmp(commands[i]->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+int cli_unknown_command(const char *name)
+{
+    const char *names[sizeof commands / sizeof commands[0]];
+    char hint[SP_NAME_HINT];
+    int n = 0;
+    for (int i = 0; commands[i] != NULL; i++) {
+        names[n++] = commands[i]->name;
+    }
+    return cli_usage_error(NULL, "unknown command '%s'%s", name,
+                           sp_name_hint(name, names, n, hint));
+}
+
+// ---- the overview ----
 
 static const char streams[] =
     "A file named - is standard input, or standard output where it is written; what people are "
@@ -21,51 +54,14 @@ void cli_print_overview(FILE *out)
                       "packing, pipeline schedule, time and memory.",
                       0, 0);
     fputs("\ncommands:\n", out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     }
     fputc('\n', out);
     cli_print_wrapped(out, streams, 0, 0);
 }
 
-enum { HELP_COLUMN = 26, TOPIC = 256 };
-
-static void print_option(FILE *out, const cli_option *option)
-{
-    int used = option->letter != '\0' ? fprintf(out, "  -%c, --%s", option->letter, option->name)
-                                      : fprintf(out, "      --%s", option->name);
-    if (option->value != NULL) {
-        used += fprintf(out, " %s", option->value);
-    }
-    if (used + 2 > HELP_COLUMN) {
-        fputc('\n', out);
-        used = 0;
-    }
-    cli_print_wrapped(out, option->help, used, HELP_COLUMN);
-}
-
-void cli_print_help(FILE *out, const cli_command *command)
-{
-    fprintf(out, "usage: slimpack %s [options]%s%s\n\n", command->name,
-            command->operands != NULL ? " " : "",
-            command->operands != NULL ? command->operands : "");
-    cli_print_wrapped(out, command->description, 0, 0);
-    fputs("\noptions:\n", out);
-    for (const cli_option *option = command->options; option->name != NULL; option++) {
-        print_option(out, option);
-    }
-    print_option(out, &(cli_option){.letter = 'h', .name = "help", .help = "print this help"});
-    if (command->list != NULL) {
-        command->list(out);
-    }
-    if (command->examples == NULL) {
-        return;
-    }
-    fputs("\nexamples:\n", out);
-    for (int i = 0; command->examples[i] != NULL; i++) {
-        fprintf(out, "  %s\n", command->examples[i]);
-    }
-}
+enum { TOPIC = 256 };
 
 // ---- the manual page, in the macros of man(7) ----
 
@@ -139,8 +135,8 @@ static void put_examples(FILE *out)
 {
     section(out, "EXAMPLES");
     fputs(".nf\n", out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        const char *const *examples = cli_commands[i]->examples;
+    for (int i = 0; commands[i] != NULL; i++) {
+        const char *const *examples = commands[i]->examples;
         for (; examples != NULL && *examples != NULL; examples++) {
             put_text(out, *examples, ".PP");
         }
@@ -172,7 +168,7 @@ static void put_settings(FILE *out)
     }
 }
 
-void cli_print_manual(FILE *out)
+static void print_manual(FILE *out)
 {
     static const struct {
         const char *status, *meaning;
@@ -197,8 +193,8 @@ void cli_print_manual(FILE *out)
           "\\-\\-version\n",
           out);
     section(out, "COMMANDS");
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        put_command(out, cli_commands[i]);
+    for (int i = 0; commands[i] != NULL; i++) {
+        put_command(out, commands[i]);
     }
     put_settings(out);
     put_examples(out);
@@ -231,14 +227,14 @@ static void put_words(FILE *out, const cli_command *command)
 static void put_patterns(FILE *out, bool files)
 {
     bool first = true;
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+    for (int i = 0; commands[i] != NULL; i++) {
+        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
             if (option->kind == CLI_FLAG || cli_is_file(option->kind) != files) {
                 continue;
             }
-            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", cli_commands[i]->name, option->name);
+            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", commands[i]->name, option->name);
             if (option->letter != '\0') {
-                fprintf(out, " | \"%s -%c\"", cli_commands[i]->name, option->letter);
+                fprintf(out, " | \"%s -%c\"", commands[i]->name, option->letter);
             }
             first = false;
         }
@@ -250,12 +246,12 @@ static void put_patterns(FILE *out, bool files)
 // Cases of the options whose values have names: the part after the last comma is completed.
 static void put_names(FILE *out)
 {
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+    for (int i = 0; commands[i] != NULL; i++) {
+        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
             if (option->names == NULL) {
                 continue;
             }
-            fprintf(out, "        \"%s --%s\")\n            words=\"", cli_commands[i]->name,
+            fprintf(out, "        \"%s --%s\")\n            words=\"", commands[i]->name,
                     option->name);
             for (int n = 0; option->names[n] != NULL; n++) {
                 fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
@@ -273,8 +269,8 @@ static void put_names(FILE *out)
 // Cases of the options that state a setting, as --cluster does: what is built in, and files.
 static void put_stated(FILE *out)
 {
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+    for (int i = 0; commands[i] != NULL; i++) {
+        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
             const sp_setting *setting = sp_setting_find(option->name);
             if (option->kind == CLI_FLAG || option->names != NULL || setting == NULL ||
                 cli_setting_value(setting, 0) == NULL) {
@@ -286,7 +282,7 @@ static void put_stated(FILE *out)
                     "                <(compgen -f -W \"$(_slimpack_values %s)\" -- \"$word\")\n"
                     "            return\n"
                     "            ;;\n",
-                    cli_commands[i]->name, option->name, setting->key);
+                    commands[i]->name, option->name, setting->key);
         }
     }
 }
@@ -359,10 +355,10 @@ static void put_split_set(FILE *out)
 static void put_set_case(FILE *out)
 {
     bool first = true;
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        for (const cli_option *option = cli_commands[i]->options; option->name != NULL; option++) {
+    for (int i = 0; commands[i] != NULL; i++) {
+        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
             if (option->kind == CLI_LIST && strcmp(option->name, "set") == 0) {
-                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ", cli_commands[i]->name);
+                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ", commands[i]->name);
                 first = false;
             }
         }
@@ -375,17 +371,17 @@ static void put_set_case(FILE *out)
 // Options of each command, and what `help` explains.
 static void put_words_of_commands(FILE *out)
 {
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "        %s)\n            words=\"--help", cli_commands[i]->name);
-        put_words(out, cli_commands[i]);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, "        %s)\n            words=\"--help", commands[i]->name);
+        put_words(out, commands[i]);
         fputs("\"\n            ;;\n", out);
     }
     fputs("        esac\n"
           "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
           "            words=\"",
           out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", cli_commands[i]->name);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", commands[i]->name);
     }
     for (int i = 0; cli_help_topic_at(i) != NULL; i++) {
         fprintf(out, " %s", cli_help_topic_at(i));
@@ -394,7 +390,7 @@ static void put_words_of_commands(FILE *out)
     put_setting_keys(out);
 }
 
-void cli_print_completion(FILE *out)
+static void print_completion(FILE *out)
 {
     fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n", out);
     put_set(out);
@@ -405,8 +401,8 @@ void cli_print_completion(FILE *out)
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
           "        words=\"--version --help",
           out);
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, " %s", cli_commands[i]->name);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, " %s", commands[i]->name);
     }
     fputs("\"\n"
           "    else\n",
@@ -486,8 +482,8 @@ static json_t *command_json(const cli_command *command)
 static json_t *overview_json(void)
 {
     json_t *list = json_array();
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        json_array_append_new(list, command_json(cli_commands[i]));
+    for (int i = 0; commands[i] != NULL; i++) {
+        json_array_append_new(list, command_json(commands[i]));
     }
     return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
 }
@@ -499,8 +495,8 @@ static int unknown_topic(const char *word)
     if (why != NULL) {
         return cli_usage_error(&cli_cmd_help, "no setting '%s': %s", word, why);
     }
-    for (int i = 0; near == NULL && cli_commands[i] != NULL; i++) {
-        near = sp_nearest_name(word, &cli_commands[i]->name, 1);
+    for (int i = 0; near == NULL && commands[i] != NULL; i++) {
+        near = sp_nearest_name(word, &commands[i]->name, 1);
     }
     return cli_usage_error(&cli_cmd_help,
                            "no command, no setting and no word '%s'%s%s%s: 'slimpack help words' "
@@ -516,8 +512,8 @@ static int print_whole(const help_args *args, const cli_operands *operands)
         args->manual + args->completion + args->markdown > 1) {
         return cli_usage_error(&cli_cmd_help, "--man, --completion and --markdown stand alone");
     }
-    (args->manual       ? cli_print_manual
-     : args->completion ? cli_print_completion
+    (args->manual       ? print_manual
+     : args->completion ? print_completion
                         : cli_print_settings_markdown)(stdout);
     return 0;
 }
@@ -583,5 +579,6 @@ const cli_command cli_cmd_help = {
                    "clusters, strategies, schedules, stacks, profiles, distributions, results and "
                    "words have a line for each of what there is. With --json the same comes as "
                    "data, for tools that offer it.",
+    .operands_are_words = true,
     CLI_RUNS(run, help_args, options, examples),
 };

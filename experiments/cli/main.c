@@ -15,15 +15,6 @@
 #include "kernels/kernels.h"
 #endif
 
-enum { MOST_COMMANDS = 32 };
-
-const cli_command *const cli_commands[] = {
-    &cli_cmd_tune,    &cli_cmd_simulate, &cli_cmd_compare,   &cli_cmd_plan,
-    &cli_cmd_sweep,   &cli_cmd_merge,    &cli_cmd_prefill,   &cli_cmd_decode,
-    &cli_cmd_run,     &cli_cmd_validate, &cli_cmd_reproduce, &cli_cmd_calibrate,
-    &cli_cmd_lengths, &cli_cmd_report,   &cli_cmd_help,      NULL,
-};
-
 // ---- before the libraries begin ----
 
 #ifdef SP_PREPARES_OPENBLAS
@@ -79,8 +70,7 @@ __attribute__((section(".preinit_array"),
 static void on_abort(int signal_number)
 {
     (void)signal_number;
-    sp_outputs_abandon();
-    cli_plot_abandon();
+    cli_abandon_outputs();
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
@@ -88,8 +78,7 @@ static void on_out_of_memory(size_t bytes)
 {
     static const char told[] = "error: out of memory\n";
     (void)bytes;
-    sp_outputs_abandon();
-    cli_plot_abandon();
+    cli_abandon_outputs();
     ssize_t written = write(STDERR_FILENO, told, sizeof told - 1);
     (void)written;
     _Exit(sp_status_exit(SP_ERR_NO_MEMORY));
@@ -134,31 +123,6 @@ static int close_output(int exit_status)
     fprintf(stderr, "error: cannot write to standard output%s%s\n", errno != 0 ? ": " : "",
             errno != 0 ? strerror(errno) : "");
     return sp_status_exit(SP_ERR_IO);
-}
-
-// ---- commands by name ----
-
-const cli_command *cli_find_command(const char *name)
-{
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        if (strcmp(cli_commands[i]->name, name) == 0) {
-            return cli_commands[i];
-        }
-    }
-    return NULL;
-}
-
-int cli_unknown_command(const char *name)
-{
-    const char *names[MOST_COMMANDS];
-    char hint[SP_NAME_HINT];
-    int n = 0;
-    for (int i = 0; cli_commands[i] != NULL; i++) {
-        SP_ASSERT(n < MOST_COMMANDS);
-        names[n++] = cli_commands[i]->name;
-    }
-    return cli_usage_error(NULL, "unknown command '%s'%s", name,
-                           sp_name_hint(name, names, n, hint));
 }
 
 // A stack that overflows is a crash without a word. Threads get as much as the limit says.

@@ -25,6 +25,49 @@ typedef struct parser {
     void *args;
 } parser;
 
+// ---- help of one command ----
+
+enum { HELP_COLUMN = 26 };
+
+static void print_option(FILE *out, const cli_option *option)
+{
+    int used = option->letter != '\0' ? fprintf(out, "  -%c, --%s", option->letter, option->name)
+                                      : fprintf(out, "      --%s", option->name);
+    if (option->value != NULL) {
+        used += fprintf(out, " %s", option->value);
+    }
+    if (used + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        used = 0;
+    }
+    cli_print_wrapped(out, option->help, used, HELP_COLUMN);
+}
+
+void cli_print_help(FILE *out, const cli_command *command)
+{
+    fprintf(out, "usage: slimpack %s [options]%s%s\n\n", command->name,
+            command->operands != NULL ? " " : "",
+            command->operands != NULL ? command->operands : "");
+    cli_print_wrapped(out, command->description, 0, 0);
+    fputs("\noptions:\n", out);
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        print_option(out, option);
+    }
+    print_option(out, &(cli_option){.letter = 'h', .name = "help", .help = "print this help"});
+    if (command->list != NULL) {
+        command->list(out);
+    }
+    if (command->examples == NULL) {
+        return;
+    }
+    fputs("\nexamples:\n", out);
+    for (int i = 0; command->examples[i] != NULL; i++) {
+        fprintf(out, "  %s\n", command->examples[i]);
+    }
+}
+
+// ---- reading ----
+
 static int show_help(const parser *in)
 {
     cli_print_help(stdout, in->command);
@@ -227,49 +270,7 @@ static int check_operands(const cli_command *command, const cli_operands *operan
     return CLI_PROCEED;
 }
 
-static void free_lists(const cli_command *command, void *args)
-{
-    for (const cli_option *option = command->options; option->name != NULL; option++) {
-        if (option->kind == CLI_LIST || option->kind == CLI_FILES) {
-            cli_list list;
-            memcpy(&list, (const char *)args + option->at, sizeof list);
-            sp_free((void *)list.items);
-        }
-    }
-}
-
-int cli_run(const cli_command *command, int argc, char **argv)
-{
-    void *args = sp_calloc(1, command->args_bytes);
-    if (command->defaults != NULL) {
-        memcpy(args, command->defaults, command->args_bytes);
-    }
-    parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
-    cli_operands operands = {.items = argv, .count = 0};
-    int result = parse_words(&in, &operands);
-    if (result == CLI_PROCEED) {
-        result = check_operands(command, &operands);
-    }
-    if (result == CLI_PROCEED) {
-        result = cli_prepare_files(command, args, &operands);
-    }
-    if (result == CLI_PROCEED) {
-        result = command->run(args, &operands);
-    }
-    free_lists(command, args);
-    sp_free(args);
-    return result;
-}
-
-int cli_threads(int64_t jobs)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t threads = jobs > 0 ? jobs : cores;
-    if (threads < 1) {
-        return 1;
-    }
-    return threads < CLI_MOST_THREADS ? (int)threads : CLI_MOST_THREADS;
-}
+// ---- files of a command line ----
 
 // A file, or the place of one that is not there yet: its folder and name.
 typedef struct file_id {
@@ -371,8 +372,7 @@ static int name_stream(const cli_command *command, const cli_option *option, voi
 static int name_streams(const cli_command *command, void *args, const cli_operands *operands)
 {
     static char input[] = SP_STANDARD_INPUT;
-    // Topics of the help are no files.
-    for (int i = 0; command != &cli_cmd_help && i < operands->count; i++) {
+    for (int i = 0; !command->operands_are_words && i < operands->count; i++) {
         if (strcmp(operands->items[i], "-") == 0) {
             operands->items[i] = input;
         }
@@ -461,7 +461,10 @@ static int check_output(const cli_command *command, const void *args, const cli_
     return CLI_PROCEED;
 }
 
-int cli_prepare_files(const cli_command *command, void *args, const cli_operands *operands)
+// Puts the names of the standard streams in the place of "-". CLI_PROCEED where no output of the
+// command is another of its files, by device and inode, or by folder and name where neither is
+// there, and no stream is used twice; else that is reported, and the exit status returned.
+static int prepare_files(const cli_command *command, void *args, const cli_operands *operands)
 {
     bool json = false;
     bool given = false;
@@ -486,4 +489,50 @@ int cli_prepare_files(const cli_command *command, void *args, const cli_operands
         }
     }
     return result;
+}
+
+// ---- running ----
+
+static void free_lists(const cli_command *command, void *args)
+{
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        if (option->kind == CLI_LIST || option->kind == CLI_FILES) {
+            cli_list list;
+            memcpy(&list, (const char *)args + option->at, sizeof list);
+            sp_free((void *)list.items);
+        }
+    }
+}
+
+int cli_run(const cli_command *command, int argc, char **argv)
+{
+    void *args = sp_calloc(1, command->args_bytes);
+    if (command->defaults != NULL) {
+        memcpy(args, command->defaults, command->args_bytes);
+    }
+    parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
+    cli_operands operands = {.items = argv, .count = 0};
+    int result = parse_words(&in, &operands);
+    if (result == CLI_PROCEED) {
+        result = check_operands(command, &operands);
+    }
+    if (result == CLI_PROCEED) {
+        result = prepare_files(command, args, &operands);
+    }
+    if (result == CLI_PROCEED) {
+        result = command->run(args, &operands);
+    }
+    free_lists(command, args);
+    sp_free(args);
+    return result;
+}
+
+int cli_threads(int64_t jobs)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t threads = jobs > 0 ? jobs : cores;
+    if (threads < 1) {
+        return 1;
+    }
+    return threads < CLI_MOST_THREADS ? (int)threads : CLI_MOST_THREADS;
 }

@@ -120,6 +120,7 @@ typedef struct cli_command {
     const char *operands;        // as in the usage line ("SCENARIO|PLAN"); NULL: none
     int min_operands;            // fewer are refused
     int max_operands;            // more are refused; negative: any number
+    bool operands_are_words;     // "-" is none of standard input; else they name files
     const char *description;     // paragraphs, separated by an empty line
     const char *const *examples; // command lines, NULL-terminated; may be NULL
     const cli_option *options;   // ends with a row without a name
@@ -135,7 +136,7 @@ typedef struct cli_command {
 #define CLI_RUNS(function, type, option_rows, example_lines) \
     .run = function, .args_bytes = sizeof(type), .options = option_rows, .examples = example_lines
 
-// One object per cmd_*.c; a new command is declared here and listed in main.c.
+// One object per cmd_*.c; a new command is declared here and listed in help.c.
 extern const cli_command cli_cmd_simulate;
 extern const cli_command cli_cmd_compare;
 extern const cli_command cli_cmd_plan;
@@ -152,8 +153,6 @@ extern const cli_command cli_cmd_lengths;
 extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_help;
 
-extern const cli_command *const cli_commands[]; // in the order of the help, NULL-terminated
-
 // NULL when there is none of that name.
 const cli_command *cli_find_command(const char *name);
 
@@ -163,10 +162,6 @@ int cli_unknown_command(const char *name);
 // Help for people: the list of commands, and the help of one.
 void cli_print_overview(FILE *out);
 void cli_print_help(FILE *out, const cli_command *command);
-
-// The manual page (man(7) source) and the completion script for bash, from the same tables.
-void cli_print_manual(FILE *out);
-void cli_print_completion(FILE *out);
 
 // ---- running ----
 
@@ -181,11 +176,6 @@ int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
-
-// Puts the names of the standard streams in the place of "-". CLI_PROCEED where no output of the
-// command is another of its files, by device and inode, or by folder and name where neither is
-// there, and no stream is used twice; else that is reported, and the exit status returned.
-int cli_prepare_files(const cli_command *command, void *args, const cli_operands *operands);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

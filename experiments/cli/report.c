@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,51 +72,6 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
 int cli_answer(int exit_status, bool positive)
 {
     return exit_status == 0 && !positive ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
-}
-
-void cli_end(int signal_number)
-{
-    struct sigaction action = {.sa_handler = SIG_DFL};
-    sp_outputs_abandon();
-    cli_plot_abandon();
-    sigaction(signal_number, &action, NULL);
-    raise(signal_number);
-}
-
-static volatile sig_atomic_t stop_signal; // 0: none has come
-
-// The second signal ends the program at once.
-static void on_stop(int signal_number)
-{
-    if (stop_signal != 0) {
-        cli_end(signal_number);
-    }
-    stop_signal = signal_number;
-    sp_stop_request();
-}
-
-// A signal that the parent ignores, as a shell does for a background job, stays so. A call that
-// reads goes on.
-static void catch_signal(int signal_number)
-{
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
-    struct sigaction before;
-    sigemptyset(&action.sa_mask);
-    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-        sigaction(signal_number, &action, NULL);
-    }
-}
-
-void cli_catch_stop(void)
-{
-    catch_signal(SIGINT);
-    catch_signal(SIGTERM);
-}
-
-int cli_exit_of_stop(void)
-{
-    const int by_signal = 128;
-    return by_signal + (int)stop_signal;
 }
 
 int cli_usage_error(const cli_command *command, const char *format, ...)
@@ -190,29 +144,6 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     status = status == SP_OK ? cli_write_file(path, dump_json, root, err) : status;
     json_decref(root);
     return status;
-}
-
-sp_status cli_name_file(const char *path, sp_error *err)
-{
-    char text[SP_ERROR_TEXT];
-    memcpy(text, err->message[0], sizeof text);
-    sp_error_clear(err);
-    return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
-}
-
-sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
-{
-    sp_output out;
-    sp_status status = sp_output_open(&out, path, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    errno = 0;
-    status = write(out.file, what, err);
-    int error = errno; // by which sp_output_close() names the cause
-    status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
-    errno = error;
-    return sp_output_close(&out, status, err);
 }
 
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent)

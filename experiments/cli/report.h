@@ -25,6 +25,10 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
 // negative.
 int cli_answer(int exit_status, bool positive);
 
+// Takes away what is half written, gnuplot and its folder; safe in a signal handler that ends the
+// program.
+void cli_abandon_outputs(void);
+
 // Ends the process by a signal whose handler this is, and leaves no part of an output behind.
 void cli_end(int signal_number);
 
@@ -67,9 +71,6 @@ sp_status cli_plot_check(const char *path, sp_error *err);
 // reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err);
-
-// Ends gnuplot and takes its folder away; safe in a signal handler that ends the program.
-void cli_plot_abandon(void);
 
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,

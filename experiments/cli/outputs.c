@@ -1,3 +1,5 @@
+// Files that a command writes, pictures that gnuplot draws, and an end of the program by a signal
+// that leaves no part of them behind.
 #include "experiments/cli/report.h"
 
 #include <errno.h>
@@ -13,7 +15,41 @@
 
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
+#include "sim/base/parallel.h"
 #include "sim/metrics/export.h"
+
+// ---- files ----
+
+bool cli_ends_in(const char *path, const char *ending)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && strcmp(dot, ending) == 0;
+}
+
+sp_status cli_name_file(const char *path, sp_error *err)
+{
+    char text[SP_ERROR_TEXT];
+    memcpy(text, err->message[0], sizeof text);
+    sp_error_clear(err);
+    return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+}
+
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
+{
+    sp_output out;
+    sp_status status = sp_output_open(&out, path, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    errno = 0;
+    status = write(out.file, what, err);
+    int error = errno; // by which sp_output_close() names the cause
+    status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
+    errno = error;
+    return sp_output_close(&out, status, err);
+}
+
+// ---- pictures ----
 
 enum {
     FOLDER_BYTES = 1024,
@@ -43,12 +79,6 @@ static void script_path(const char *name, char path[SP_DATA_PATH])
         int length = snprintf(path, SP_DATA_PATH, "%s/%s", folder, name);
         found = length < SP_DATA_PATH && access(path, R_OK) == 0;
     }
-}
-
-bool cli_ends_in(const char *path, const char *ending)
-{
-    const char *dot = strrchr(path, '.');
-    return dot != NULL && strcmp(dot, ending) == 0;
 }
 
 static const char *picture_name(const char *path)
@@ -197,7 +227,7 @@ static sp_status make_folder(const char *path, sp_error *err)
     return SP_OK;
 }
 
-void cli_plot_abandon(void)
+static void abandon_drawing(void)
 {
     pid_t child = atomic_load(&drawing.child);
     if (child > 0 && kill(child, SIGKILL) == 0) {
@@ -224,7 +254,7 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
     status = cli_write_file(drawing.files[0], write, what, err);
     status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
     status = status == SP_OK ? take_picture(folder, path, err) : status;
-    cli_plot_abandon();
+    abandon_drawing();
     return status;
 }
 
@@ -245,4 +275,56 @@ sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
 {
     const comparison both = {.predicted = predicted, .measured = measured};
     return cli_plot("comparison.gp", path, write_comparison, &both, err);
+}
+
+// ---- ends by signals ----
+
+void cli_abandon_outputs(void)
+{
+    sp_outputs_abandon();
+    abandon_drawing();
+}
+
+void cli_end(int signal_number)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    cli_abandon_outputs();
+    sigaction(signal_number, &action, NULL);
+    raise(signal_number);
+}
+
+static volatile sig_atomic_t stop_signal; // 0: none has come
+
+// The second signal ends the program at once.
+static void on_stop(int signal_number)
+{
+    if (stop_signal != 0) {
+        cli_end(signal_number);
+    }
+    stop_signal = signal_number;
+    sp_stop_request();
+}
+
+// A signal that the parent ignores, as a shell does for a background job, stays so. A call that
+// reads goes on.
+static void catch_signal(int signal_number)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(signal_number, &action, NULL);
+    }
+}
+
+void cli_catch_stop(void)
+{
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+}
+
+int cli_exit_of_stop(void)
+{
+    const int by_signal = 128;
+    return by_signal + (int)stop_signal;
 }
