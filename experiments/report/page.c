@@ -239,41 +239,15 @@ static void add_loss(line *to, const json_t *result)
     }
 }
 
-static int degree(const json_t *ranks, const char *key)
-{
-    int most = 0;
-    for (size_t i = 0; i < json_array_size(ranks); i++) {
-        int rank = (int)json_integer_value(json_object_get(json_array_get(ranks, i), key));
-        most = rank > most ? rank : most;
-    }
-    return most + 1;
-}
-
-// A result that holds its scenario (simulate --explain) says its layout. Others list their DP, CP
-// and PP ranks, and TP is what is left of the GPUs.
 static void add_layout(line *to, const json_t *result)
 {
-    const json_t *parallel = json_object_get(json_object_get(result, "scenario"), "parallel");
-    const json_t *ranks = json_object_get(result, "ranks");
-    double degrees[] = {number(parallel, "tp"), number(parallel, "cp"), number(parallel, "pp"),
-                        number(parallel, "dp")};
+    const json_t *layout = json_object_get(result, "layout");
+    double degrees[] = {number(layout, "tp"), number(layout, "cp"), number(layout, "pp"),
+                        number(layout, "dp")};
     if (isfinite(degrees[0] + degrees[1] + degrees[2] + degrees[3])) {
         say(to, ", tp %.6g, cp %.6g, pp %.6g, dp %.6g", degrees[0], degrees[1], degrees[2],
             degrees[3]);
-        return;
     }
-    if (json_array_size(ranks) == 0) {
-        return;
-    }
-    double gpus = number(result, "tokens_per_s") / number(result, "tokens_per_gpu_s");
-    int cp = degree(ranks, "cp");
-    int pp = degree(ranks, "pp");
-    int dp = degree(ranks, "dp");
-    say(to, ", ");
-    if (isfinite(gpus) && gpus < 1e9) {
-        say(to, "tp %ld, ", lround(gpus / ((double)cp * pp * dp)));
-    }
-    say(to, "cp %d, pp %d, dp %d", cp, pp, dp);
 }
 
 static void add_strategy(line *to, const json_t *result)

@@ -48,6 +48,13 @@ static json_t *json_published_bubble_ratio(const sp_result *result)
     return ratio >= 0.0 ? sp_json_figure(ratio) : NULL;
 }
 
+static json_t *json_layout(const sp_result *result)
+{
+    const sp_layout *layout = &result->layout;
+    return json_pack("{s:i, s:i, s:i, s:i, s:i}", "tp", layout->tp, "cp", layout->cp, "pp",
+                     layout->pp, "dp", layout->dp, "chunks", layout->chunks);
+}
+
 static json_t *json_chunks(const sp_result *result)
 {
     return json_integer(result->layout.chunks);
@@ -302,6 +309,8 @@ static const row rows[] = {
     KEY("schedule", "Order of the pipeline's actions.", .text_at = AT(schedule)),
     KEY("cp_overlap", "How context-parallel ranks exchange keys and values.",
         .text_at = AT(cp_overlap)),
+    KEY("layout", "Ranks along each axis of parallelism, and model chunks of each pipeline rank.",
+        .json = json_layout),
     KEY("chunks_per_rank", "Model chunks of each pipeline rank.", .json = json_chunks),
     KEY("stage_layers", "Layers of each virtual stage, where shares are not equal.",
         .json = json_stage_layers),

@@ -259,17 +259,16 @@ TEST(texts_are_read_back_as_they_were)
     unmake(&m);
 }
 
-// 512 tokens/s at 8 tokens/s a GPU are 64 GPUs; CP 1, PP 4 and DP 2 leave TP 8. A scenario in the
-// result says what they are.
+// A result of before results said their layout does not.
 TEST(the_answer_tells_the_layout_and_the_limit)
 {
     static const struct {
-        const char *scenario, *layout;
+        const char *key, *layout;
     } cases[] = {
-        {"", "tp 8, cp 1, pp 4, dp 2"},
-        {", \"scenario\": {\"parallel\": {\"tp\": 2, \"cp\": 4, \"pp\": 4, \"dp\": 2}}",
-         "tp 2, cp 4, pp 4, dp 2"},
-        {", \"scenario\": {\"parallel\": {\"tp\": \"two\"}}", "tp 8, cp 1, pp 4, dp 2"},
+        {"", ""},
+        {", \"layout\": {\"tp\": 2, \"cp\": 4, \"pp\": 4, \"dp\": 2, \"chunks\": 1}",
+         ", tp 2, cp 4, pp 4, dp 2"},
+        {", \"layout\": {\"tp\": \"two\"}", ""},
     };
     char *const paths[] = {result_path};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -281,12 +280,12 @@ TEST(the_answer_tells_the_layout_and_the_limit)
                  "\"1f1b\", \"iteration_ms\": 20500, \"error\": {\"median\": 0.011}, "
                  "\"tokens_per_s\": 512, \"tokens_per_gpu_s\": 8, \"peak_memory_gib\": 70, "
                  "\"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5, \"fits\": "
-                 "\"tight\", \"ranks\": [{\"dp\": 1, \"cp\": 0, \"pp\": 3}]%s}",
-                 cases[i].scenario);
+                 "\"tight\"%s}",
+                 cases[i].key);
         write_text(result_path, text);
         must_succeed(make(&m, paths, 1, ERR));
         snprintf(text, sizeof text,
-                 "packed, 1f1b, %s: 20.50 s \xc2\xb1"
+                 "packed, 1f1b%s: 20.50 s \xc2\xb1"
                  "1.1 %%, 70.00 of 77.00 GiB, fits tightly",
                  cases[i].layout);
         assert_string_equal(report_answer(&m.page, answer), text);

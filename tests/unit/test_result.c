@@ -242,10 +242,11 @@ static const char result_keys[] =
     "schema version strategy schedule iteration_ms bubble_ratio bubble_ratio_longest_stage "
     "tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
     "mfu_full_attention hfu peak_memory_gib memory_gib peak_memory oom memory_margin_gib "
-    "fits cp_overlap chunks_per_rank error not_validated time_breakdown_ms imbalance "
+    "fits cp_overlap layout chunks_per_rank error not_validated time_breakdown_ms imbalance "
     "microbatches lower_bound_ms gap gap_work memory_stall_ms peak_memory_allocator_gib "
     "peak_memory_reserved_gib solver_ms simulate_ms tasks edges model provenance seed "
     "lossless left_out_share cut_share over_length_share warnings uncalibrated batches";
+static const char layout_keys[] = "tp cp pp dp chunks";
 static const char memory_keys[] =
     "parameters gradients optimizer activations kv_cache kv_gradients logits recompute "
     "workspace communication offloaded";
@@ -393,6 +394,8 @@ TEST(keys_are_the_documented_ones)
     json_t *json = sp_result_json(&r, false);
     assert_keys(json, result_keys);
     assert_string_equal(json_string_value(member(json, "schema")), "slimpack/result/1");
+    assert_keys(member(json, "layout"), layout_keys);
+    assert_int_equal(json_integer_value(member(member(json, "layout"), "tp")), r.layout.tp);
     assert_keys(member(json, "memory_gib"), memory_keys);
     assert_keys(member(json, "time_breakdown_ms"), breakdown_keys);
     assert_keys(member(json, "imbalance"), imbalance_keys);
