@@ -792,11 +792,6 @@ static sp_status measure(const calibration *c, const step *s, double budget_s, s
     return status;
 }
 
-static const sp_action_cost *costs_of(const sp_step_costs *costs, int kind)
-{
-    return kind == 0 ? costs->f : kind == 1 ? costs->i : costs->w;
-}
-
 // Seconds of the first pack's actions with element-wise kernels at this rate and a loss of no
 // bytes.
 static sp_status predict(const step *s, const sp_profile *profile, double bytes_per_s,
@@ -820,8 +815,9 @@ static sp_status predict(const step *s, const sp_profile *profile, double bytes_
     status = sp_cost_model_build(&cost, &s->packing, &costs, err);
     for (int v = 0; status == SP_OK && v < STAGES; v++) {
         for (int k = 0; k < KINDS; k++) {
-            const sp_action_cost *cost_of_action = &costs_of(&costs, k)[costs.stages[v].cost_class];
-            seconds[v][k] = 1e-9 * (double)sp_action_cost_ns(cost_of_action);
+            const sp_action_cost *priced_action =
+                &costs.action[kinds[k]][costs.stages[v].cost_class];
+            seconds[v][k] = 1e-9 * (double)sp_action_cost_ns(priced_action);
         }
     }
     if (status == SP_OK) {

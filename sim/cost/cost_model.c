@@ -345,7 +345,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             fill_forward(cost, &timer, pack, &time, k, costs);
             costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
                                                 .zones = sp_i_pack_zones_of(costs, &time, false)};
-            status = is_cut(costs->f, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
+                         ? sp_i_beyond_limit(pack, err)
+                         : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k]);
         }
     }
@@ -364,7 +366,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
                                                  .cp_again = time.cp[SP_PASS_RECOMPUTE],
                                                  .zones = sp_i_pack_zones_of(costs, &time, true)};
-            status = is_cut(costs->b, k, cost->classes) ? sp_i_beyond_limit(pack, err) : SP_OK;
+            status = is_cut(costs->action[SP_ACTION_B], k, cost->classes)
+                         ? sp_i_beyond_limit(pack, err)
+                         : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k]);
         }
     }
@@ -396,16 +400,17 @@ static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
 static void repeat_forward(size_t k, sp_step_costs *costs)
 {
     size_t n = (size_t)costs->classes;
-    memcpy(costs->f + k * n, costs->f + (k - 1) * n, n * sizeof *costs->f);
+    memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
+           n * sizeof *costs->action[SP_ACTION_F]);
     costs->forward[k] = costs->forward[k - 1];
 }
 
 static void repeat_backward(size_t k, sp_step_costs *costs)
 {
     size_t n = (size_t)costs->classes;
-    sp_action_cost *tables[] = {costs->b, costs->i, costs->w, costs->r};
-    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
-        memcpy(tables[t] + k * n, tables[t] + (k - 1) * n, n * sizeof *tables[t]);
+    for (int kind = SP_ACTION_B; kind <= SP_ACTION_R; kind++) {
+        sp_action_cost *table = costs->action[kind];
+        memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
     }
     costs->backward[k] = costs->backward[k - 1];
 }
@@ -426,8 +431,8 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
     for (int c = 0; c < cost->classes; c++) {
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
-        costs->f[at] = sp_i_price_forward(cost, timer, pack, time, stage);
-        take_overhead(cost, c, &costs->f[at]);
+        costs->action[SP_ACTION_F][at] = sp_i_price_forward(cost, timer, pack, time, stage);
+        take_overhead(cost, c, &costs->action[SP_ACTION_F][at]);
     }
 }
 
@@ -438,14 +443,14 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
         backward_price price = price_backward(cost, timer, pack, time, stage);
-        costs->b[at] = price.b;
-        costs->i[at] = price.i;
-        costs->w[at] = price.w;
-        costs->r[at] = price.r;
-        take_overhead(cost, c, &costs->b[at]);
-        take_overhead(cost, c, &costs->i[at]);
-        take_overhead(cost, c, &costs->w[at]);
-        take_overhead(cost, c, &costs->r[at]);
+        costs->action[SP_ACTION_B][at] = price.b;
+        costs->action[SP_ACTION_I][at] = price.i;
+        costs->action[SP_ACTION_W][at] = price.w;
+        costs->action[SP_ACTION_R][at] = price.r;
+        take_overhead(cost, c, &costs->action[SP_ACTION_B][at]);
+        take_overhead(cost, c, &costs->action[SP_ACTION_I][at]);
+        take_overhead(cost, c, &costs->action[SP_ACTION_W][at]);
+        take_overhead(cost, c, &costs->action[SP_ACTION_R][at]);
     }
 }
 

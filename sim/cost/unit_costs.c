@@ -277,7 +277,7 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
     bool backward = costs->backward_unit == NULL || units == costs->backward_unit;
     size_t share = pack * (size_t)costs->classes + (size_t)costs->share_class;
     return backward && f->cost->memory.stack.tensors == SP_TENSORS_AUTOGRAD &&
-           sp_action_cost_ns(&costs->i[share]) == 0;
+           sp_action_cost_ns(&costs->action[SP_ACTION_I][share]) == 0;
 }
 
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a

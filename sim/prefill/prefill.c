@@ -135,8 +135,8 @@ static void add_heads(run *r, const sp_op_timer *timer)
     for (size_t p = 0; p < r->batch->count; p++) {
         prompts++;
         if (p + 1 == r->batch->count || r->last_pack[p + 1] != r->last_pack[p]) {
-            r->costs.f[r->last_pack[p] * (size_t)r->cost.classes + last].compute_ns +=
-                head_ns(r, timer, prompts);
+            r->costs.action[SP_ACTION_F][r->last_pack[p] * (size_t)r->cost.classes + last]
+                .compute_ns += head_ns(r, timer, prompts);
             prompts = 0;
         }
     }
@@ -195,7 +195,7 @@ static void price_pack(run *r, const sp_op_timer *timer, size_t k,
         stage.head = false;
         sp_action_cost forward = sp_i_price_forward(&r->cost, timer, pack, &time, &stage);
         wait_for_host(&forward, stage.layers * attention->host_s);
-        r->costs.f[k * (size_t)r->cost.classes + (size_t)c] = forward;
+        r->costs.action[SP_ACTION_F][k * (size_t)r->cost.classes + (size_t)c] = forward;
     }
 }
 
@@ -222,7 +222,8 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
     (void)err;
     const run *r = context;
     size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
-    outcome->took = r->costs.f[at + (size_t)r->costs.stages[action->vstage].cost_class];
+    outcome->took =
+        r->costs.action[SP_ACTION_F][at + (size_t)r->costs.stages[action->vstage].cost_class];
     return SP_OK;
 }
 
@@ -254,7 +255,8 @@ static sp_prefill_parts parts_of(const run *r)
         sp_prefill_parts own = {0};
         for (size_t k = 0; k < r->packing.forward.count; k++) {
             const sp_action_cost *f =
-                &r->costs.f[k * (size_t)r->costs.classes + (size_t)r->costs.stages[pp].cost_class];
+                &r->costs.action[SP_ACTION_F][k * (size_t)r->costs.classes +
+                                              (size_t)r->costs.stages[pp].cost_class];
             own.linear_ns += f->compute_ns - f->attention_ns;
             own.attention_ns += f->attention_ns;
             own.tp_ns += f->tp_ns;

@@ -49,8 +49,8 @@ TEST(formulas)
     }
 }
 
-// States split over two neighbours of four ranks: their shares are added up over the other pair, and
-// nothing is gathered beyond the two. A group of all is no group.
+// States split over two neighbours of four ranks: their shares are added up over the other pair,
+// and nothing is gathered beyond the two. A group of all is no group.
 TEST(groups_of_shards)
 {
     const sp_group pair = {.size = 2, .nodes = 1, .least_per_node = 2, .most_per_node = 2};
@@ -259,7 +259,7 @@ TEST(reduction_behind_the_last_backward)
             priced_step_run(&c, &step);
             double n = whole ? 1.0 : 8.0;
             double all_ns = (double)step.costs.buckets[0].total_ns;
-            double backward_ns = (double)sp_action_cost_ns(&step.costs.b[0]);
+            double backward_ns = (double)sp_action_cost_ns(&step.costs.action[SP_ACTION_B][0]);
             const sp_rank_timeline *rank = &step.timeline.ranks[0];
             assert_int_equal(rank->reduce_start_ns, step.metrics.makespan_ns);
             assert_within((double)(rank->reduce_end_ns - rank->reduce_start_ns),
@@ -286,7 +286,7 @@ TEST(gather_behind_the_first_forward)
         c.memory.stack.hide_parameter_gather = true;
         priced_step_run(&c, &step);
         double gather_ns = (double)step.costs.ranks[0].epilogue.param_gather_ns;
-        double forward_ns = (double)step.costs.f[0].compute_ns;
+        double forward_ns = (double)step.costs.action[SP_ACTION_F][0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
         assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
                       fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
