@@ -151,9 +151,9 @@ int64_t sp_i_cuda_attention_parts(const sp_i_cuda_attention_shape *shape,
 // Says what cuDNN does not take of the shape; NULL: nothing is known against it.
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *shape);
 
-// Whether a plan of the one shape computes the other: heads and strides are the plan's, and there
-// are no more segments, and no longer ones, than it is for. Tokens of all segments are nothing to a
-// plan, only to its workspace.
+// Returns whether a plan of the one shape computes the other: heads and strides are the plan's, and
+// there are no more segments, and no longer ones, than it is for. Tokens of all segments are
+// nothing to a plan, only to its workspace.
 bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
                                 const sp_i_cuda_attention_shape *needed);
 

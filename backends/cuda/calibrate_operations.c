@@ -553,12 +553,12 @@ sp_status sp_i_cuda_calibrate_attention(sp_i_cuda_calibration *c, sp_error *err)
 
 enum { BF16 = 2, FP32 = 4, INDEX = 8, LOSS = 256 };
 
-// What an element moves, in bytes for each: number of the hidden states, of the MLP's activation,
-// of queries and keys, of keys and values, of the logits, of the distinct rows of a table. What the
-// cost model counts of it: all of that, so many bytes for each number of the hidden states, or
-// nothing; and kernels. How often it stands in a layer, in whose models: a layer has two norms and
-// two blocks whose outputs are added to the residual path, forward and backward, and turns queries
-// and keys once each way.
+// Each row gives the bytes that an element moves for each number of the hidden states, of the MLP's
+// activation, of queries and keys, of keys and values, of the logits, of the distinct rows of a
+// table. What the cost model counts of it: all of that, so many bytes for each number of the hidden
+// states, or nothing; and kernels. How often it stands in a layer, in whose models: a layer has two
+// norms and two blocks whose outputs are added to the residual path, forward and backward, and
+// turns queries and keys once each way.
 typedef enum models { ALL, RMS, LAYER_NORM, SWIGLU, GELU, ROPE } models;
 enum { AS_MOVED = -1, BACKWARD = 3 * BF16 };
 

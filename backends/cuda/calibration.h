@@ -174,7 +174,7 @@ typedef int (*sp_i_cuda_attention_launcher)(const sp_kernel_attention_shape *sha
                                             const sp_cuda_attention_pack *pack, bool backward,
                                             cudaStream_t stream);
 
-// That work under load is timed in at the same time: partitions, or the whole device alone.
+// Places in which work under load runs at the same time: partitions, or the whole device alone.
 enum { SP_I_CUDA_MOST_PLACES = 1 + SP_I_CUDA_MOST_NEIGHBOURS };
 
 typedef struct sp_i_cuda_calibration {
@@ -274,7 +274,7 @@ int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place);
 // A member of a document that is a table or a section: {"level": "measured", "source": text}. NULL
 // where that is no UTF-8.
 json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread);
-// What is the same on every device (backends/executor/calibrate.h), without times.
+// The calibrator that is the same on every device (backends/executor/calibrate.h), without times.
 sp_i_calibrator sp_i_cuda_calibrator(const sp_i_cuda_calibration *c, void *context);
 
 // The rate and the floor of a launch that tell times of kernels bound by memory best: the sum of

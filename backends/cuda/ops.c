@@ -13,7 +13,7 @@
 
 // ---- Products of linear layers ----
 
-// Whether a bias is in it.
+// Returns whether the product has added the bias.
 static bool multiply(sp_i_cuda_rank *rank, const sp_i_cuda_product *product, const void *left,
                      const void *right, const void *bias, void *result)
 {

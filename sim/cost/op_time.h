@@ -29,7 +29,8 @@ typedef struct sp_op_timer {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_uncalibrated *uncalibrated; // may be NULL
-    // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
+    // Lines of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those
+    // alone.
     const struct sp_i_spine_lines *spine;
     bool graphed; // kernels are replayed from a captured graph (the profile's decode.kernel_s)
 } sp_op_timer;

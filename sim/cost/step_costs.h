@@ -91,7 +91,7 @@ typedef struct sp_exchanged {
     double bare_s; // of s, beside which there is no work at all
 } sp_exchanged;
 
-// What the data-parallel ranks of a virtual stage exchange inside actions with ZeRO 2 and 3: the
+// The data-parallel ranks of a virtual stage exchange these inside actions with ZeRO 2 and 3: the
 // parameters that are gathered, of the stage or of its layers alone (a recomputation), and the
 // gradients that are scattered, of one pass. What nothing hides of it is the actions' dp_ns: at the
 // least the gather before the first unit, which of a backward is the stage's last one, and the
@@ -173,7 +173,7 @@ typedef struct sp_step_costs {
     // [pp * chunks], by rank, then chunk: reduced before ranks[].epilogue.grad_reduce_ns starts.
     // NULL: none.
     sp_bucket_cost *buckets;
-    // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
+    // An exchange of data-parallel ranks by an algorithm takes as long as a flow alone, a spine
     // and PCIe included; false: by rates of NVLink and NICs.
     bool lone_times;
     // Memory: NULL for uniform costs.

@@ -157,7 +157,7 @@ static inline int sp_depends_target(const sp_depends *depends, sp_action action,
 
 // ---- What an action leaves ----
 
-// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
+// The state of one unit of a rank (a forward pack on one of its chunks) between actions.
 typedef enum sp_unit_holds {
     SP_HOLDS_NOTHING,
     SP_HOLDS_ALL,
@@ -167,8 +167,8 @@ typedef enum sp_unit_holds {
     SP_HOLDS_WEIGHTS   // what the weight gradient needs
 } sp_unit_holds;
 
-// What its units hold after an action: as soon as an F, R or L begins, when a B, I, W or O ends. A
-// forward of which the plan has an R `runs_again`.
+// The state of its units after an action: as soon as an F, R or L begins, when a B, I, W or O ends.
+// A forward of which the plan has an R `runs_again`.
 static inline sp_unit_holds sp_depends_left(sp_action action, bool runs_again)
 {
     switch (action.kind) {

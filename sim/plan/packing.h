@@ -118,12 +118,12 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
 // its own. The packing must hold every slice on both sides (sp_plan_check). O(slices * log slices).
 void sp_regroup(const sp_packing *packing, int32_t **pack);
 
-// Of each pack of packing->backward the forward pack with the same slices in the same order, -1
-// where there is none, in an array that the caller frees with sp_free. Neither side need be
+// Finds for each pack of packing->backward the forward pack with the same slices in the same order,
+// -1 where there is none, in an array that the caller frees with sp_free. Neither side need be
 // complete. O(slices), and the square of the packs that begin with one sample.
 void sp_same_packs(const sp_packing *packing, int32_t **forward);
 
-// What the backward packs of a packing leave for each other. The gradients of a slice's keys and
+// The backward packs of a packing leave these for each other. The gradients of a slice's keys and
 // values are summed over its own backward and those of all later slices of its sample; the backward
 // of the last slice begins the sums of all, and each slice's own backward ends its own.
 // Tokens of slices, each rounded up to whole rows of the ranks that share its pack.
@@ -136,8 +136,8 @@ typedef struct sp_slice_sums {
 // pack of one data-parallel rank. A packing without samples has no sums. O(slices + samples).
 void sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **sums);
 
-// Of each sample of the batch the begin of its last slice in the list, -1 where it has none; freed
-// by the caller. O(slices + samples).
+// Finds for each sample of the batch the begin of its last slice in the list, -1 where it has none;
+// freed by the caller. O(slices + samples).
 int64_t *sp_last_begins(const sp_packing *packing, const sp_pack_list *list);
 
 #endif

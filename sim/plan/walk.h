@@ -34,7 +34,7 @@ typedef struct sp_walk_action {
     const sp_share **shares;
 } sp_walk_action;
 
-// What running it gave.
+// The outcome of running it.
 typedef struct sp_walk_outcome {
     sp_action_cost took;    // without shares
     sp_action_cost *shares; // [pp], the caller's: what those of the action took, each by itself

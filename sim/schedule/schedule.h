@@ -7,7 +7,7 @@
 #include "sim/plan/plan.h"
 
 // Every schedule in one row: X(KIND, "name", generator, traits...). The generator is
-// sp_i_schedule_<generator> (schedule_family.h), in a file of its own; the traits are those of
+// sp_i_schedule_<generator> (schedule_family.h); the traits are those of
 // sp_schedule_traits, with one line for help first.
 // clang-format off
 #define SP_SCHEDULE_LIST(X)                                                                        \
@@ -90,7 +90,7 @@ typedef struct sp_schedule_spec {
     double memory_limit_microbatches;
 } sp_schedule_spec;
 
-// What a schedule asks of the layout and of its packs.
+// The demands of a schedule on the layout and on its packs.
 typedef struct sp_schedule_traits {
     const char *summary; // one line for help
     sp_placement placement;
@@ -107,8 +107,8 @@ sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
 // Where so many chunks lie.
 sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks);
 
-// What the timed schedules look at: the mean costs of one micro-batch's pack on each virtual stage,
-// and the activation units it holds there.
+// The timed schedules look at these: the mean costs of one micro-batch's pack on each virtual
+// stage, and the activation units it holds there.
 typedef struct sp_schedule_costs {
     const int64_t *f_ns, *i_ns, *w_ns; // [pp * chunks]
     int64_t p2p_ns;                    // between neighbouring ranks
@@ -137,7 +137,7 @@ sp_status sp_schedule_check_size(const sp_layout *layout, const sp_packing *pack
 sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                                const char *source, sp_plan *plan, sp_error *err);
 
-// ---- Offloading: copies of activations to host memory and back (offload.c) ----
+// ---- Offloading: copies of activations to host memory and back ----
 
 // An L brings its copy back into one of so many buffers of the rank.
 enum { SP_COPY_BUFFERS = 2 };
