@@ -120,7 +120,7 @@ void sp_i_cuda_launches_fini(sp_i_cuda_launches *launches)
 // Runs that stand one behind the other in their sample and in the pack are one.
 static void add_piece(sp_i_cuda_segments *s, size_t group, const sp_i_exec_piece *piece)
 {
-    sp_i_cuda_segment *last = s->count > 0 ? &s->of[s->count - 1] : NULL;
+    sp_i_cuda_segment *last = s->count > 0 ? &s->list[s->count - 1] : NULL;
     int64_t end = piece->begin + piece->rows;
     if (piece->rows == 0) {
         return;
@@ -130,7 +130,7 @@ static void add_piece(sp_i_cuda_segments *s, size_t group, const sp_i_exec_piece
         last->queries += piece->rows;
         last->keys = end;
     } else {
-        s->of[s->count++] = (sp_i_cuda_segment){group, piece->row, piece->rows, end, 0};
+        s->list[s->count++] = (sp_i_cuda_segment){group, piece->row, piece->rows, end, 0};
     }
 }
 
@@ -145,7 +145,7 @@ static int compare_rows(const void *a, const void *b)
 static void place_rows(sp_i_cuda_segments *s, const sp_i_cuda_launches *launches)
 {
     for (int32_t i = 0; i < s->count; i++) {
-        sp_i_cuda_segment *segment = &s->of[i];
+        sp_i_cuda_segment *segment = &s->list[i];
         int64_t *key_row = &s->key_row[segment->group];
         segment->gradient_row = s->gradient_rows;
         s->gradient_rows += segment->keys;
@@ -163,7 +163,7 @@ void sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_launches *la
 {
     const sp_i_exec_pack *pack = launches->pack;
     *s = (sp_i_cuda_segments){
-        .of = sp_calloc(pack->first_piece[pack->count] + 1, sizeof *s->of),
+        .list = sp_calloc(pack->first_piece[pack->count] + 1, sizeof *s->list),
         .key_row = sp_calloc(launches->groups + 1, sizeof *s->key_row),
     };
     for (size_t g = 0; g < launches->groups; g++) {
@@ -176,13 +176,13 @@ void sp_i_cuda_segments_init(sp_i_cuda_segments *s, const sp_i_cuda_launches *la
             }
         }
     }
-    qsort(s->of, (size_t)s->count, sizeof *s->of, compare_rows);
+    qsort(s->list, (size_t)s->count, sizeof *s->list, compare_rows);
     place_rows(s, launches);
 }
 
 void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
 {
-    sp_free(s->of);
+    sp_free(s->list);
     sp_free(s->key_row);
     *s = (sp_i_cuda_segments){0};
 }
@@ -190,7 +190,7 @@ void sp_i_cuda_segments_fini(sp_i_cuda_segments *s)
 void sp_i_cuda_segments_table(const sp_i_cuda_segments *s, sp_cuda_attention_segment *table)
 {
     for (int32_t i = 0; i < s->count; i++) {
-        const sp_i_cuda_segment *segment = &s->of[i];
+        const sp_i_cuda_segment *segment = &s->list[i];
         table[i] = (sp_cuda_attention_segment){.row = segment->row,
                                                .queries = segment->queries,
                                                .key_row = s->key_row[segment->group],
@@ -313,14 +313,14 @@ void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
         index[i] = 0;
     }
     for (int32_t i = 0; i < segments->count; i++) {
-        index[i] = (int32_t)segments->of[i].queries;
-        index[step + i] = (int32_t)segments->of[i].keys;
+        index[i] = (int32_t)segments->list[i].queries;
+        index[step + i] = (int32_t)segments->list[i].keys;
     }
     for (int table = LENGTH_TABLES; table < TABLES; table++) {
         for (int64_t i = 0; i <= packed->segments; i++) {
             // Segments that are not there begin and end where the last one ends.
             bool there = i < segments->count;
-            const sp_i_cuda_segment *segment = &segments->of[there ? i : segments->count - 1];
+            const sp_i_cuda_segment *segment = &segments->list[there ? i : segments->count - 1];
             place p = place_of(segments, segment, packed, SP_I_CUDA_QUERY_LENGTHS + table);
             index[table * step + i] = (int32_t)((there ? p.first : p.end) * p.stride);
         }

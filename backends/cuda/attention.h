@@ -62,7 +62,7 @@ typedef struct sp_i_cuda_segment {
 
 // Those of one launch, in the order of their rows.
 typedef struct sp_i_cuda_segments {
-    sp_i_cuda_segment *of;
+    sp_i_cuda_segment *list;
     int32_t count;
     int64_t *key_row; // [groups]: of a group's first key in the matrix of keys
     int64_t key_rows, gradient_rows;

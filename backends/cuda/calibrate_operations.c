@@ -42,10 +42,10 @@ static sp_status make_product(const sp_i_cuda_calibration *c, sp_i_cuda_products
     in->weight = sp_i_cuda_take_part(&next, bytes[2]);
     in->result = sp_i_cuda_take_part(&next, bytes[3]);
     in->workspace = next;
-    const sp_i_cuda_gemm_place at = {next, SP_I_CUDA_GEMM_WORKSPACE, sms};
+    const sp_i_cuda_gemm_place gemm_place = {next, SP_I_CUDA_GEMM_WORKSPACE, sms};
     sp_status status =
         SP_I_CUDA(&c->device, err, MemsetAsync, in->result, 0, (size_t)bytes[3], c->bench.stream);
-    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &at, &in->gemm, err)
+    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &gemm_place, &in->gemm, err)
                            : status;
 }
 
@@ -105,10 +105,10 @@ static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err
     struct sp_i_cuda_product_in whole = p.in[0];
     whole.gemm = NULL;
     if (status == SP_OK) {
-        const sp_i_cuda_gemm_place at = {whole.result +
-                                             2 * sp_i_cuda_aligned_bytes(2 * edge * edge),
-                                         SP_I_CUDA_GEMM_WORKSPACE, 0};
-        status = sp_i_cuda_gemm_new(&c->device, c->cublas, &at, &whole.gemm, err);
+        const sp_i_cuda_gemm_place gemm_place = {whole.result +
+                                                     2 * sp_i_cuda_aligned_bytes(2 * edge * edge),
+                                                 SP_I_CUDA_GEMM_WORKSPACE, 0};
+        status = sp_i_cuda_gemm_new(&c->device, c->cublas, &gemm_place, &whole.gemm, err);
     }
     if (status == SP_OK) {
         set_product(&p, SP_I_PRODUCT_FORWARD, edge);
@@ -246,7 +246,7 @@ enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 
 // The data of one place: tensors for the longest shape.
 typedef struct attention_room {
-    const struct attention *of;
+    const struct attention *owner;
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // both ways' from Q to DV
     float *delta;                               // of the reference kernels
     void *index;                                // lengths and offsets, or the segments
@@ -271,7 +271,7 @@ typedef struct attention {
 static sp_status run_attention(void *context, cudaStream_t stream, sp_error *err)
 {
     const attention_room *r = context;
-    const attention *a = r->of;
+    const attention *a = r->owner;
     if (a->cudnn) {
         return sp_i_cuda_attention_run(a->c->attention, &a->packed, a->backward, r->tensors,
                                        r->workspace, stream, err);
@@ -305,7 +305,7 @@ static void place_room(const attention *a, char *memory, attention_room *r)
     const int64_t kv = 2 * a->most_keys * s->kv_stride;
     const int64_t rows = 4 * a->most_queries * s->heads;
     char *next = memory;
-    *r = (attention_room){.of = a};
+    *r = (attention_room){.owner = a};
     r->tensors[SP_I_CUDA_Q] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_DO] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_K] = sp_i_cuda_take_part(&next, kv);
@@ -322,10 +322,10 @@ static void place_room(const attention *a, char *memory, attention_room *r)
 
 // ---- a shape ----
 
-static void make_segments(const attention *a, sp_i_cuda_segment *of, int64_t *key_row,
+static void make_segments(const attention *a, sp_i_cuda_segment *list, int64_t *key_row,
                           sp_i_cuda_segments *segments)
 {
-    *segments = (sp_i_cuda_segments){.of = of,
+    *segments = (sp_i_cuda_segments){.list = list,
                                      .count = (int32_t)a->segments,
                                      .key_row = key_row,
                                      .key_rows = a->segments * a->keys,
@@ -334,7 +334,7 @@ static void make_segments(const attention *a, sp_i_cuda_segment *of, int64_t *ke
                                      .longest_keys = a->keys};
     for (int64_t i = 0; i < a->segments; i++) {
         key_row[i] = i * a->keys;
-        of[i] = (sp_i_cuda_segment){(size_t)i, i * a->queries, a->queries, a->keys, i * a->keys};
+        list[i] = (sp_i_cuda_segment){(size_t)i, i * a->queries, a->queries, a->keys, i * a->keys};
     }
 }
 
@@ -356,14 +356,14 @@ static sp_status find_plan(attention *a, const sp_i_cuda_segments *segments, int
 // Who computes knows the segments by a table on the device, alike in every room.
 static sp_status set_shape(attention *a, bool backward, sp_error *err)
 {
-    sp_i_cuda_segment of[MOST_SEGMENTS];
+    sp_i_cuda_segment list[MOST_SEGMENTS];
     int64_t key_row[MOST_SEGMENTS];
     sp_cuda_attention_segment table[MOST_SEGMENTS];
     sp_i_cuda_segments segments;
     int64_t bytes = (int64_t)sizeof table;
     int32_t *index = NULL;
     a->backward = backward;
-    make_segments(a, of, key_row, &segments);
+    make_segments(a, list, key_row, &segments);
     sp_i_cuda_segments_table(&segments, table);
     if (a->cudnn) {
         sp_status status = find_plan(a, &segments, &bytes, err);
@@ -463,7 +463,7 @@ static sp_status note_packs(attention *a, json_t *notes, sp_error *err)
 // Room for the longest shape behind a context and for packs.
 static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
 {
-    sp_i_cuda_segment of[MOST_SEGMENTS];
+    sp_i_cuda_segment list[MOST_SEGMENTS];
     int64_t key_row[MOST_SEGMENTS];
     sp_i_cuda_segments segments;
     a->most_queries = longest;
@@ -474,7 +474,7 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
     a->keys = 2 * longest;
     if (a->cudnn) {
         int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
-        make_segments(a, of, key_row, &segments);
+        make_segments(a, list, key_row, &segments);
         (void)sp_i_cuda_packed_shape(&segments, longest, &a->shape, &a->packed);
         // cuDNN's own engines need some KiB beside our parts.
         a->workspace_bytes = sp_i_cuda_attention_parts(&a->packed, offset) + (1 << 20);
@@ -568,7 +568,7 @@ static const struct element {
     double counted;
     int kernels;
     int in_layer;
-    models of;
+    models in_models;
 } element_table[] = {
     [SP_I_CUDA_RMS_NORM] = {"rms_norm", 2 * BF16, .counted = AS_MOVED, 1, 2, RMS},
     // Input and gradient are read twice.
@@ -705,7 +705,7 @@ int sp_i_cuda_element_in_layer(sp_i_cuda_element element, const sp_model *model)
     const bool rms = model->norm == SP_RMSNORM;
     const bool swiglu = model->activation == SP_SWIGLU;
     const bool holds[] = {true, rms, !rms, swiglu, !swiglu, model->positional == SP_ROPE};
-    return holds[element_table[element].of] ? element_table[element].in_layer : 0;
+    return holds[element_table[element].in_models] ? element_table[element].in_layer : 0;
 }
 
 #define EPSILON 1e-5
@@ -848,7 +848,7 @@ enum { LEAST_ELEMENT_TOKENS = 128, STEP = 4, SIZES = 8 };
 
 // The data of one place.
 typedef struct element_room {
-    const struct element_trial *of;
+    const struct element_trial *trial;
     char *memory;
     sp_i_cuda_element_data data;
 } element_room;
@@ -874,7 +874,7 @@ typedef struct element_trial {
 static sp_status run_element(void *context, cudaStream_t stream, sp_error *err)
 {
     const element_room *r = context;
-    const element_trial *e = r->of;
+    const element_trial *e = r->trial;
     const sp_i_cuda_device *device = &e->c->device;
     int code = e->c->launch(e->element, &e->shape, &r->data, stream);
     sp_status status = sp_i_cuda_check(device, (cudaError_t)code,
@@ -889,8 +889,8 @@ static sp_status run_element(void *context, cudaStream_t stream, sp_error *err)
 static sp_status run_element_copy(void *context, cudaStream_t stream, sp_error *err)
 {
     const element_room *r = context;
-    return SP_I_CUDA(&r->of->c->device, err, MemcpyAsync, r->memory + r->of->drawn_bytes / 2,
-                     r->memory, (size_t)r->of->copied_bytes, cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&r->trial->c->device, err, MemcpyAsync, r->memory + r->trial->drawn_bytes / 2,
+                     r->memory, (size_t)r->trial->copied_bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
 // ---- memory ----
@@ -905,7 +905,7 @@ static sp_status elements_init(sp_i_cuda_calibration *c, element_trial *e, sp_er
     const int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
     sp_status status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, bytes / 2, &e->memory, err);
     for (int i = 0; status == SP_OK && i < c->places; i++) {
-        e->rooms[i] = (element_room){.of = e, .memory = e->memory.memory[i]};
+        e->rooms[i] = (element_room){.trial = e, .memory = e->memory.memory[i]};
         e->contexts[i] = &e->rooms[i];
         sp_i_cuda_element_place(&e->shape, e->rooms[i].memory, &e->rooms[i].data);
     }

@@ -225,8 +225,8 @@ void SP_OP(embedding)(int64_t tokens, int64_t features, const int64_t *index, in
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *behind;
-    const int64_t *at = on_device(rank, tokens, index, 0, &behind);
-    SP_I_CUDA_PUT(rank, embedding, tokens, features, at, first, rows, table, accumulate, y,
+    const int64_t *numbers = on_device(rank, tokens, index, 0, &behind);
+    SP_I_CUDA_PUT(rank, embedding, tokens, features, numbers, first, rows, table, accumulate, y,
                   features);
     sp_i_cuda_release(rank);
 }
@@ -236,12 +236,13 @@ void SP_OP(embedding_backward_weight)(int64_t tokens, int64_t features, const in
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *order;
-    const int64_t *at = on_device(rank, tokens, index, tokens * (int64_t)sizeof *index, &order);
+    const int64_t *numbers =
+        on_device(rank, tokens, index, tokens * (int64_t)sizeof *index, &order);
     if (order != NULL) {
         sp_i_cuda_stage_order(rank, order, index, tokens);
     }
-    SP_I_CUDA_PUT(rank, embedding_backward_weight, tokens, features, at, order, first, rows, dy,
-                  features, dtable);
+    SP_I_CUDA_PUT(rank, embedding_backward_weight, tokens, features, numbers, order, first, rows,
+                  dy, features, dtable);
     sp_i_cuda_release(rank);
 }
 
@@ -257,9 +258,9 @@ void SP_OP(cross_entropy_sums)(int64_t tokens, int64_t columns, int64_t first,
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *behind;
-    const int64_t *at = on_device(rank, tokens, target, 0, &behind);
-    SP_I_CUDA_PUT(rank, cross_entropy_sums, tokens, columns, first, logits, stride, at, max, sum,
-                  target_logit);
+    const int64_t *numbers = on_device(rank, tokens, target, 0, &behind);
+    SP_I_CUDA_PUT(rank, cross_entropy_sums, tokens, columns, first, logits, stride, numbers, max,
+                  sum, target_logit);
     sp_i_cuda_release(rank);
 }
 
@@ -269,9 +270,9 @@ void SP_OP(cross_entropy_loss)(int64_t tokens, const int64_t *target, double tot
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *behind;
-    const int64_t *at = on_device(rank, tokens, target, 0, &behind);
-    SP_I_CUDA_PUT(rank, cross_entropy_loss, tokens, at, NULL, total_weight, max, sum, target_logit,
-                  lse, loss);
+    const int64_t *numbers = on_device(rank, tokens, target, 0, &behind);
+    SP_I_CUDA_PUT(rank, cross_entropy_loss, tokens, numbers, NULL, total_weight, max, sum,
+                  target_logit, lse, loss);
     sp_i_cuda_release(rank);
 }
 
@@ -280,16 +281,16 @@ void SP_OP(cross_entropy)(int64_t tokens, int64_t vocab, const sp_bf16 *logits,
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *behind;
-    const int64_t *at =
+    const int64_t *numbers =
         on_device(rank, tokens, target, 3 * tokens * (int64_t)sizeof(float), &behind);
     float *max = behind;
     if (max != NULL) {
         float *sum = max + tokens;
         float *of_target = sum + tokens;
-        SP_I_CUDA_PUT(rank, cross_entropy_local, tokens, vocab, 0, logits, vocab, at, max, sum,
+        SP_I_CUDA_PUT(rank, cross_entropy_local, tokens, vocab, 0, logits, vocab, numbers, max, sum,
                       of_target);
-        SP_I_CUDA_PUT(rank, cross_entropy_loss, tokens, at, NULL, total_weight, max, sum, of_target,
-                      lse, loss);
+        SP_I_CUDA_PUT(rank, cross_entropy_loss, tokens, numbers, NULL, total_weight, max, sum,
+                      of_target, lse, loss);
     }
     sp_i_cuda_release(rank);
 }
@@ -300,9 +301,9 @@ void SP_OP(cross_entropy_backward)(int64_t tokens, int64_t columns, int64_t firs
 {
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     void *behind;
-    const int64_t *at = on_device(rank, tokens, target, 0, &behind);
-    SP_I_CUDA_PUT(rank, cross_entropy_backward_in_place, tokens, columns, first, logits, stride, at,
-                  total_weight, lse);
+    const int64_t *numbers = on_device(rank, tokens, target, 0, &behind);
+    SP_I_CUDA_PUT(rank, cross_entropy_backward_in_place, tokens, columns, first, logits, stride,
+                  numbers, total_weight, lse);
     sp_i_cuda_release(rank);
 }
 
@@ -456,7 +457,7 @@ typedef struct walk {
     const sp_i_exec_slice *slice;
     int64_t end;
     int shard, next, count;
-    sp_token_run of[SP_ZIGZAG_RUNS];
+    sp_token_run runs[SP_ZIGZAG_RUNS];
     int64_t row;
 } walk;
 
@@ -473,13 +474,13 @@ static bool next_run(walk *k, run *r)
                 return false;
             }
             k->next = 0;
-            k->count = sp_i_exec_shard_runs(k->slice, k->shard, k->of);
+            k->count = sp_i_exec_shard_runs(k->slice, k->shard, k->runs);
             continue;
         }
-        const sp_token_run *of = &k->of[k->next++];
-        int64_t left = k->end - of->begin;
-        *r = (run){of->begin, k->row, left < of->tokens ? left : of->tokens};
-        k->row += of->tokens;
+        const sp_token_run *tokens = &k->runs[k->next++];
+        int64_t left = k->end - tokens->begin;
+        *r = (run){tokens->begin, k->row, left < tokens->tokens ? left : tokens->tokens};
+        k->row += tokens->tokens;
         if (r->rows > 0) {
             return true;
         }
@@ -563,10 +564,10 @@ static const sp_bf16 *join_keys(const work *w, const room *r)
         for (size_t e = 0; first >= 0 && e < group->seen; e++) {
             const sp_i_cuda_seen *seen = &w->launches->seen[group->first_seen + e];
             walk k = walk_over(w, seen);
-            run of;
-            while (next_run(&k, &of)) {
-                runtime->ops->copy(runtime, r->kv + (first + of.position) * stride,
-                                   seen->kv + of.row * stride, of.rows * row_bytes);
+            run keys;
+            while (next_run(&k, &keys)) {
+                runtime->ops->copy(runtime, r->kv + (first + keys.position) * stride,
+                                   seen->kv + keys.row * stride, keys.rows * row_bytes);
             }
         }
     }
@@ -580,15 +581,15 @@ static void add_gradient(const work *w, const room *r, const sp_i_cuda_segment *
     const int64_t from = w->packed.dkv_stride;
     const int64_t to = w->packed.kv_stride;
     walk k = walk_over(w, seen);
-    run of;
-    while (next_run(&k, &of)) {
-        int64_t left = segment->keys - of.position;
-        int64_t rows = left < of.rows ? left : of.rows;
-        int64_t at = (segment->gradient_row + of.position) * from;
-        float *sum = seen->dkv + of.row * to;
+    run keys;
+    while (next_run(&k, &keys)) {
+        int64_t left = segment->keys - keys.position;
+        int64_t rows = left < keys.rows ? left : keys.rows;
+        int64_t first = (segment->gradient_row + keys.position) * from;
+        float *sum = seen->dkv + keys.row * to;
         if (rows > 0) {
-            SP_I_CUDA_PUT(w->p->rank, accumulate, rows, from, r->dk + at, from, sum, to);
-            SP_I_CUDA_PUT(w->p->rank, accumulate, rows, from, r->dv + at, from, sum + from, to);
+            SP_I_CUDA_PUT(w->p->rank, accumulate, rows, from, r->dk + first, from, sum, to);
+            SP_I_CUDA_PUT(w->p->rank, accumulate, rows, from, r->dv + first, from, sum + from, to);
         }
     }
 }
@@ -596,7 +597,7 @@ static void add_gradient(const work *w, const room *r, const sp_i_cuda_segment *
 static void add_gradients(const work *w, const room *r)
 {
     for (int32_t s = 0; s < w->segments.count; s++) {
-        const sp_i_cuda_segment *segment = &w->segments.of[s];
+        const sp_i_cuda_segment *segment = &w->segments.list[s];
         const sp_i_cuda_group *group = &w->launches->group[segment->group];
         for (size_t e = 0; e < group->seen; e++) {
             add_gradient(w, r, segment, &w->launches->seen[group->first_seen + e]);

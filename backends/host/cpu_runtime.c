@@ -20,9 +20,9 @@ static void *allocate(sp_runtime *runtime, int64_t bytes)
     uintptr_t first = (uintptr_t)memory + sizeof(header);
     uintptr_t data =
         (first + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
-    char *at = memory + (data - (uintptr_t)memory);
-    ((header *)(void *)at)[-1].memory = memory;
-    return at;
+    char *aligned = memory + (data - (uintptr_t)memory);
+    ((header *)(void *)aligned)[-1].memory = memory;
+    return aligned;
 }
 
 static void release(sp_runtime *runtime, void *memory)

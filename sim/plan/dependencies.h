@@ -10,14 +10,14 @@
 
 // Why one item waits for another.
 typedef enum sp_wait {
-    SP_WAIT_ORDER,
-    SP_WAIT_INPUT,
-    SP_WAIT_GRADIENT,
-    SP_WAIT_ACTIVATIONS,
-    SP_WAIT_MEMBER,
-    SP_WAIT_COPY_OUT,
-    SP_WAIT_COPY_BACK,
-    SP_WAIT_SHARE
+    SP_WAIT_ORDER,       // the other stands before it in the list of its rank
+    SP_WAIT_INPUT,       // a forward, for the hidden states of the virtual stage before
+    SP_WAIT_GRADIENT,    // a backward, for the gradient of the virtual stage behind
+    SP_WAIT_ACTIVATIONS, // for what another action of its own virtual stage left
+    SP_WAIT_MEMBER,      // for what another rank of its merged pack must have done before
+    SP_WAIT_COPY_OUT,    // for the end of an O
+    SP_WAIT_COPY_BACK,   // for the end of the L of what it reads
+    SP_WAIT_SHARE        // for a rank's share of a vocabulary, or a share for what it reads
 } sp_wait;
 
 // An action, a copy, or a rank's share of a vocabulary.
@@ -50,12 +50,11 @@ typedef struct sp_plan_items {
     sp_plan_item *items; // [count]
     size_t count;
     size_t *first; // [dp * pp + 1]: of each rank
-    // Tables of items + 1, 0 for none. By kind, slot of the pack and virtual stage: F, B (or I), W,
-    // R, O and L. By part, of F or else of R, and [slots * pp]: each rank's share of a vocabulary;
-    // and [slots]: the stage's action itself.
-    size_t *of[SP_ACTION_KINDS];
-    size_t *share[SP_SHARE_PARTS][2], *stage[SP_SHARE_PARTS][2];
-    bool copies;       // there is an O
+    // Tables of items + 1, 0 for none.
+    size_t *of[SP_ACTION_KINDS];      // [slot of the pack * virtual stages]; I stands with B
+    size_t *share[SP_SHARE_PARTS][2]; // [slot * pp]: each rank's share of a vocabulary; of F, of R
+    size_t *stage[SP_SHARE_PARTS][2]; // [slot]: the stage's action itself; of F, of R
+    bool copies;                      // there is an O
     bool joint_inputs; // ranks of a merged pack also wait for each other's inputs (walk.h)
     sp_arena work;     // holds the tables
 } sp_plan_items;
