@@ -79,7 +79,7 @@ static int list_shapes(const sp_i_calibrator *c, shape shapes[SHAPES])
     return count;
 }
 
-// Times over tokens of all products that are priced by one n and k (sim/cost/op_time.c): a
+// Times over tokens of all products that are priced by one n and k (sim/cost/token_time.c): a
 // forward with n outputs and k inputs and an input gradient with n inputs and k outputs share
 // theirs, as their mean; weight gradients have tables of their own.
 typedef struct table {

@@ -38,6 +38,10 @@ static inline int64_t sp_i_cut_ns(double s)
 void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
                      double last);
 
+// The table of times for this n and k, or NULL.
+const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,
+                                     double k);
+
 // Seconds per byte below which no collective of this kind over this group gets, however large:
 // without latency, at the best bus bandwidth of the table.
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
@@ -70,7 +74,7 @@ typedef struct sp_i_timed_collectives {
 } sp_i_timed_collectives;
 
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
-// memory and TP collectives (op_time.c). Seconds for the tokens of one rank. Of a collective
+// memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
 // counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
 // collective that does.
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
