@@ -995,6 +995,20 @@ static double read_constant(sp_object *root, const char *section, const char *ke
     return value;
 }
 
+static void read_memory(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_require(root, "memory");
+    profile->memory_bytes_per_s = BYTES_PER_GB * LEAST_NUMBER;
+    if (sp_object_member(root, "memory", &object)) {
+        profile->memory_bytes_per_s =
+            BYTES_PER_GB * number(&object, "gb_per_s", LEAST_NUMBER, MOST_NUMBER);
+        profile->kernel_share = sp_object_real(&object, "kernel_share", 0.0, 0.0, 1.0);
+        profile->memory_level = provenance(&object, NULL);
+        sp_object_end(&object);
+    }
+}
+
 static double nvlink_gb_per_s(const void *owner)
 {
     return ((const sp_profile *)owner)->nvlink_bytes_per_s / BYTES_PER_GB;
@@ -1123,9 +1137,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     read_models(&root, profile);
     sp_i_error_records_read(&root, &profile->errors);
     sp_level optimizer_level = SP_LEVEL_ASSUMED;
-    profile->memory_bytes_per_s =
-        BYTES_PER_GB *
-        read_constant(&root, "memory", "gb_per_s", LEAST_NUMBER, &profile->memory_level);
+    read_memory(&root, profile);
     profile->kernel_s =
         S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
     profile->optimizer_bytes_per_parameter =

@@ -1,7 +1,7 @@
-// A route is all that a group of GPUs sends in one collective, as one flow: all its paths at once,
-// each link as
-// often as it is crossed. The ways of a collective wait for each other, since what a GPU sends on
-// it has received before, so all go at the pace of the slowest and a single flow describes them.
+// The bytes that a group of GPUs sends in one collective, as one flow: all paths at once, each link
+// as often as it is crossed. The paths of a collective wait for each other, since a GPU sends on
+// what it has received before, so all go at the pace of the slowest and a single flow describes
+// them.
 //
 // Ring: node by node, in as many rings as the least populated node has members. Ring c comes into a
 // node at member c and leaves it from the one before that, by the NIC of member c where PXN allows,
@@ -129,14 +129,14 @@ int sp_i_tree_levels(int nodes);
 // (src/graph/trees.cc); -1 at the root. No node but the root has others below it in both.
 int sp_i_double_tree_parent(int tree, int node, int nodes);
 
-// For a tensor that an all-reduce takes up and down both trees, half on each: what the busiest node
-// sends, and gets, over the tensor's bytes. 2 from four nodes on: three neighbours in one tree and
-// one in the other.
+// An all-reduce takes a tensor up and down both trees, half on each. Returns the bytes that the
+// busiest node sends, and gets, over the tensor's bytes. 2 from four nodes on: three neighbours in
+// one tree and one in the other.
 double sp_i_double_tree_share(int nodes);
 
-// For the chain of `members` GPUs of one node below a tree: what the busiest sends, over the bytes
-// of the tensor. Over several nodes each of the `chains`, which have an equal part, begins at
-// another member, that of its NIC.
+// The bytes that the busiest GPU sends in a chain of `members` GPUs of one node below a tree, over
+// the bytes of the tensor. Over several nodes each of the `chains`, which have an equal part,
+// begins at another member, that of its NIC.
 double sp_i_chain_share(int members, int nodes, int chains);
 
 // All nodes have as many members.
@@ -192,10 +192,10 @@ typedef struct sp_collective_route {
     int count;
 } sp_collective_route;
 
-// Routes of `groups` groups of `count` members each, at least two, as in sp_route_rings, that do
-// the same at the same time. Of all-reduces, reduce-scatters and all-gathers; rings where the
-// algorithm is the profile's or does not serve (op_time.h), or where groups lie differently.
-// Whether switches have NVLS is the caller's to know.
+// Makes the route of all-reduces, reduce-scatters and all-gathers of `groups` groups of `count`
+// members each, at least two, as in sp_route_rings, that do the same at the same time: rings where
+// the algorithm is the profile's or does not serve (op_time.h), or where groups lie differently.
+// The caller knows whether switches have NVLS.
 void sp_collective_route_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                               sp_collective kind, const int64_t *gpus, int groups, int count,
                               sp_collective_route *route);

@@ -30,12 +30,14 @@ typedef struct sp_plan_item {
 // The time that passes between the end of an item and the start of what waits for it.
 typedef enum sp_wait_lag {
     SP_LAG_NONE,
-    SP_LAG_TRANSFER, // of what `gave` gave to the other's pipeline rank
+    SP_LAG_TRANSFER, // the output of `gave` travels to the waiting item's pipeline rank
     SP_LAG_SENDING   // the rank of the item waits for what it sends, where transfers block
 } sp_wait_lag;
 
 typedef struct sp_dependency {
-    size_t item, gave; // of an overlapped pair the second ends, whichever gave
+    // The item that is waited for, and the one whose output is read: of an overlapped pair the
+    // second ends last, whichever of the two made the output.
+    size_t item, gave;
     sp_wait reason;
     sp_wait_lag lag;
 } sp_dependency;
@@ -50,12 +52,13 @@ typedef struct sp_plan_items {
     sp_plan_item *items; // [count]
     size_t count;
     size_t *first; // [dp * pp + 1]: of each rank
-    // Tables of items + 1, 0 for none.
-    size_t *of[SP_ACTION_KINDS];      // [slot of the pack * virtual stages]; I stands with B
-    size_t *share[SP_SHARE_PARTS][2]; // [slot * pp]: each rank's share of a vocabulary; of F, of R
-    size_t *stage[SP_SHARE_PARTS][2]; // [slot]: the stage's action itself; of F, of R
+    // Tables whose entries are 1 + the index of an item, 0 where there is none:
+    size_t *of[SP_ACTION_KINDS];      // [slot of the pack and virtual stage]; an I under B
+    size_t *share[SP_SHARE_PARTS][2]; // [slots * pp], of F and of R: a rank's share of a vocabulary
+    size_t *stage[SP_SHARE_PARTS][2]; // [slots], of F and of R: the action of the stage itself
     bool copies;                      // there is an O
-    bool joint_inputs; // ranks of a merged pack also wait for each other's inputs (walk.h)
+    bool joint_inputs; // set by the caller: ranks of a merged pack also wait for each other's
+                       // inputs (walk.h)
     sp_arena work;     // holds the tables
 } sp_plan_items;
 

@@ -23,7 +23,7 @@ typedef struct sp_packflow_step {
     uint8_t kind; // sp_packflow_kind
 } sp_packflow_step;
 
-// The outcome of an order.
+// The step that an order of packs gives.
 typedef struct sp_packflow_outcome {
     int64_t makespan_ns;   // of the slowest rank
     int64_t lacking_bytes; // the most by which a rank exceeds its room, as in any order; 0: it fits
@@ -76,7 +76,7 @@ typedef struct sp_packflow_job {
     const sp_packflow_outcome *beaten;
 } sp_packflow_job;
 
-// For a pack whose forward runs again: the tokens whose activations would be as much as it keeps.
+// The tokens whose activations would be as much as a pack keeps whose forward runs again.
 static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
 {
     return (int64_t)((double)tokens * kept_share) + 1;
@@ -91,8 +91,7 @@ size_t sp_packflow_length(const sp_packflow_job *job);
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err);
 
-// The outcome that a run over the costs of its packs gives for data-parallel rank `dp`, without a
-// plan.
+// Runs over the costs of the packs of data-parallel rank `dp`, without making a plan.
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
                            sp_packflow_outcome *outcome, sp_error *err);

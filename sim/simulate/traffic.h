@@ -74,9 +74,9 @@ typedef struct sp_i_paths {
     sp_i_group_paths **groups;          // [dp * pp]: by first rank
     sp_i_move_paths **moves;            // [dp * pp]: by first rank; NULL: no pack has zones
     sp_i_collective_paths **reductions; // [pp]: of all data-parallel ranks together
-    sp_i_collective_paths **sharded; // [dp * pp]: of what ZeRO exchanges in actions; NULL: nothing
-    bool *shards;                    // [pp]: some of that is flows
-    sp_arena work;                   // holds all but the topology and the links of routes
+    sp_i_collective_paths **sharded;    // [dp * pp]: exchanges of ZeRO inside actions; NULL: none
+    bool *sharded_by_flows;             // [pp]: some of these exchanges are flows
+    sp_arena work;                      // holds all but the topology and the links of routes
 } sp_i_paths;
 
 // Finds the paths that the plan uses over a topology, which it takes; with detail auto only those

@@ -87,6 +87,32 @@ TEST(groups_of_shards)
     }
 }
 
+// Whole tensors of ZeRO 1 and 2 go to their owner and from it: n - 1 steps and all bytes, each way.
+TEST(rooted_shares)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        priced_step step, plain;
+        priced_case c = replicated(zero);
+        priced_step_run(&c, &plain);
+        c.memory.stack.rooted_shares = true;
+        priced_step_run(&c, &step);
+        const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
+        double bytes = (double)sp_model_parameters(&c.model) * BYTES_BF16;
+        double s = 3.0 * step.profile.nvlink_latency_s + bytes / step.profile.nvlink_bytes_per_s;
+        if (zero == 1 || zero == 2) {
+            assert_within((double)epilogue->param_gather_ns, 1e9 * s, 1.0);
+        } else {
+            assert_int_equal(step.metrics.iteration_ns, plain.metrics.iteration_ns);
+        }
+        if (zero == 1) {
+            double more_s = bytes / step.profile.nvlink_bytes_per_s; // fp32
+            assert_within((double)epilogue->grad_reduce_ns, 1e9 * (s + more_s), 1.0);
+        }
+        priced_step_fini(&step);
+        priced_step_fini(&plain);
+    }
+}
+
 // Buckets of a chunk are equal, one a layer or as many as the limit asks for; without latency they
 // take as long as one reduction together, over all chunks of a rank. From ZeRO 2 on there are none.
 TEST(buckets)
