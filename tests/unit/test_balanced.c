@@ -348,8 +348,9 @@ static double imbalance(fixture *f, const sp_packing *packing)
     must_succeed(sp_cost_model_build(&f->cost, packing, &costs, ERR));
     double most = 0.0, sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
-        double ns = (double)(sp_action_cost_ns(&costs.f[k * (size_t)costs.classes]) +
-                             sp_action_cost_ns(&costs.b[k * (size_t)costs.classes]));
+        double ns =
+            (double)(sp_action_cost_ns(&costs.action[SP_ACTION_F][k * (size_t)costs.classes]) +
+                     sp_action_cost_ns(&costs.action[SP_ACTION_B][k * (size_t)costs.classes]));
         most = fmax(most, ns);
         sum += ns;
     }

@@ -579,7 +579,7 @@ TEST(groups_of_packs_and_zones)
     sp_i_group_starts starts;
     sp_packing packing = {0};
     sp_action_cost f[4] = {0};
-    sp_step_costs costs = {.classes = 1, .f = f};
+    sp_step_costs costs = {.classes = 1, .action = {f}};
     static const int expected[] = {1, 0, 1, 3};
     sp_i_group_starts_init(&starts, &scenario);
     for (int k = 0; k < 4; k++) {
