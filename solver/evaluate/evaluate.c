@@ -436,7 +436,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .best_step = &ev->best_step,
                                      .refused = &refused};
     if (status == SP_OK) {
-        status = strategy->pack(&input, &step->packing, err);
+        status = sp_strategy_pack(strategy, &input, &step->packing, err);
     }
     ev->curtailed = ev->curtailed || meter.ended;
     ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;

@@ -12,10 +12,9 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
+#include "solver/choices/choices.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/strategies/job_choice.h"
-#include "solver/strategy_list.h"
 
 // Actions timed for each exchange.
 enum { LOOK = 60000 };
