@@ -277,7 +277,8 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     *ev = (sp_i_evaluation){.steps = {.scenario = scenario, .options = options, .result = result},
-                            .stated = scenario};
+                            .stated = scenario,
+                            .evaluate = sp_evaluate};
     *result = (sp_result){0};
     sp_status status = resolve(ev, err);
     if (status != SP_OK) {
