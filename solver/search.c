@@ -132,13 +132,13 @@ sp_status sp_i_search(const sp_i_candidates *candidates, int *best, sp_packflow_
     for (int i = 0; status == SP_OK && i < candidates->count; i++) {
         sp_error own;
         sp_packflow_outcome tried = SP_PACKFLOW_WORST;
-        if (i >= candidates->certain && candidates->is_over != NULL &&
+        if (i >= candidates->always_tried && candidates->is_over != NULL &&
             candidates->is_over(candidates->context)) {
             break;
         }
         sp_error_clear(&own);
         status = candidates->judge(candidates->context, i, outcome, &tried, &own);
-        if (status == SP_OK && is_worth(&tried, candidates->worth, outcome)) {
+        if (status == SP_OK && is_worth(&tried, candidates->min_gain, outcome)) {
             *best = i;
             *outcome = tried;
         }

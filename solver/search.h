@@ -64,7 +64,7 @@ void sp_i_end_part(const sp_scenario *scenario, int64_t limit);
 // Candidates by number, tried in their order.
 typedef struct sp_i_candidates {
     int count;
-    int certain; // the first so many are tried whatever the time; the others until it is over
+    int always_tried; // the first so many are tried whatever the time; the others until it is over
     // Finds what a candidate comes to. `best` is the best outcome before it: a judge may leave one
     // that cannot be better at SP_PACKFLOW_WORST, as *outcome is at first. A candidate that has no
     // plan is no error of the search: only fatal errors end it (sim/base/status.h).
@@ -72,7 +72,7 @@ typedef struct sp_i_candidates {
                        sp_packflow_outcome *outcome, sp_error *err);
     bool (*is_over)(const void *context); // NULL: every candidate is tried
     void *context;
-    double worth; // share of its own time by which a candidate has to be better
+    double min_gain; // share of its own time by which a candidate has to be better
 } sp_i_candidates;
 
 // Tries the candidates. *outcome is what they have to be better than, SP_PACKFLOW_WORST where that

@@ -157,7 +157,7 @@ static sp_status search_others(choice *c,
                                         .judge = judge,
                                         .is_over = is_choice_over,
                                         .context = c,
-                                        .worth = WORTH};
+                                        .min_gain = WORTH};
     int best = -1;
     sp_status status = sp_i_search(&candidates, &best, &c->least, err);
     c->best = best >= 0 ? c->others[best].overlap : c->best;
