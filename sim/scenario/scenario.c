@@ -1,6 +1,5 @@
 #include "sim/scenario/scenario.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -74,11 +74,12 @@ static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches
                           double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
 {
     sp_error own;
-    sp_scenario with = *scenario;
+    sp_scenario with;
+    const sp_layout layout = layout_of(scenario, tried);
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    with.layout = layout_of(scenario, tried);
-    sp_status status = sp_scenario_resolve_layout(&with, &own);
+    sp_status status =
+        sp_scenario_derive(scenario, &(sp_scenario_changes){.cut = &layout}, &with, &own);
     if (status == SP_OK) {
         status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
     }

@@ -103,9 +103,8 @@ void sp_i_job_fini(sp_i_job *j)
 
 void sp_i_job_init(sp_i_job *j, const sp_scenario *scenario)
 {
-    *j = (sp_i_job){.scenario = *scenario};
-    j->scenario.resolved = NULL;
-    j->scenario.chosen_layers = NULL;
+    *j = (sp_i_job){0};
+    sp_scenario_derive(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
 }
 
 sp_status sp_i_job_begin(sp_i_job *j, sp_error *err)

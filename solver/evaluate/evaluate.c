@@ -790,19 +790,16 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
                               const sp_evaluate_options *options, sp_comparison_row *row,
                               sp_error *err)
 {
-    // A shallow copy: evaluating changes neither the scenario nor what it owns.
-    sp_scenario own = *scenario;
+    sp_scenario own;
+    const sp_scenario_changes changes = {.strategy = row->strategy};
     sp_evaluate_options compared = *options;
     sp_error met;
     compared.compared = true;
     sp_error_clear(&met);
-    // A choice that was resolved for another strategy is not for this one.
-    own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
-    snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
-    own.strategy.asked[0] = '\0';
-    own.strategy.exchange_of[0] = '\0';
-    own.strategy.exchange_chosen = false;
-    row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+    row->status = sp_scenario_derive(scenario, &changes, &own, &met);
+    if (row->status == SP_OK) {
+        row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+    }
     if (row->status == SP_OK) {
         return SP_OK;
     }
