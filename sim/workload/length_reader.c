@@ -292,7 +292,13 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     if (*chosen >= 0) {
         return SP_OK;
     }
+    if (find_name("workload", names, count) >= 0) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "expected lengths, got a scenario: name its workload.lengths");
+    }
     list_names(names, count, listed, sizeof listed);
     return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                       "which %s holds the lengths? (there are: %s)", what, listed);
+                       "which %s holds the lengths? (there are: %s): --column NAME, or "
+                       "workload.column of a scenario",
+                       what, listed);
 }

@@ -341,6 +341,10 @@ static sp_status read_table(sp_i_reader *reader, char delimiter)
         sp_csv_record record = {.delimiter = delimiter, .source = reader->source};
         size_t n = 0;
         status = sp_i_reader_line(reader, delimiter, &record.at, &n);
+        if (status == SP_OK && record.at != NULL && table.names == NULL) {
+            delimiter = sp_csv_delimiter(record.at, n, delimiter);
+            record.delimiter = delimiter;
+        }
         if (status != SP_OK || record.at == NULL) {
             break;
         }
