@@ -36,7 +36,7 @@ static sp_status try_pack(fixture *f, const sp_batch *batch, size_t carried, int
                                      .carried = carried,
                                      .context = context,
                                      .cost = &f->cost};
-    return sp_strategy_find("balanced")->pack(&input, packing, err);
+    return sp_strategy_pack(sp_strategy_find("balanced"), &input, packing, err);
 }
 
 static void pack(fixture *f, const sp_batch *batch, size_t carried, int64_t context,

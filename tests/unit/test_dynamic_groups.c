@@ -63,7 +63,7 @@ static sp_status pack(bench *b, const char *kind, sp_packing *packing, sp_error 
 {
     sp_strategy_input input = {
         .scenario = &b->scenario, .batch = &b->batch, .context = b->context, .cost = &b->cost};
-    return sp_strategy_find(kind)->pack(&input, packing, err);
+    return sp_strategy_pack(sp_strategy_find(kind), &input, packing, err);
 }
 
 static int64_t rank_tokens(const bench *b)
