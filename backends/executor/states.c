@@ -8,6 +8,7 @@
 
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/base/units.h"
 
 enum { PIECE = 1 << 14 }; // elements that are drawn or read at a time
@@ -317,42 +318,19 @@ static void make_replicas(sp_i_exec_run *run)
     }
 }
 
-// ---- starting values, drawn by as many threads as there are ranks or cores ----
+// ---- starting values, drawn by as many threads as there are cores ----
 
-typedef struct drawing {
-    const sp_i_exec_run *run;
-    size_t threads;
-} drawing;
-
-static sp_status draw_values(void *data, int thread, sp_error *err)
+static sp_status draw_values(void *context, int worker, int job, sp_error *err)
 {
-    (void)err;
-    const drawing *d = data;
+    const sp_i_exec_run *run = context;
+    sp_i_exec_rank *rank = &run->ranks[run->here + (size_t)job];
     start *s = sp_malloc(sizeof *s);
-    for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
-        sp_i_exec_enter(d->run, &d->run->ranks[r]);
-        start_values(d->run, &d->run->ranks[r], s);
-    }
+    (void)worker;
+    (void)err;
+    sp_i_exec_enter(run, rank);
+    start_values(run, rank, s);
     sp_free(s);
     return SP_OK;
-}
-
-static sp_status start_all_values(const sp_i_exec_run *run, sp_error *err)
-{
-    const size_t ranks = run->end_here - run->here;
-    const size_t cores = (size_t)sp_i_cores();
-    drawing d = {run, ranks < cores ? ranks : cores};
-    sp_workers *workers = NULL;
-    if (d.threads <= 1) {
-        d.threads = 1;
-        return draw_values(&d, 0, err);
-    }
-    sp_status status = sp_workers_start((int)d.threads, NULL, draw_values, &d, &workers, err);
-    if (status == SP_OK) {
-        status = sp_workers_join(workers, 0, err);
-        sp_workers_free(workers);
-    }
-    return status;
 }
 
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
@@ -368,7 +346,10 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
             status = sp_i_exec_rank_failure(run, rank, NULL, err);
         }
     }
-    status = status == SP_OK ? start_all_values(run, err) : status;
+    if (status == SP_OK) {
+        status =
+            sp_parallel_for(sp_i_cores(), (int)(run->end_here - run->here), draw_values, run, err);
+    }
     if (status == SP_OK) {
         make_replicas(run);
     }

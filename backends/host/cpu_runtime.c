@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "backends/host/host.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
@@ -19,9 +20,9 @@ static void *allocate(sp_runtime *runtime, int64_t bytes)
     uintptr_t first = (uintptr_t)memory + sizeof(header);
     uintptr_t data =
         (first + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
-    char *at = memory + (data - (uintptr_t)memory);
-    ((header *)(void *)at)[-1].memory = memory;
-    return at;
+    char *aligned = memory + (data - (uintptr_t)memory);
+    ((header *)(void *)aligned)[-1].memory = memory;
+    return aligned;
 }
 
 static void release(sp_runtime *runtime, void *memory)
@@ -230,4 +231,36 @@ void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void
             memcpy((char *)out[k] + done * size, result.bytes, bytes);
         }
     }
+}
+
+// ---- Runs ----
+
+static sp_status start_threads(int threads, sp_error *err)
+{
+    return sp_kernels_start_threads(threads)
+               ? SP_OK
+               : sp_error_no_memory(err, "address space for OpenBLAS, 136 MiB a core; "
+                                         "see ulimit -v");
+}
+
+sp_status sp_i_host_start(sp_error *err)
+{
+    return start_threads(1, err);
+}
+
+sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
+{
+    *run = NULL;
+    // On the wall clock every rank is a thread.
+    bool together = request->clock == SP_CLOCK_WALL;
+    sp_status status =
+        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const sp_i_exec_site site = {.backend = "host",
+                                 .runtime = sp_runtime_cpu(),
+                                 .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
+                                                                       : &sp_i_exec_math_f32};
+    return sp_i_exec_run_new(request, &site, run, err);
 }

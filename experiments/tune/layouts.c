@@ -182,7 +182,7 @@ static bool has_open_exchange(const sp_scenario *scenario, const sp_strategy *st
     bool in_rings = strategy->rings && scenario->memory.stack.cp_ring_nics > 0;
     bool shares = scenario->layout.cp > 1 || has_option(strategy, "rank_tokens"); // merges ranks
     return shares && sp_scenario_exchange_is_open(scenario) && !in_rings &&
-           !strategy->brings_exchange && strategy->choose_exchange == NULL;
+           !strategy->brings_exchange && !strategy->chooses_chunks;
 }
 
 static json_t *exchanges(sp_cp_overlap own)

@@ -176,6 +176,21 @@ sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
 
+// Changes that make another job of a scenario: a member that is NULL or 0 changes nothing.
+typedef struct sp_scenario_changes {
+    const char *strategy; // opens again what was chosen for another strategy or another limit
+    int64_t memory_limit_bytes;
+    const sp_cp_overlap *cp_overlap; // of its stack
+    const sp_layout *cut;            // chunks of each rank, their placement and layers
+    int64_t time_limit_ms;           // with nothing spent of it
+} sp_scenario_changes;
+
+// Makes a job that differs from `base` in these changes, without a document. It borrows all that
+// `base` owns and is not freed; only layers that a strategy chooses for it (chosen_layers) are its
+// own. A content error where layout, exchange, model and schedule do not fit together.
+SP_API sp_status sp_scenario_derive(const sp_scenario *base, const sp_scenario_changes *changes,
+                                    sp_scenario *derived, sp_error *err);
+
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err);

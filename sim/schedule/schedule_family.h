@@ -1,4 +1,4 @@
-// What the schedule families share: each writes the action lists of all pipeline ranks of one
+// Schedule families share this: each writes the action lists of all pipeline ranks of one
 // data-parallel rank.
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
