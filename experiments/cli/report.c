@@ -18,12 +18,8 @@ enum {
     JSON_DIGITS = 15,
 };
 
-int cli_fail(const sp_error *err)
-{
-    return cli_fail_of(0, err);
-}
-
-int cli_fail_of(int process, const sp_error *err)
+// One of several processes that execute together says who it is, but for the first.
+static int fail_of(int process, const sp_error *err)
 {
     char who[32] = "";
     fflush(stdout);
@@ -40,6 +36,11 @@ int cli_fail_of(int process, const sp_error *err)
         fprintf(stderr, "%serror: %s\n", who, sp_status_text(err->status));
     }
     return err->status == SP_ERR_STOPPED ? cli_exit_of_stop() : sp_status_exit(err->status);
+}
+
+int cli_fail(const sp_error *err)
+{
+    return fail_of(0, err);
 }
 
 static json_t *reason_json(const sp_error *err)
@@ -59,13 +60,13 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
     bool stopped = err->status == SP_ERR_STOPPED;
     if (!json || process > 0 || nothing == NULL || (err->status != SP_ERR_INFEASIBLE && !stopped)) {
         json_decref(nothing);
-        return cli_fail_of(process, err);
+        return fail_of(process, err);
     }
     sp_json_put(nothing, "schema", json_string(schema));
     sp_json_put(nothing, "status", json_string(stopped ? "stopped" : "infeasible"));
     sp_json_put(nothing, "reason", reason_json(err));
     int printed = cli_print_json(nothing);
-    int failed = cli_fail_of(process, err);
+    int failed = fail_of(process, err);
     return printed != 0 ? printed : failed;
 }
 

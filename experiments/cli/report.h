@@ -12,13 +12,11 @@
 // Prints every message of the record ("error: ...") and returns its exit status.
 int cli_fail(const sp_error *err);
 
-// Does so for one of several processes that execute together: those but the first say who they are.
-int cli_fail_of(int process, const sp_error *err);
-
 // Ends a command that has no answer. With --json, and a reason that is an answer itself
 // (SP_ERR_INFEASIBLE, SP_ERR_STOPPED), it prints `nothing`, the keys of the answer with null, which
 // it takes over, with schema, status ("infeasible", "stopped") and reason. Then it tells the error
-// as cli_fail_of() does.
+// as cli_fail() does; of several processes that execute together those but the first say who they
+// are, and print no JSON.
 int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err);
 
 // The exit status of a command that printed its answer: 1 where all went well and the answer is

@@ -123,7 +123,7 @@ void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
         sp_share_part part = timeline->ranks[item.rank].shares[item.index].part;
         size_t used = strlen(name);
         snprintf(name + used, SP_ITEM_NAME - used, " %s",
-                 sp_share_is_of_head(part) ? "head" : "embedding");
+                 part == SP_SHARE_HEAD || part == SP_SHARE_HEAD_BACKWARD ? "head" : "embedding");
     }
 }
 

@@ -23,11 +23,6 @@ SP_API const sp_span *sp_timeline_item_span(const sp_timeline *timeline, sp_time
 
 enum { SP_ITEM_NAME = 48, SP_WAITED_FOR = 128 };
 
-static inline bool sp_share_is_of_head(sp_share_part part)
-{
-    return part == SP_SHARE_HEAD || part == SP_SHARE_HEAD_BACKWARD;
-}
-
 // The action's name, as in plan.json; of a share with the end of the model: "F3 head".
 SP_API void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item item,
                                   char name[SP_ITEM_NAME]);
