@@ -250,6 +250,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     // The growth of computation with nodes that a profile was fitted with is that of the slowest
     // rank, which the step waits for here.
     if (scenario->jitter.gpu_cv > 0.0) {
+        scenario->jitter_replaces = scenario->profile.interference.doubling_share;
         scenario->profile.interference.doubling_share = 0.0;
     }
     sp_i_scenario_read_memory(reader);

@@ -111,8 +111,10 @@ typedef struct sp_scenario {
     sp_layout layout;
     sp_network_detail network;
     sp_jitter jitter;
-    int *stage_layers;  // layout.stage_layers as read; owned, NULL: equal shares
-    int *chosen_layers; // in their place (sp_scenario_take_cut); owned
+    double
+        jitter_replaces; // with jitter: the profile's interference.doubling_share, left out for it
+    int *stage_layers;   // layout.stage_layers as read; owned, NULL: equal shares
+    int *chosen_layers;  // in their place (sp_scenario_take_cut); owned
     // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
     // (sp_strategy_resolve).
     bool cuts_layers;

@@ -529,7 +529,8 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
                                .probe = request->precision == SP_FP64 ? &sp_i_exec_probe_f64
                                                                       : &sp_i_exec_probe_f32};
     choose_sizes(request, &c);
-    status = sp_i_host_start(err);
+    status = sp_i_host_check_steps(&c, err);
+    status = status == SP_OK ? sp_i_host_start(err) : status;
     if (status != SP_OK) {
         return status;
     }

@@ -82,6 +82,8 @@ sp_i_timing sp_i_host_timing_of(double *seconds, int count);
 
 // "collective_times" over 2, 4 and 8 ranks.
 sp_status sp_i_host_calibrate_collectives(sp_i_host_calibration *c, sp_error *err);
+// Refuses a model whose steps, the part that takes most, this machine has no memory for.
+sp_status sp_i_host_check_steps(const sp_i_host_calibration *c, sp_error *err);
 // "memory", "kernel", "host", "loss", "optimizer" and "links"; needs the first two.
 sp_status sp_i_host_calibrate_steps(sp_i_host_calibration *c, sp_error *err);
 

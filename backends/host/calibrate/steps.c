@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/executor/run.h"
+#include "backends/host/cpu_runtime.h"
 #include "backends/host/host.h"
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_model.h"
@@ -46,6 +47,17 @@ typedef struct step {
     sp_model model;
     sp_memory_options memory;
 } step;
+
+// Parameters, gradients and two moments of all stages.
+sp_status sp_i_host_check_steps(const sp_i_host_calibration *c, sp_error *err)
+{
+    const sp_i_exec_site site = {.backend = "host", .runtime = sp_runtime_cpu()};
+    sp_model model = c->model;
+    model.layers = STAGES;
+    return sp_i_exec_check_memory(&site, 4 * sp_model_parameters(&model) * c->probe->real_bytes,
+                                  "a calibration with this model's widths needs",
+                                  "calibrate with those of a smaller one (--model)", err);
+}
 
 static void step_fini(step *s)
 {
