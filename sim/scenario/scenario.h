@@ -163,6 +163,9 @@ sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overr
 // state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
 // no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
+// The way back, for a document whose paths are relative to the working directory and that will be
+// written to `file`: they become relative to its folder.
+SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *err);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
