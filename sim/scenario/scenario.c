@@ -403,10 +403,15 @@ static sp_status place_name(const path_setting *setting, const char *name, const
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = SP_OK;
     if (file != NULL) {
         sp_i_scenario_undo_choices(root);
     }
+    return sp_scenario_place_paths(root, file, err);
+}
+
+sp_status sp_scenario_place_paths(json_t *root, const char *file, sp_error *err)
+{
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');
@@ -707,7 +712,10 @@ sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, path, "",
                            "expected a plan (schema slimpack/plan/1) with its scenario");
     }
-    status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    status = sp_scenario_place_paths(scenario, path, err);
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    }
     return status != SP_OK
                ? status
                : sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);

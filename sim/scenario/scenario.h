@@ -163,6 +163,8 @@ sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overr
 // state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
 // no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
+// The same for the scenario of a plan, whose choices stand.
+SP_API sp_status sp_scenario_place_paths(json_t *root, const char *file, sp_error *err);
 // The way back, for a document whose paths are relative to the working directory and that will be
 // written to `file`: they become relative to its folder.
 SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *err);
