@@ -681,6 +681,18 @@ typedef struct step {
     sp_memory_options memory;
 } step;
 
+// Refuses a model whose steps, the part that takes most, this machine has no memory for:
+// parameters, gradients and two moments of all stages.
+static sp_status check_steps(const calibration *c, sp_error *err)
+{
+    const sp_i_exec_site site = {.backend = "host", .runtime = sp_runtime_cpu()};
+    sp_model model = c->model;
+    model.layers = STAGES;
+    return sp_i_exec_check_memory(&site, 4 * sp_model_parameters(&model) * c->probe->real_bytes,
+                                  "a calibration with this model's widths needs",
+                                  "calibrate with those of a smaller one (--model)", err);
+}
+
 static void step_fini(step *s)
 {
     sp_plan_fini(&s->plan);
@@ -1204,7 +1216,8 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
                      .probe = request->precision == SP_FP64 ? &sp_i_exec_probe_f64
                                                             : &sp_i_exec_probe_f32};
     choose_sizes(request, &c);
-    status = sp_i_host_start(err);
+    status = check_steps(&c, err);
+    status = status == SP_OK ? sp_i_host_start(err) : status;
     if (status != SP_OK) {
         return status;
     }

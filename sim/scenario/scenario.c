@@ -1,5 +1,6 @@
 #include "sim/scenario/scenario.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -259,6 +260,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     // The growth of computation with nodes that a profile was fitted with is that of the slowest
     // rank, which the step waits for here.
     if (scenario->jitter.gpu_cv > 0.0) {
+        scenario->jitter_replaces = scenario->profile.interference.doubling_share;
         scenario->profile.interference.doubling_share = 0.0;
     }
     sp_i_scenario_read_memory(reader);
@@ -314,6 +316,12 @@ const char *sp_scenario_path_setting(int i)
     return i < PATH_SETTINGS ? path_settings[i].path : NULL;
 }
 
+static sp_status not_utf8(const char *path, sp_error *err)
+{
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "%s: no document can hold this path, which is not UTF-8", path);
+}
+
 // *placed is NULL where the name stays as it is.
 static sp_status place_name(const path_setting *setting, const char *name, const char *file,
                             json_t **placed, sp_error *err)
@@ -335,18 +343,20 @@ static sp_status place_name(const path_setting *setting, const char *name, const
         }
     }
     *placed = json_string(path);
-    return *placed != NULL
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_CONTENT,
-                              "%s: no document can hold this path, which is not UTF-8", path);
+    return *placed != NULL ? SP_OK : not_utf8(path, err);
 }
 
 sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
 {
-    sp_status status = SP_OK;
     if (file != NULL) {
         sp_i_scenario_undo_choices(root);
     }
+    return sp_scenario_place_paths(root, file, err);
+}
+
+sp_status sp_scenario_place_paths(json_t *root, const char *file, sp_error *err)
+{
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < PATH_SETTINGS; i++) {
         const char *key = path_settings[i].path;
         const char *dot = strchr(key, '.');
@@ -360,6 +370,27 @@ sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err)
         }
     }
     return status;
+}
+
+sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *err)
+{
+    for (int i = 0; i < PATH_SETTINGS; i++) {
+        const char *dot = strchr(path_settings[i].path, '.');
+        json_t *section = dot != NULL ? json_object_get(root, "workload") : root;
+        const char *key = dot != NULL ? dot + 1 : path_settings[i].path;
+        const char *name = json_string_value(json_object_get(section, key));
+        char path[PATH_MAX];
+        if (name == NULL || !path_settings[i].exists(name) ||
+            !sp_path_from(file, name, path, sizeof path)) {
+            continue;
+        }
+        json_t *placed = json_string(path);
+        if (placed == NULL) {
+            return not_utf8(path, err);
+        }
+        sp_json_put(section, key, placed);
+    }
+    return SP_OK;
 }
 
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
@@ -480,7 +511,10 @@ sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
                            "expected a plan (schema slimpack/plan/1) with its scenario%s%s",
                            known ? ", got " : "", known ? kind : "");
     }
-    status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    status = sp_scenario_place_paths(scenario, path, err);
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    }
     return status != SP_OK
                ? status
                : sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);

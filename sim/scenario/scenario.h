@@ -111,8 +111,10 @@ typedef struct sp_scenario {
     sp_layout layout;
     sp_network_detail network;
     sp_jitter jitter;
-    int *stage_layers;  // layout.stage_layers as read; owned, NULL: equal shares
-    int *chosen_layers; // in their place (sp_scenario_take_cut); owned
+    double
+        jitter_replaces; // with jitter: the profile's interference.doubling_share, left out for it
+    int *stage_layers;   // layout.stage_layers as read; owned, NULL: equal shares
+    int *chosen_layers;  // in their place (sp_scenario_take_cut); owned
     // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
     // (sp_strategy_resolve).
     bool cuts_layers;
@@ -161,6 +163,11 @@ sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overr
 // state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
 // no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
+// The same for the scenario of a plan, whose choices stand.
+SP_API sp_status sp_scenario_place_paths(json_t *root, const char *file, sp_error *err);
+// The way back, for a document whose paths are relative to the working directory and that will be
+// written to `file`: they become relative to its folder.
+SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *err);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);

@@ -249,6 +249,10 @@ static void read_stage_layers(sp_object *parallel, const sp_setting *row, void *
                         vstages, scenario->layout.pp, scenario->layout.chunks, count);
         return;
     }
+    // No cut leaves each stage a layer: refused with the reason of equal shares.
+    if (spreads && !fills && vstages > scenario->model.layers) {
+        return;
+    }
     scenario->stage_layers = sp_calloc(count, sizeof *scenario->stage_layers);
     scenario->cuts_layers = spreads && !fills;
     if (fills) {

@@ -212,17 +212,40 @@ static int group_begin(const sp_i_schedule_job *job, int size, int index)
 // A group smaller than the pipeline would wait for its own backwards, so Megatron-LM asks for at
 // least p micro-batches in each, the last one too (microbatch_group_size_per_vp_stage; p by
 // default).
+static bool fits(int pp, int m, int size)
+{
+    return m == 0 || (size >= pp && size <= m && (m % size == 0 || m % size >= pp));
+}
+
+// The smallest size of groups that all data-parallel ranks can have; 0 where there is none.
+// O(micro-batches * dp).
+static int common_size(const sp_i_schedule_job *job)
+{
+    int dp = job->plan->layout.dp;
+    for (int size = job->pp; size <= job->microbatches; size++) {
+        int fitting = 0;
+        while (fitting < dp && fits(job->pp, job->counts[fitting], size)) {
+            fitting++;
+        }
+        if (fitting == dp) {
+            return size;
+        }
+    }
+    return 0;
+}
+
 static sp_status check_group(const sp_i_schedule_job *job, int size)
 {
     int m = job->microbatches;
-    int rest = size > 0 ? m % size : 0;
-    bool fits = size >= job->pp && size <= m && (rest == 0 || rest >= job->pp);
-    if (m == 0 || size == SP_GROUP_EVEN || fits) {
+    if (size == SP_GROUP_EVEN || fits(job->pp, m, size)) {
         return SP_OK;
     }
     char text[96];
-    if (m >= job->pp) {
-        snprintf(text, sizeof text, "; %d or \"even\" would do", m);
+    int common = common_size(job);
+    if (common > 0) {
+        snprintf(text, sizeof text, "; %d or \"even\" would do", common);
+    } else if (m >= job->pp) {
+        snprintf(text, sizeof text, "; \"even\" would do");
     } else {
         snprintf(text, sizeof text,
                  "; expected at least %d micro-batches, or parallel.chunks_per_rank 1 (1f1b)",

@@ -162,6 +162,12 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
     int32_t *place[2] = {
         sp_arena_take(&work, plan->packing->forward.count, sizeof *place[0]),
         sp_arena_take(&work, sp_packing_backward(plan->packing)->count, sizeof *place[1])};
+    int *counts = sp_arena_take(&work, dp, sizeof *counts);
+    for (size_t d = 0; d < dp; d++) {
+        counts[d] = find_microbatches(&plan->packing->forward, forward.list + forward.first[d],
+                                      (int)(forward.first[d + 1] - forward.first[d]),
+                                      first + forward.first[d] + d);
+    }
     sp_status status = SP_OK;
     sp_i_schedule_job earlier = {.dp_rank = -1};
     for (size_t d = 0; status == SP_OK && d < dp; d++) {
@@ -173,7 +179,8 @@ static sp_status generate_ranks(const sp_i_schedule_job *all)
         job.forward = forward.list + forward.first[d];
         job.backward = backward.list + backward.first[d];
         job.first = begins;
-        job.microbatches = find_microbatches(&plan->packing->forward, job.forward, count, begins);
+        job.counts = counts;
+        job.microbatches = counts[d];
         if (earlier.dp_rank >= 0 && same_microbatches(&earlier, &job)) {
             copy_rank(&job, &earlier, place);
         } else {
