@@ -158,11 +158,12 @@ typedef enum sp_layer_condition {
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
 // Columns: identifier, name, part; width, rows and type; the operation whose repetition makes it
 // needless to keep the tensor (the one that writes it, or else the one that keeps it as its input;
-// 0: kept in every mode); the step that writes it; the last step of the forward that it outlives
-// with hand-written passes (SP_LAYER_STEPS: it stays to the end of the layer); the same with
-// autograd, whose tensors live to the end of the function that makes them; and its condition.
+// 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
+// step of the forward that it outlives with hand-written passes (SP_LAYER_STEPS: it stays to the
+// end of the layer); the same with autograd, whose tensors live to the end of the function that
+// makes them; and its condition.
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
-    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, STEP_NORM1, LAYER_STEPS,          \
+    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,         \
         LAYER_STEPS, 0)                                                                           \
     ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
         STEP_QKV_ELEMENTWISE, STEP_QKV, 0)                                                        \
