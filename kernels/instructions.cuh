@@ -1,4 +1,4 @@
-// What kernels need of the device beyond the language: shuffles, rounding, a timer, launches. A
+// Kernels need these of the device beyond the language: shuffles, rounding, a timer, launches. A
 // build that runs kernels elsewhere names its own header in SP_CUDA_MACHINE, which defines the same
 // functions and the words of the language.
 #ifndef SLIMPACK_KERNELS_INSTRUCTIONS_CUH

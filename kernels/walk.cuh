@@ -191,7 +191,7 @@ int walk_over(int64_t rows, int64_t columns, bool aligned, const Operation &op,
     return walk_in_steps<1>(rows, columns, op, stream);
 }
 
-// Whether 8 elements of these rows at a time are one aligned access of bf16 or two of fp32.
+// Returns whether 8 elements of these rows at a time are one aligned access of bf16 or two of fp32.
 inline bool aligned_rows(const sp_bf16 *pointer, int64_t stride)
 {
     return sp_i_cuda_aligned(pointer, stride, 2);

@@ -327,8 +327,8 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
         double b_s[PROBES];
         int vstages = sp_layout_vstages(cost->layout);
         for (int i = 0; i < PROBES; i++) {
-            f_s[i] = stage_s(&costs, costs.f, i, vstages);
-            b_s[i] = stage_s(&costs, costs.b, i, vstages);
+            f_s[i] = stage_s(&costs, costs.action[SP_ACTION_F], i, vstages);
+            b_s[i] = stage_s(&costs, costs.action[SP_ACTION_B], i, vstages);
         }
         *work = (sp_i_work){solve(f_s, probes), solve(b_s, probes)};
     }

@@ -160,7 +160,7 @@ static bool waits_for_nvlink(const question *q)
 
 static bool has_zones(const question *q)
 {
-    return may_share_packs(q) && q->asked->choose_job != NULL;
+    return may_share_packs(q) && q->asked->zones;
 }
 
 static bool has_uneven_rings(const question *q)

@@ -15,11 +15,7 @@ const char *const sp_strategy_names[] = {
 
 static const sp_strategy strategies[] = {
 #define X(text, function, kind_, summary_, ...) \
-    {.name = (text),                            \
-     .pack = sp_i_pack_##function,              \
-     .kind = SP_STRATEGY_##kind_,               \
-     .summary = (summary_),                     \
-     .options = __VA_ARGS__},
+    {.name = (text), .kind = SP_STRATEGY_##kind_, .summary = (summary_), .options = __VA_ARGS__},
     SP_STRATEGY_LIST(X)
 #undef X
 };
@@ -66,8 +62,7 @@ sp_status sp_strategy_check_shares(const sp_scenario *scenario, sp_error *err)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
     const sp_strategy *asked = sp_strategy_find(spec->asked[0] != '\0' ? spec->asked : spec->kind);
-    return asked != NULL && asked->choose_chunks != NULL ? SP_OK
-                                                         : sp_scenario_check_shares(scenario, err);
+    return asked != NULL && asked->chooses_chunks ? SP_OK : sp_scenario_check_shares(scenario, err);
 }
 
 // ---- which strategies run a plan ----

@@ -40,10 +40,9 @@ typedef enum sp_strategy_kind {
     SP_STRATEGY_SEARCH,  // packs that are searched for by the cost model or by whole steps
 } sp_strategy_kind;
 
-// All that the program knows of a strategy: a row of solver/strategy_list.h.
+// All facts of a strategy: a row of solver/strategy_list.h. Its function is sp_strategy_pack().
 typedef struct sp_strategy {
     const char *name;
-    sp_strategy_pack_function pack;
     const char *summary; // one line for help
     const char *options; // the settings of `strategy` in a scenario that it reads, for help
     sp_strategy_kind kind;
@@ -65,16 +64,12 @@ typedef struct sp_strategy {
     bool outlier_queues;   // may delay samples to later batches: then it is not lossless
     bool symmetric;        // of SlimPack: backward packs are the forward packs
     bool by_effort;        // searches as long as its effort lasts (sp_strategy_spec)
+    bool zones;            // its packs may have zones of ranks, each for the attention of a sample
+    // Chooses stack.cp_overlap, and then the chunks of each rank, where the scenario does not state
+    // them.
+    bool chooses_chunks;
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;
-    // Chooses stack.cp_overlap, before the chunks, where the scenario does not state it; NULL: it
-    // does not.
-    sp_status (*choose_exchange)(sp_scenario *scenario, sp_error *err);
-    // Chooses the chunks of each rank where the scenario does not state them; NULL: it does not.
-    sp_status (*choose_chunks)(sp_scenario *scenario, sp_error *err);
-    // Chooses by all batches of the workload what the job keeps, which may be another strategy or
-    // its exchange, so that it is no slower than that (job_choice.h); NULL: it does not.
-    sp_status (*choose_job)(sp_scenario *scenario, bool compared, sp_error *err);
 } sp_strategy;
 
 // NULL-terminated, in the order of comparisons.
@@ -85,6 +80,11 @@ bool sp_strategy_resolves(const sp_scenario *scenario);
 
 // NULL: no strategy has this name.
 SP_API const sp_strategy *sp_strategy_find(const char *name);
+
+// Packs the input's batch by the strategy, as sp_strategy_pack_function says
+// (solver/choices/run_job.c).
+SP_API sp_status sp_strategy_pack(const sp_strategy *strategy, const sp_strategy_input *input,
+                                  sp_packing *packing, sp_error *err);
 
 // Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
 SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);

@@ -45,7 +45,7 @@
     X("zeppelin", zeppelin, SEARCH,                                                               \
       "samples in zones: over nodes, inside a node, on one rank (arXiv 2509.21841)",              \
       "rank_tokens, zones, remap, gathers, time_limit_ms", SP_EXCHANGES(ATTENTION),               \
-      .cp_ring_nics = SP_MOST_RING_NICS, .choose_job = sp_i_choose_zeppelin)                      \
+      .cp_ring_nics = SP_MOST_RING_NICS, .zones = true)                                           \
     X("slimpack-symmetric", slimpack_symmetric, SEARCH,                                           \
       "long samples cut, packs that grow and shrink, backward packs as forward", SP_OF_SLIMPACK,  \
       SP_SEARCHES_PACKS, .symmetric = true)                                                       \
@@ -59,7 +59,7 @@
     X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
       "slimpack's packs, those of all ranks with zones, or zeppelin's, as is fastest",            \
       SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap, gathers", SP_SEARCHES_PACKS,       \
-      .choose_job = sp_i_choose_slimpack_zones)                                                   \
+      .zones = true)                                                                              \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)",           \
       "time_limit_ms", .own_microbatches = true)                                                  \
@@ -74,10 +74,10 @@
 
 #define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
 #define SP_SHARES_RANKS .shares_ranks = true, .own_microbatches = true
-#define SP_SEARCHES_PACKS                                                    \
-    SP_SHARES_RANKS, .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, \
-                     .choose_exchange = sp_i_choose_exchange, .choose_chunks = sp_i_choose_chunks
-#define SP_EXCHANGES(way) SP_SHARES_RANKS, .brings_exchange = true, .cp_overlap = SP_CP_##way
+#define SP_SEARCHES_PACKS \
+    SP_SHARES_RANKS, .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .chooses_chunks = true
+#define SP_EXCHANGES(overlap) \
+    SP_SHARES_RANKS, .brings_exchange = true, .cp_overlap = SP_CP_##overlap
 #define SP_BRINGS(order) .brings_order = true, .schedule = SP_SCHEDULE_##order
 
 #define X(name, function, ...)                                                          \
@@ -85,18 +85,5 @@
                                    sp_error *err);
 SP_STRATEGY_LIST(X)
 #undef X
-sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
-sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
-// parallel.stage_layers "auto", with the strategy's order and its choice of chunks in place: takes
-// of the cuts by time, or of what the strategy chose, and of equal shares the one with which the
-// strategy runs the first batch of the workload fastest. Where time is limited the strategy's own
-// choice stays.
-sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err);
-sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err);
-sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err);
-
-// The part of sp_strategy_resolve that puts a strategy's way of exchanging keys and values in
-// place.
-void sp_i_take_exchange(const sp_strategy *strategy, sp_scenario *scenario);
 
 #endif

@@ -37,6 +37,16 @@ sp_status sp_backend_calibrate(const sp_backend *backend, int device,
 sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
                                sp_error *err);
 
+// The capabilities that a run asks of a device.
+typedef struct sp_requirements {
+    uint64_t needed;    // SP_CAN(...) | ...
+    uint64_t at_action; // those of them that an action needs, the first one of which stands below
+    sp_plan_place first[SP_CAPABILITIES];
+} sp_requirements;
+
+// O(actions + slices).
+void sp_requirements_find(const sp_run_request *request, sp_requirements *requirements);
+
 // Can the device execute this? In this order: the request and its options (unknown keys get the
 // nearest known one), the rules of the plan (sp_plan_check), that no ranks wait for each other for
 // ever (SP_ERR_DEADLOCK), then all capabilities that are missing, each a content error that names
@@ -45,8 +55,8 @@ sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks,
 sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_request *request,
                            sp_error *err);
 
-// Checks, executes, and checks what came back (api/device_check.c): a timeline that is not one of
-// the plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
+// Checks, executes, and checks what came back (sp_measured_step_check): a timeline that is not one
+// of the plan is SP_ERR_INTERNAL. *run is freed with sp_run_free; NULL on failure.
 sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
                          sp_run **run, sp_error *err);
 void sp_run_free(sp_run *run);
@@ -95,8 +105,7 @@ sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *st
 // done: from the later of the end of the action before it and of the last end that it waits for
 // (as above) to its start. idle_ns [dp * pp]. Of a step that passes the check and shares no
 // vocabulary; transfers count where they took time. O(actions + slices).
-sp_status sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns,
-                                sp_error *err);
+void sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns);
 
 // ---- Backends by name ----
 

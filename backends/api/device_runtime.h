@@ -50,6 +50,8 @@ typedef struct sp_runtime_ops {
     // the device reaches. Of any thread; NULL where there is none.
     void *(*allocate_host)(sp_runtime *runtime, int64_t bytes);
     void (*release_host)(sp_runtime *runtime, void *memory);
+    // Bytes that `allocate` can still have where all ranks share them; NULL: it is not known.
+    int64_t (*free_bytes)(sp_runtime *runtime);
 
     // The calling thread works for this rank of the run from now on.
     void (*enter)(sp_runtime *runtime, int rank);

@@ -62,7 +62,7 @@ typedef struct sp_i_cuda_segment {
 
 // Those of one launch, in the order of their rows.
 typedef struct sp_i_cuda_segments {
-    sp_i_cuda_segment *of;
+    sp_i_cuda_segment *list;
     int32_t count;
     int64_t *key_row; // [groups]: of a group's first key in the matrix of keys
     int64_t key_rows, gradient_rows;
@@ -151,9 +151,9 @@ int64_t sp_i_cuda_attention_parts(const sp_i_cuda_attention_shape *shape,
 // Says what cuDNN does not take of the shape; NULL: nothing is known against it.
 const char *sp_i_cuda_attention_refusal(const sp_i_cuda_attention_shape *shape);
 
-// Whether a plan of the one shape computes the other: heads and strides are the plan's, and there
-// are no more segments, and no longer ones, than it is for. Tokens of all segments are nothing to a
-// plan, only to its workspace.
+// Returns whether a plan of the one shape computes the other: heads and strides are the plan's, and
+// there are no more segments, and no longer ones, than it is for. Tokens of all segments are
+// nothing to a plan, only to its workspace.
 bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
                                 const sp_i_cuda_attention_shape *needed);
 

@@ -1,9 +1,8 @@
-// Times of work on a stream: warm-up, the L2 cache cleared before each repeat, events around it,
-// the median of the repeats and their spread. Clearing also gives the host time to queue what is
-// timed, so that launches are not in it.
-//
-// Under load, the same work runs on other streams at the same time, on memory of their own: all
-// start behind one delay, the others go on a little longer, and caches are what they leave.
+// Calibration of one GPU, or of one of several partitions of it beside busy others: products,
+// attention, kernels bound by memory, copies. The result is a profile (sim/cost/profile.h). What
+// one GPU cannot say (links between GPUs) is taken from the known profile of the same GPU, at its
+// own level. Processes that a launcher has started with a GPU each (multi_process.h) measure those
+// together.
 #ifndef SLIMPACK_BACKENDS_CUDA_CALIBRATION_H
 #define SLIMPACK_BACKENDS_CUDA_CALIBRATION_H
 
@@ -20,6 +19,15 @@
 #include "kernels/shapes.h"
 #include "sim/cost/profile.h"
 #include "sim/model/model.h"
+
+// ---- Times of work on a stream (bench.c) ----
+
+// Times of work on a stream: warm-up, the L2 cache cleared before each repeat, events around it,
+// the median of the repeats and their spread. Clearing also gives the host time to queue what is
+// timed, so that launches are not in it.
+//
+// Under load, the same work runs on other streams at the same time, on memory of their own: all
+// start behind one delay, the others go on a little longer, and caches are what they leave.
 
 // Puts one repeat on the stream.
 typedef sp_status (*sp_i_cuda_work)(void *context, cudaStream_t stream, sp_error *err);
@@ -161,14 +169,12 @@ int sp_i_cuda_launch_element(sp_i_cuda_element element, const sp_i_cuda_element_
 
 // ---- Parts of a calibration ----
 
-// The parts of a calibration (calibrate.h).
-
 // As sp_cuda_attention.
 typedef int (*sp_i_cuda_attention_launcher)(const sp_kernel_attention_shape *shape,
                                             const sp_cuda_attention_pack *pack, bool backward,
                                             cudaStream_t stream);
 
-// That work under load is timed in at the same time: partitions, or the whole device alone.
+// Places in which work under load runs at the same time: partitions, or the whole device alone.
 enum { SP_I_CUDA_MOST_PLACES = 1 + SP_I_CUDA_MOST_NEIGHBOURS };
 
 typedef struct sp_i_cuda_calibration {
@@ -268,7 +274,7 @@ int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place);
 // A member of a document that is a table or a section: {"level": "measured", "source": text}. NULL
 // where that is no UTF-8.
 json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread);
-// What is the same on every device (backends/executor/calibrate.h), without times.
+// The calibrator that is the same on every device (backends/executor/calibrate.h), without times.
 sp_i_calibrator sp_i_cuda_calibrator(const sp_i_cuda_calibration *c, void *context);
 
 // The rate and the floor of a launch that tell times of kernels bound by memory best: the sum of
@@ -338,5 +344,25 @@ sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_mea
 // The largest tensor that is timed: the gradients of all parameters, fp32 as they are reduced, up
 // to 256 MiB; 1 KiB times a power of four, which the tables' sizes are.
 int64_t sp_i_cuda_most_exchanged_bytes(const sp_model *model);
+
+// ---- Slots of the backend's table ----
+
+// The slot of the backend's table. bf16 alone. Of several processes all have the same *profile.
+sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request, json_t **profile,
+                              sp_error *err);
+
+// A small piece of work that is always the same: what it takes now, over what it took at another
+// time, says how the GPU's speed has changed (clocks, heat, other users).
+
+enum { SP_I_CUDA_REFERENCE_EDGE = 2048 };
+
+// Median seconds of one product of two bf16 matrices of this edge with cold caches, where the
+// calibration times its work: on the whole device, or in the first partition while the others
+// compute such products too. `c` has begun.
+sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err);
+
+// The slot of the backend's table: with up to one rank on the whole device, else in one of as many
+// partitions. 0 where the device cannot be split into so many, or there is no cuBLASLt.
+sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *err);
 
 #endif

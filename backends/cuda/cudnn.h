@@ -12,7 +12,8 @@
 #include "backends/cuda/attention.h"
 #include "sim/base/status.h"
 
-// The entry points of cuDNN's graph API that the backend calls, as a table (see api.h).
+// The entry points of cuDNN's graph API that the backend calls, as a table (see sp_i_cuda_api in
+// device.h).
 
 typedef struct sp_i_cudnn_api {
     size_t (*GetVersion)(void);
@@ -112,7 +113,7 @@ typedef struct sp_i_cudnn_plan {
 sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target *target,
                                sp_i_cudnn_plan *plan, sp_error *err);
 
-// ---- graphs of attention (cudnn_attention.c) ----
+// ---- graphs of attention ----
 
 // O and statistics from Q, K, V.
 void sp_i_attention_forward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_shape *shape);

@@ -483,7 +483,7 @@ struct sp_i_cuda_partitions {
     int count, streams;
     bool disjoint;
     char reason[SP_I_CUDA_TEXT];
-    place *of;
+    place *places;
 };
 
 static void split_device(sp_i_cuda_partitions *p);
@@ -496,11 +496,11 @@ sp_status sp_i_cuda_partitions_new(const sp_i_cuda_device *device, int partition
     *made = NULL;
     SP_ASSERT(partitions > 0 && streams > 0);
     sp_i_cuda_partitions *p = sp_calloc(1, sizeof *p);
-    place *of = sp_calloc((size_t)partitions, sizeof *of);
+    place *places = sp_calloc((size_t)partitions, sizeof *places);
     *p = (sp_i_cuda_partitions){
-        .device = *device, .count = partitions, .streams = streams, .of = of};
+        .device = *device, .count = partitions, .streams = streams, .places = places};
     for (int i = 0; i < partitions; i++) {
-        of[i].streams = sp_calloc((size_t)streams, sizeof(cudaStream_t));
+        places[i].streams = sp_calloc((size_t)streams, sizeof(cudaStream_t));
     }
     // One partition is the whole device: a split would leave SMs out, and a green context may
     // launch more slowly than a plain stream.
@@ -523,9 +523,9 @@ sp_status sp_i_cuda_partitions_new(const sp_i_cuda_device *device, int partition
 static void destroy_contexts(sp_i_cuda_partitions *p)
 {
     for (int i = 0; i < p->count; i++) {
-        if (p->of[i].context != NULL) {
-            (void)p->device.api->GreenCtxDestroy(p->of[i].context);
-            p->of[i].context = NULL;
+        if (p->places[i].context != NULL) {
+            (void)p->device.api->GreenCtxDestroy(p->places[i].context);
+            p->places[i].context = NULL;
         }
     }
 }
@@ -537,14 +537,14 @@ void sp_i_cuda_partitions_free(sp_i_cuda_partitions *p)
     }
     for (int i = 0; i < p->count; i++) {
         for (int s = 0; s < p->streams; s++) {
-            if (p->of[i].streams[s] != NULL) {
-                (void)p->device.api->StreamDestroy(p->of[i].streams[s]);
+            if (p->places[i].streams[s] != NULL) {
+                (void)p->device.api->StreamDestroy(p->places[i].streams[s]);
             }
         }
-        sp_free(p->of[i].streams);
+        sp_free(p->places[i].streams);
     }
     destroy_contexts(p);
-    sp_free(p->of);
+    sp_free(p->places);
     sp_free(p);
 }
 
@@ -614,8 +614,8 @@ static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_er
     }
     status = split_sms(p, &plan, groups, err);
     for (int i = 0; status == SP_OK && i < p->count; i++) {
-        p->of[i].sms = (int)groups[i].sm.smCount;
-        status = make_context(p, &groups[i], &p->of[i].context, err);
+        p->places[i].sms = (int)groups[i].sm.smCount;
+        status = make_context(p, &groups[i], &p->places[i].context, err);
     }
     return status;
 }
@@ -641,7 +641,7 @@ static sp_status whole_device(sp_i_cuda_partitions *p, sp_error *err)
     sp_status status = SP_I_CUDA(&p->device, err, DeviceGetAttribute, &sms,
                                  cudaDevAttrMultiProcessorCount, p->device.index);
     for (int i = 0; i < p->count; i++) {
-        p->of[i].sms = sms;
+        p->places[i].sms = sms;
     }
     return status;
 }
@@ -650,8 +650,8 @@ static sp_status make_stream(const sp_i_cuda_partitions *p, int partition, cudaS
                              sp_error *err)
 {
     const sp_i_cuda_device *device = &p->device;
-    return p->of[partition].context != NULL
-               ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->of[partition].context,
+    return p->places[partition].context != NULL
+               ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->places[partition].context,
                          CU_STREAM_NON_BLOCKING, 0)
                : SP_I_CUDA(device, err, StreamCreateWithPriority, stream, cudaStreamNonBlocking, 0);
 }
@@ -661,7 +661,7 @@ static sp_status make_streams(sp_i_cuda_partitions *p, sp_error *err)
     sp_status status = SP_OK;
     for (int i = 0; i < p->count; i++) {
         for (int s = 0; status == SP_OK && s < p->streams; s++) {
-            status = make_stream(p, i, &p->of[i].streams[s], err);
+            status = make_stream(p, i, &p->places[i].streams[s], err);
         }
     }
     return status;
@@ -678,11 +678,11 @@ bool sp_i_cuda_are_partitioned(const sp_i_cuda_partitions *p, const char **reaso
 int sp_i_cuda_partition_sms(const sp_i_cuda_partitions *p, int partition)
 {
     SP_ASSERT(partition >= 0 && partition < p->count);
-    return p->of[partition].sms;
+    return p->places[partition].sms;
 }
 
 cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *p, int partition, int stream)
 {
     SP_ASSERT(partition >= 0 && partition < p->count && stream >= 0 && stream < p->streams);
-    return p->of[partition].streams[stream];
+    return p->places[partition].streams[stream];
 }

@@ -72,8 +72,8 @@ typedef struct sp_i_cuda_process_options {
 sp_status sp_i_cuda_process_options_read(const sp_run_request *request,
                                          sp_i_cuda_process_options *chosen, sp_error *err);
 
-// Whether the ranks of the request are the processes of the place's run. SP_ERR_USAGE where they
-// are to be and do not fit: other numbers, the virtual clock.
+// Returns whether the ranks of the request are the processes of the place's run. SP_ERR_USAGE where
+// they are to be and do not fit: other numbers, the virtual clock.
 sp_status sp_i_cuda_is_multi_process(const sp_run_request *request,
                                      const sp_i_cuda_process_options *chosen,
                                      const sp_i_place *place, bool *multi_process, sp_error *err);

@@ -1,7 +1,7 @@
 // The table by which a registry finds the backend.
 #include <stdio.h>
 
-#include "backends/cuda/calibrate.h"
+#include "backends/cuda/calibration.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/execute.h"
 #include "backends/cuda/multi_process.h"

@@ -22,7 +22,7 @@ typedef struct sp_i_cuda_rank {
     sp_error error;
 } sp_i_cuda_rank;
 
-// That the thread entered last (sp_runtime_ops.enter).
+// The rank that the thread entered last (sp_runtime_ops.enter).
 sp_i_cuda_rank *sp_i_cuda_rank_now(void);
 // The thread works for this rank from here on.
 void sp_i_cuda_rank_enter(sp_i_cuda_rank *rank);
@@ -98,10 +98,11 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
 // Waits for all work.
 void sp_i_cuda_runtime_free(sp_runtime *runtime);
 
-// Whether ranks have SMs of their own; where not, `reason` (may be NULL) gets why.
+// Returns whether ranks have SMs of their own; where not, `reason` (may be NULL) gets why.
 bool sp_i_cuda_runtime_partitioned(const sp_runtime *runtime, const char **reason);
 
-// Whether attention may go by cuDNN; where it was asked for and is not there, `reason` gets why.
+// Returns whether attention may go by cuDNN; where it was asked for and is not there, `reason` gets
+// why.
 bool sp_i_cuda_runtime_has_cudnn(const sp_runtime *runtime, const char **reason);
 
 // ---- The device's memory ----

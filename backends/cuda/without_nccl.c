@@ -1,4 +1,4 @@
-// In place of what needs NCCL's headers (nccl*.c, calibrate_together.c) where they were not there
+// In place of what needs NCCL's headers (nccl.c, calibrate_collectives.c) where they were not there
 // when this was built.
 #include <stdio.h>
 

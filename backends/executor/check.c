@@ -6,6 +6,7 @@
 
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // One option of a request.
 typedef struct setting {
@@ -357,4 +358,17 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
         return refuse_processes(site, "attention in a ring of", err);
     }
     return status;
+}
+
+sp_status sp_i_exec_check_memory(const sp_i_exec_site *site, int64_t bytes, const char *what,
+                                 const char *advice, sp_error *err)
+{
+    const sp_runtime_ops *ops = site->runtime->ops;
+    int64_t free_bytes = ops->free_bytes != NULL ? ops->free_bytes(site->runtime) : INT64_MAX;
+    return bytes <= free_bytes
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_NO_MEMORY,
+                              "backend '%s': %s about %.2f GiB on this machine, %.2f are free; %s",
+                              site->backend, what, sp_gib_from_bytes(bytes),
+                              sp_gib_from_bytes(free_bytes), advice);
 }

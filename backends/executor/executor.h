@@ -69,6 +69,11 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err);
 
+// Refuses what needs more bytes than the runtime has free, before any are taken; nothing where the
+// runtime does not know. `what` says what needs them, `advice` what to do.
+sp_status sp_i_exec_check_memory(const sp_i_exec_site *site, int64_t bytes, const char *what,
+                                 const char *advice, sp_error *err);
+
 typedef struct sp_i_exec_run sp_i_exec_run;
 
 // The request must have passed the checks of the wrapper and sp_i_exec_check; the site's

@@ -415,7 +415,7 @@ static void note(course *c, int64_t time_ns)
         now.of[k] = c->held.of[k] + c->moved.of[k];
     }
     c->time_ns = time_ns;
-    (void)sp_rank_memory_note(c->memory, time_ns, &now, c->acted ? &c->action : NULL, c->points);
+    sp_rank_memory_note(c->memory, time_ns, &now, c->acted ? &c->action : NULL, c->points);
 }
 
 static void note_span(course *c, const sp_span *span, const sp_i_exec_log *log)

@@ -1,5 +1,7 @@
 #include "backends/executor/run.h"
 
+#include <stdio.h>
+
 #include "sim/base/alloc.h"
 #include "sim/plan/walk.h"
 
@@ -8,6 +10,8 @@ static void make_tables(sp_i_exec_run *run);
 static void make_jobs(sp_i_exec_run *run);
 static sp_status make_ranks(sp_i_exec_run *run, sp_error *err);
 static void make_copies(sp_i_exec_run *run);
+static void find_repeats(sp_i_exec_run *run);
+static sp_status check_memory(const sp_i_exec_run *run, const sp_i_exec_site *site, sp_error *err);
 
 sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site *site,
                             sp_i_exec_run **run, sp_error *err)
@@ -55,6 +59,11 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     if (status == SP_OK) {
         make_jobs(made);
         status = make_ranks(made, err);
+    }
+    if (status == SP_OK) {
+        find_repeats(made);
+        sp_i_exec_states_place(made);
+        status = check_memory(made, site, err);
     }
     status = status == SP_OK ? sp_i_exec_world_make(made, err) : status;
     status = status == SP_OK ? sp_i_exec_states_make(made, err) : status;
@@ -230,9 +239,103 @@ static void find_repeats(sp_i_exec_run *run)
     }
 }
 
+// ---- Memory that a run needs ----
+
+// Bytes of a tensor for one row of a pack, and whether only a rank's own rows have it.
+typedef struct row_bytes {
+    int64_t all, own;
+} row_bytes;
+
+static void add_row(const sp_i_exec_spec *spec, int64_t times, row_bytes *bytes)
+{
+    if (spec->kept) {
+        *(spec->own ? &bytes->own : &bytes->all) += times * spec->columns * spec->width.real_bytes;
+    }
+}
+
+// Bytes that the forward of a stage keeps for a row until its backward.
+static row_bytes kept_bytes(const sp_i_exec_stage *stage)
+{
+    const sp_i_exec_specs *specs = &stage->job->specs;
+    const int layers = stage->part.layers;
+    row_bytes bytes = {0};
+    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
+        add_row(&specs->of[t], layers, &bytes);
+    }
+    for (int t = SP_I_EXEC_FINAL_INPUT; stage->part.head && t <= SP_I_EXEC_FINAL_LSE; t++) {
+        add_row(&specs->of[t], 1, &bytes);
+    }
+    bytes.all += specs->keeps_kv ? layers * specs->kv_columns * specs->value.real_bytes : 0;
+    return bytes;
+}
+
+static row_bytes repeated_bytes(const sp_i_exec_stage *stage)
+{
+    const sp_i_exec_specs *specs = &stage->job->specs;
+    const sp_i_exec_spec *input = &specs->of[SP_I_EXEC_INPUT];
+    return (row_bytes){.own = input->columns * input->width.real_bytes};
+}
+
+// Bytes that an action leaves behind, or less than 0 that it gives back. What an I leaves for its W
+// counts as what the forward kept.
+static int64_t left_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_action action)
+{
+    const sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, action.chunk);
+    const bool backward = sp_action_is_backward(action);
+    const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, backward, action.pack);
+    const int vstage = sp_layout_vstage(sp_i_exec_layout(run), rank->pp, action.chunk);
+    row_bytes row = kept_bytes(stage);
+    if (!backward && sp_i_exec_runs_again(run, vstage, action.pack)) {
+        const row_bytes before = repeated_bytes(stage);
+        row = action.kind == SP_ACTION_F ? before
+                                         : (row_bytes){row.all - before.all, row.own - before.own};
+    }
+    int64_t bytes = pack->rows * row.all + pack->own_rows * row.own;
+    switch ((sp_action_kind)action.kind) {
+    case SP_ACTION_F:
+    case SP_ACTION_R:
+        return bytes;
+    case SP_ACTION_B:
+    case SP_ACTION_W:
+        return -bytes;
+    default:
+        return 0; // copies stay in this machine's memory
+    }
+}
+
+// The most that a rank keeps at once for its backwards, by its own order of actions.
+static int64_t saved_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    const sp_stage_plan *stage = sp_plan_stage(run->request->plan, rank->dp, rank->pp);
+    int64_t now = 0;
+    int64_t most = 0;
+    for (size_t a = 0; a < stage->count; a++) {
+        now += left_bytes(run, rank, stage->actions[a]);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+// All ranks that are here take from one memory, which the kernel would end the process over. Work
+// spaces of an action are not counted: a run that fills the memory with them ends in that action.
+static sp_status check_memory(const sp_i_exec_run *run, const sp_i_exec_site *site, sp_error *err)
+{
+    int64_t bytes = 0;
+    for (size_t r = run->here; r < run->end_here; r++) {
+        const sp_i_exec_rank *rank = &run->ranks[r];
+        bytes += sp_i_exec_states_bytes(run, rank) + saved_bytes(run, rank);
+    }
+    char what[96];
+    snprintf(what, sizeof what, "all %lld ranks of the plan with a model of %lld layers need",
+             (long long)(run->end_here - run->here), (long long)run->request->model->layers);
+    return sp_i_exec_check_memory(site, bytes, what,
+                                  "execute a small model (experiments/host_small.json is one), "
+                                  "fewer layers (model.layers) or fewer ranks (parallel.dp)",
+                                  err);
+}
+
 static void make_copies(sp_i_exec_run *run)
 {
-    find_repeats(run);
     for (size_t r = run->here; r < run->end_here; r++) {
         sp_i_exec_offload_make(run, &run->ranks[r]);
     }

@@ -284,6 +284,10 @@ int64_t sp_i_exec_wall_ns(void); // this computer's clock
 
 // ---- Parameters, gradients and optimizer states (states.c) ----
 
+// Says which elements each rank holds; sp_i_exec_states_make comes after it.
+void sp_i_exec_states_place(sp_i_exec_run *run);
+// Real bytes that sp_i_exec_states_make takes for a rank.
+int64_t sp_i_exec_states_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank);
 // Takes the memory that lasts: parameters, gradients, states, tables.
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err);
 // Sums gradients over the ranks with the same parameters and steps the optimizer; fills the

@@ -8,6 +8,7 @@
 
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
+#include "sim/base/parallel.h"
 #include "sim/base/units.h"
 
 enum { PIECE = 1 << 14 }; // elements that are drawn or read at a time
@@ -203,6 +204,35 @@ static void set_share(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     rank->states.held_gradients = shards_gradients(run) ? own : whole;
 }
 
+void sp_i_exec_states_place(sp_i_exec_run *run)
+{
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        set_share(run, &run->ranks[r]);
+    }
+}
+
+// The optimizer has master parameters where those of the step are less exact.
+static bool has_masters(const sp_i_exec_run *run)
+{
+    return run->math->exact_bytes > run->math->real_bytes;
+}
+
+// Elements of a table of cosines or of sines; 0 where there are none.
+static int64_t rope_elements(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    const sp_model *model = run->request->model;
+    return model->positional == SP_ROPE ? rank->job->slices.positions * (model->head_dim / 2) : 0;
+}
+
+int64_t sp_i_exec_states_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    const sp_i_exec_states *s = &rank->states;
+    int64_t optimizer = s->share.count * (has_masters(run) ? 3 : 2);
+    return s->held_values.count * run->math->real_bytes +
+           (s->held_gradients.count + optimizer + 2 * rope_elements(run, rank)) *
+               run->math->exact_bytes;
+}
+
 static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
@@ -215,7 +245,7 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
     sp_footprint_states(run->request->model, layout, &stack, parts, layout->chunks, &bytes);
     sp_free(parts);
-    bool masters = run->math->exact_bytes > run->math->real_bytes;
+    bool masters = has_masters(run);
     int64_t exact = run->math->exact_bytes;
     int64_t left = bytes.of[SP_MEM_OPTIMIZER];
     int64_t each = left / (masters ? 3 : 2);
@@ -235,18 +265,17 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 
 static bool make_rope(const sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
-    const sp_model *model = run->request->model;
-    int64_t positions = rank->job->slices.positions;
-    if (model->positional != SP_ROPE || positions == 0) {
+    const int64_t elements = rope_elements(run, rank);
+    if (elements == 0) {
         return true;
     }
-    int64_t elements = positions * (model->head_dim / 2);
     const sp_i_exec_width width = {run->math->exact_bytes, rank->job->specs.value.table_bytes};
     rank->states.cosine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     rank->states.sine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     bool ok = rank->states.cosine != NULL && rank->states.sine != NULL;
     if (ok) {
-        run->math->rope_table(positions, model->head_dim, rank->states.cosine, rank->states.sine);
+        run->math->rope_table(rank->job->slices.positions, run->request->model->head_dim,
+                              rank->states.cosine, rank->states.sine);
     }
     return ok;
 }
@@ -317,50 +346,24 @@ static void make_replicas(sp_i_exec_run *run)
     }
 }
 
-// ---- starting values, drawn by as many threads as there are ranks or cores ----
+// ---- starting values, drawn by as many threads as there are cores ----
 
-typedef struct drawing {
-    const sp_i_exec_run *run;
-    size_t threads;
-} drawing;
-
-static sp_status draw_values(void *data, int thread, sp_error *err)
+static sp_status draw_values(void *context, int worker, int job, sp_error *err)
 {
-    (void)err;
-    const drawing *d = data;
+    const sp_i_exec_run *run = context;
+    sp_i_exec_rank *rank = &run->ranks[run->here + (size_t)job];
     start *s = sp_malloc(sizeof *s);
-    for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
-        sp_i_exec_enter(d->run, &d->run->ranks[r]);
-        start_values(d->run, &d->run->ranks[r], s);
-    }
+    (void)worker;
+    (void)err;
+    sp_i_exec_enter(run, rank);
+    start_values(run, rank, s);
     sp_free(s);
     return SP_OK;
-}
-
-static sp_status start_all_values(const sp_i_exec_run *run, sp_error *err)
-{
-    const size_t ranks = run->end_here - run->here;
-    const size_t cores = (size_t)sp_i_cores();
-    drawing d = {run, ranks < cores ? ranks : cores};
-    sp_workers *workers = NULL;
-    if (d.threads <= 1) {
-        d.threads = 1;
-        return draw_values(&d, 0, err);
-    }
-    sp_status status = sp_workers_start((int)d.threads, NULL, draw_values, &d, &workers, err);
-    if (status == SP_OK) {
-        status = sp_workers_join(workers, 0, err);
-        sp_workers_free(workers);
-    }
-    return status;
 }
 
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
-    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
-        set_share(run, &run->ranks[r]);
-    }
     for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
@@ -368,7 +371,10 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
             status = sp_i_exec_rank_failure(run, rank, NULL, err);
         }
     }
-    status = status == SP_OK ? start_all_values(run, err) : status;
+    if (status == SP_OK) {
+        status =
+            sp_parallel_for(sp_i_cores(), (int)(run->end_here - run->here), draw_values, run, err);
+    }
     if (status == SP_OK) {
         make_replicas(run);
     }

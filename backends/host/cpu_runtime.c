@@ -1,34 +1,188 @@
 #include "backends/host/cpu_runtime.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "backends/host/host.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
+
+// ---- Free memory ----
+
+enum { FIELD_PATH = 512 };
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// The number behind `key` at the beginning of a line of a file, or the file's first number where
+// there is no key; -1 where there is none.
+static int64_t read_field(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "r");
+    char line[FIELD_PATH];
+    size_t length = key != NULL ? strlen(key) : 0;
+    int64_t value = -1;
+    while (file != NULL && value < 0 && fgets(line, sizeof line, file) != NULL) {
+        char *end;
+        if (length == 0 || strncmp(line, key, length) == 0) {
+            int64_t number = strtoll(line + length, &end, 10);
+            value = end != line + length ? number : -1;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return value;
+}
+
+// What a control group leaves of its limit; pages of files that it can drop count as free.
+static int64_t group_left(const char *group, const char *limit_name, const char *used_name,
+                          const char *dropped_key)
+{
+    char path[2 * FIELD_PATH];
+    snprintf(path, sizeof path, "%s/%s", group, limit_name);
+    int64_t limit = read_field(path, NULL);
+    snprintf(path, sizeof path, "%s/%s", group, used_name);
+    int64_t used = read_field(path, NULL);
+    snprintf(path, sizeof path, "%s/memory.stat", group);
+    int64_t dropped = read_field(path, dropped_key);
+    if (limit < 0 || used < 0) {
+        return INT64_MAX;
+    }
+    int64_t left = limit - used + (dropped > 0 ? dropped : 0);
+    return left > 0 ? left : 0;
+}
+
+// The least that the group of this process and those above it leave. In a container the group's
+// path may not be there: then the root is the container's own.
+static int64_t groups_left(const char *root, const char *own, const char *limit_name,
+                           const char *used_name, const char *dropped_key)
+{
+    char group[FIELD_PATH];
+    snprintf(group, sizeof group, "%s%s", root, own);
+    int64_t left = INT64_MAX;
+    while (true) {
+        left = least(left, group_left(group, limit_name, used_name, dropped_key));
+        char *last = strrchr(group, '/');
+        if (last == NULL || strlen(group) <= strlen(root)) {
+            return left;
+        }
+        *last = '\0';
+    }
+}
+
+// By the kernel's documents cgroup-v2.rst and cgroup-v1/memory.rst.
+static int64_t control_groups_left(void)
+{
+    static const char root[] = "/sys/fs/cgroup";
+    static const char memory[] = "/sys/fs/cgroup/memory";
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    char line[FIELD_PATH];
+    int64_t left = INT64_MAX;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char *names = strchr(line, ':');
+        char *own = names != NULL ? strchr(names + 1, ':') : NULL;
+        if (own == NULL) {
+            continue;
+        }
+        *own++ = '\0';
+        own = strcmp(own, "/") == 0 ? own + 1 : own;
+        if (names[1] == '\0') {
+            left = least(left,
+                         groups_left(root, own, "memory.max", "memory.current", "inactive_file "));
+        } else if (strstr(names + 1, "memory") != NULL) {
+            left = least(left, groups_left(memory, own, "memory.limit_in_bytes",
+                                           "memory.usage_in_bytes", "total_inactive_file "));
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return left;
+}
+
+static int64_t address_space_left(void)
+{
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) {
+        return INT64_MAX;
+    }
+    int64_t pages = read_field("/proc/self/statm", NULL);
+    int64_t used = pages > 0 ? pages * sysconf(_SC_PAGESIZE) : 0;
+    return used < (int64_t)space.rlim_cur ? (int64_t)space.rlim_cur - used : 0;
+}
+
+int64_t sp_i_host_free_bytes(void)
+{
+    int64_t available_kib = read_field("/proc/meminfo", "MemAvailable:");
+    int64_t left = available_kib >= 0 ? available_kib * 1024 : INT64_MAX;
+    return least(left, least(control_groups_left(), address_space_left()));
+}
+
+static int64_t free_bytes(sp_runtime *runtime)
+{
+    (void)runtime;
+    return sp_i_host_free_bytes();
+}
+
+// ---- Blocks ----
 
 // Stands before what was allocated, so that it is found again.
 typedef struct header {
     void *memory;
 } header;
 
+// Linux gives more address space than there is memory and ends a process that fills it. So new
+// blocks count against what was free when last looked at, and half of that is given before it is
+// looked at again.
+static bool is_free(int64_t bytes)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int64_t allowed_bytes;
+    pthread_mutex_lock(&lock);
+    bool good = bytes <= allowed_bytes;
+    if (!good) {
+        int64_t left = sp_i_host_free_bytes();
+        good = bytes <= left;
+        allowed_bytes = good && bytes < left / 2 ? left / 2 : bytes;
+    }
+    allowed_bytes = good ? allowed_bytes - bytes : 0;
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
 static void *allocate(sp_runtime *runtime, int64_t bytes)
 {
     (void)runtime;
-    char *memory = sp_malloc((size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header));
+    size_t all = (size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header);
+    char *memory = is_free((int64_t)all) ? malloc(all) : NULL;
+    if (memory == NULL) {
+        errno = ENOMEM;
+        return NULL;
+    }
     uintptr_t first = (uintptr_t)memory + sizeof(header);
     uintptr_t data =
         (first + SP_RUNTIME_ALIGNMENT - 1) / SP_RUNTIME_ALIGNMENT * SP_RUNTIME_ALIGNMENT;
-    char *at = memory + (data - (uintptr_t)memory);
-    ((header *)(void *)at)[-1].memory = memory;
-    return at;
+    char *aligned = memory + (data - (uintptr_t)memory);
+    ((header *)(void *)aligned)[-1].memory = memory;
+    return aligned;
 }
 
 static void release(sp_runtime *runtime, void *memory)
 {
     (void)runtime;
     if (memory != NULL) {
-        sp_free(((header *)memory)[-1].memory);
+        free(((header *)memory)[-1].memory);
     }
 }
 
@@ -128,6 +282,7 @@ sp_runtime *sp_runtime_cpu(void)
                                        .release = release,
                                        .allocate_host = allocate,
                                        .release_host = release,
+                                       .free_bytes = free_bytes,
                                        .enter = enter,
                                        .copy = copy,
                                        .copy_rows = copy_rows,
@@ -230,4 +385,36 @@ void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void
             memcpy((char *)out[k] + done * size, result.bytes, bytes);
         }
     }
+}
+
+// ---- Runs ----
+
+static sp_status start_threads(int threads, sp_error *err)
+{
+    return sp_kernels_start_threads(threads)
+               ? SP_OK
+               : sp_error_no_memory(err, "address space for OpenBLAS, 136 MiB a core; "
+                                         "see ulimit -v");
+}
+
+sp_status sp_i_host_start(sp_error *err)
+{
+    return start_threads(1, err);
+}
+
+sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
+{
+    *run = NULL;
+    // On the wall clock every rank is a thread.
+    bool together = request->clock == SP_CLOCK_WALL;
+    sp_status status =
+        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const sp_i_exec_site site = {.backend = "host",
+                                 .runtime = sp_runtime_cpu(),
+                                 .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
+                                                                       : &sp_i_exec_math_f32};
+    return sp_i_exec_run_new(request, &site, run, err);
 }

@@ -1,10 +1,8 @@
 #include "backends/host/host.h"
 
 #include "backends/executor/executor.h"
-#include "backends/host/calibrate/calibration.h"
-#include "backends/host/cpu_runtime.h"
+#include "backends/host/calibrate.h"
 #include "backends/ranks/comm.h"
-#include "kernels/kernels.h"
 
 static const char backend[] = "host";
 
@@ -33,36 +31,6 @@ static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
     return sp_i_exec_check(request, backend, err);
-}
-
-static sp_status start_threads(int threads, sp_error *err)
-{
-    return sp_kernels_start_threads(threads)
-               ? SP_OK
-               : sp_error_no_memory(err, "address space for OpenBLAS, 136 MiB a core; "
-                                         "see ulimit -v");
-}
-
-sp_status sp_i_host_start(sp_error *err)
-{
-    return start_threads(1, err);
-}
-
-sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **run, sp_error *err)
-{
-    *run = NULL;
-    // On the wall clock every rank is a thread.
-    bool together = request->clock == SP_CLOCK_WALL;
-    sp_status status =
-        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    const sp_i_exec_site site = {.backend = backend,
-                                 .runtime = sp_runtime_cpu(),
-                                 .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64
-                                                                       : &sp_i_exec_math_f32};
-    return sp_i_exec_run_new(request, &site, run, err);
 }
 
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,

@@ -298,10 +298,10 @@ static sp_status attend_densely(void *context, int worker, int head, sp_error *e
     const sp_sampled_execution *what = t->what;
     sp_kernel_attention_shape one = t->layer.shape;
     int64_t kv_at = head / (what->heads / what->kv_heads) * what->head_dim;
-    int64_t at = head * what->head_dim;
+    int64_t element = head * what->head_dim;
     one.heads = one.kv_heads = 1;
-    sp_kernel_attention_f32(&one, 0, what->tokens, t->q + at, t->k + kv_at, t->v + kv_at,
-                            t->dense_out + at, t->dense_lse + head * what->tokens,
+    sp_kernel_attention_f32(&one, 0, what->tokens, t->q + element, t->k + kv_at, t->v + kv_at,
+                            t->dense_out + element, t->dense_lse + head * what->tokens,
                             t->workspace + worker * t->workspace_elements);
     return SP_OK;
 }
@@ -311,8 +311,8 @@ static double difference(const tensors *t, int64_t query, int head)
 {
     double sum = 0.0;
     for (int64_t c = 0; c < t->what->head_dim; c++) {
-        int64_t at = query * t->features + head * t->what->head_dim + c;
-        sum += fabs((double)t->out[at] - (double)t->dense_out[at]);
+        int64_t element = query * t->features + head * t->what->head_dim + c;
+        sum += fabs((double)t->out[element] - (double)t->dense_out[element]);
     }
     return sum;
 }

@@ -102,11 +102,11 @@ static sp_status hop_send(const token_ring *ring, const void *out, size_t bytes,
     sp_status status = SP_OK;
     for (int j = 0; status == SP_OK && j < count; j++) {
         int path = begin_of(ring, ring->member) + j;
-        size_t at = part_at(bytes, count, j);
-        size_t part = part_at(bytes, count, j + 1) - at;
+        size_t begin_bytes = part_at(bytes, count, j);
+        size_t part = part_at(bytes, count, j + 1) - begin_bytes;
         bool own = path == ring->member;
         status = send(ring, own ? begin_of(ring, next) + j : path, own ? ACROSS : DISPATCH,
-                      (const char *)out + at, part, err);
+                      (const char *)out + begin_bytes, part, err);
     }
     return status;
 }
@@ -160,10 +160,10 @@ static sp_status hop_receive(const token_ring *ring, size_t leaving_bytes, size_
     }
     int count = paths(ring, from);
     for (int j = 0; status == SP_OK && j < count; j++) {
-        size_t at = part_at(bytes, count, j);
+        size_t begin_bytes = part_at(bytes, count, j);
         status = receive(ring, j == 0 ? begin_of(ring, from) : ring->member + j,
-                         j == 0 ? ACROSS : COMBINE, (char *)in + at,
-                         part_at(bytes, count, j + 1) - at, err);
+                         j == 0 ? ACROSS : COMBINE, (char *)in + begin_bytes,
+                         part_at(bytes, count, j + 1) - begin_bytes, err);
     }
     return status;
 }

@@ -342,73 +342,6 @@ sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t 
 
 // ---- Messages within a process ----
 
-static _Atomic(sp_i_comm_queue *) *list_of(sp_comm_world *world, int from, int to)
-{
-    return &world->queues[(size_t)from * (size_t)world->rank_count + (size_t)to];
-}
-
-static sp_i_comm_queue *find(sp_comm_world *world, int from, int to, int tag)
-{
-    sp_i_comm_queue *queue = atomic_load(list_of(world, from, to));
-    while (queue != NULL && queue->tag != tag) {
-        queue = queue->next;
-    }
-    return queue;
-}
-
-static void queue_free(sp_i_comm_queue *queue)
-{
-    for (int i = 0; i < queue->slots; i++) {
-        sp_free(queue->slot[i].data);
-    }
-    sp_free(queue->slot);
-    sp_free(queue);
-}
-
-static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots)
-{
-    sp_i_comm_queue *queue = sp_calloc(1, sizeof *queue);
-    queue->from = from;
-    queue->to = to;
-    queue->tag = tag;
-    queue->slots = slots;
-    queue->slot = sp_calloc((size_t)slots, sizeof *queue->slot);
-    return queue;
-}
-
-// Sender and receiver may both come first. Queues never leave their list, so it is read without a
-// lock.
-static sp_i_comm_queue *find_or_add(sp_comm_world *world, int from, int to, int tag)
-{
-    sp_i_comm_queue *queue = find(world, from, to, tag);
-    if (queue != NULL) {
-        return queue;
-    }
-    pthread_mutex_t *lock = &world->ranks[to].lock;
-    pthread_mutex_lock(lock);
-    queue = find(world, from, to, tag);
-    if (queue == NULL) {
-        queue = queue_new(from, to, tag, world->queue_slots);
-        queue->next = atomic_load(list_of(world, from, to));
-        atomic_store(list_of(world, from, to), queue);
-    }
-    pthread_mutex_unlock(lock);
-    return queue;
-}
-
-void sp_i_comm_queues_free(sp_comm_world *world)
-{
-    size_t pairs = (size_t)world->rank_count * (size_t)world->rank_count;
-    for (size_t i = 0; i < pairs; i++) {
-        sp_i_comm_queue *queue = atomic_load(&world->queues[i]);
-        while (queue != NULL) {
-            sp_i_comm_queue *next = queue->next;
-            queue_free(queue);
-            queue = next;
-        }
-    }
-}
-
 // The queue of a call of `me`; NULL with the status set.
 static sp_i_comm_queue *find_queue(sp_comm *me, int from, int to, int tag, sp_status *status,
                                    sp_error *err)
@@ -429,7 +362,7 @@ static sp_i_comm_queue *find_queue(sp_comm *me, int from, int to, int tag, sp_st
                                  "messages with rank %d, in memory that is not plain", peer);
         return NULL;
     }
-    return find_or_add(world, from, to, tag);
+    return sp_i_comm_queue_find(world, from, to, tag);
 }
 
 // There is room.

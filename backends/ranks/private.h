@@ -11,10 +11,17 @@
 
 // A flow of control with a stack of its own, on the thread of whoever drives it: entered and left
 // at places that it chooses, without the operating system, in a fraction of the time in which one
-// thread wakes another (run.c).
+// thread wakes another.
 typedef struct sp_i_fiber sp_i_fiber;
-// No flow is under way. NULL is allowed.
+sp_i_fiber *sp_i_fiber_new(void);
+// The fiber has ended or not been started. NULL is allowed.
 void sp_i_fiber_free(sp_i_fiber *fiber);
+// The next resume enters main(data); the fiber has ended or not been started.
+void sp_i_fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data);
+// Runs the fiber until it suspends itself (true) or has ended (false). A fiber stays on the thread
+// of its first resume.
+bool sp_i_fiber_resume(sp_i_fiber *fiber);
+void sp_i_fiber_suspend(sp_i_fiber *fiber);
 
 enum { SP_I_CACHE_LINE = 64 };
 
@@ -139,19 +146,6 @@ struct sp_comm_world {
     bool *reported; // [rank_count]
 };
 
-// For worlds in which ranks compute one at a time: `ready` says that a rank may go on, and
-// `suspend` lets other ranks go on until then.
-void sp_i_comm_fiber_ready(sp_comm *me);
-void sp_i_comm_fiber_suspend(sp_comm *me);
-
-// Ranks begin to work or go on, and one rank stops: it will sleep, with what it waits for on
-// record, or has ended. The last rank that stops lets the world fail where the others wait for
-// ever.
-void sp_i_comm_start_work(sp_comm_world *world, int ranks);
-void sp_i_comm_stop_work(sp_comm *me, bool ended);
-// A deadline is over: lets the world fail unless all ranks have ended.
-void sp_i_comm_deadline_over(sp_comm_world *world);
-
 // Returns when the wait is over or the world has failed.
 sp_status sp_i_comm_wait_for(sp_comm *me, const sp_i_comm_wait *wait, sp_error *err);
 // To be called after a change of an atomic counter that the rank may wait for.
@@ -168,15 +162,12 @@ void sp_i_comm_clock_merge(sp_comm *me, int64_t other_ns);
 // failure that won, which may be an earlier one, and adds its messages to err.
 sp_status sp_i_comm_fail(sp_comm *me, sp_error *err, sp_status status, const char *format, ...)
     SP_PRINTF(4, 5);
-// Lets the world fail, unless it has, with the messages that `report` writes down; `report` returns
-// the rank that failed, or -1.
-void sp_i_comm_fail_with(sp_comm_world *world, int (*report)(sp_comm_world *, sp_error *));
-
 // A barrier: enters the group's next phase and waits until all members have entered it. The rank's
 // work from then on is done after all that members were given before.
 sp_status sp_i_comm_wait_group(sp_comm *me, sp_i_comm_group *group, int member,
                                const char *operation, sp_error *err);
 
-void sp_i_comm_queues_free(sp_comm_world *world);
+// The queue between two ranks with this tag, which comes into being at the first call.
+sp_i_comm_queue *sp_i_comm_queue_find(sp_comm_world *world, int from, int to, int tag);
 
 #endif

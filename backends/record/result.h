@@ -61,9 +61,9 @@ typedef struct sp_result_file {
     sp_executed_run *batches;   // owned; [plans.count], NULL where the status is not SP_OK
 } sp_result_file;
 
-// Reads a result and checks it against its plans (api/device_check.c); takes over `root`. `layout`
-// is that of the plan's scenario, which the caller resolves and keeps. Errors name file, path and
-// value.
+// Reads a result and checks it against its plans (sp_measured_step_check); takes over `root`.
+// `layout` is that of the plan's scenario, which the caller resolves and keeps. Errors name file,
+// path and value.
 sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,
                               sp_result_file *file, sp_error *err);
 void sp_result_file_fini(sp_result_file *file);

@@ -707,19 +707,19 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
 {
     limits *c = context;
     cell *to = &c->cells[c->points][index];
-    sp_scenario scenario = c->cmp->scenario;
+    sp_scenario scenario;
     sp_result result = {0};
+    const sp_scenario_changes changes = {.strategy = c->cmp->rows[index].name,
+                                         .memory_limit_bytes = c->limit_bytes[c->points]};
     const sp_evaluate_options options = {
         .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
     (void)worker;
-    scenario.memory_limit_bytes = c->limit_bytes[c->points];
-    scenario.order_resolved = false;
-    scenario.strategy.asked[0] = '\0';
-    snprintf(scenario.strategy.kind, sizeof scenario.strategy.kind, "%s", c->cmp->rows[index].name);
-    sp_status status = sp_evaluate(&scenario, &c->cmp->batches, &options, &result, err);
-    *to = (cell){.planned = status == SP_OK,
-                 .ms = (double)NAN,
-                 .made_for_bytes = scenario.memory_limit_bytes};
+    sp_status status = sp_scenario_derive(&c->cmp->scenario, &changes, &scenario, err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&scenario, &c->cmp->batches, &options, &result, err);
+    }
+    *to = (cell){
+        .planned = status == SP_OK, .ms = (double)NAN, .made_for_bytes = c->limit_bytes[c->points]};
     if (status == SP_OK) {
         to->peak_bytes = result.peak_bytes;
         to->reserved_bytes = result.reserved_peak_bytes;

@@ -156,7 +156,8 @@ const cli_command cli_cmd_run = {
         "reason."
         "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
         "run: the first of these processes prints and writes files."
-        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit, 70 when "
+        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit or this "
+        "machine has no memory for all ranks, 70 when "
         "an action fails.",
     CLI_RUNS(run, run_args, options, examples),
 };

@@ -59,7 +59,8 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
             return status;
         }
     }
-    status = in->is_plan ? SP_OK : sp_scenario_place(scenario, path, err);
+    status = in->is_plan ? sp_scenario_place_paths(scenario, path, err)
+                         : sp_scenario_place(scenario, path, err);
     if (status != SP_OK) {
         return status;
     }

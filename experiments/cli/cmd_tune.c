@@ -529,6 +529,9 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
         fflush(stdout);
     }
     if (status == SP_OK && args->output != NULL) {
+        status = sp_scenario_place_in(document, args->output, err);
+    }
+    if (status == SP_OK && args->output != NULL) {
         status = cli_write_json(args->output, json_incref(document), err);
     }
     json_decref(document);

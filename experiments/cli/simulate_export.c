@@ -129,10 +129,14 @@ sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
         return status;
     }
     status = sp_output_open(&exports->plan_file, exports->plan, err);
-    return status == SP_OK
-               ? named(exports, sp_plan_json_begin(exports->plan_file.file, exports->scenario, err),
-                       err)
-               : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    json_t *scenario = json_deep_copy(exports->scenario);
+    status = sp_scenario_place_in(scenario, exports->plan, err);
+    status = status == SP_OK ? sp_plan_json_begin(exports->plan_file.file, scenario, err) : status;
+    json_decref(scenario);
+    return named(exports, status, err);
 }
 
 // Every writer of a file takes this.

@@ -182,7 +182,7 @@ static bool has_open_exchange(const sp_scenario *scenario, const sp_strategy *st
     bool in_rings = strategy->rings && scenario->memory.stack.cp_ring_nics > 0;
     bool shares = scenario->layout.cp > 1 || has_option(strategy, "rank_tokens"); // merges ranks
     return shares && sp_scenario_exchange_is_open(scenario) && !in_rings &&
-           !strategy->brings_exchange && strategy->choose_exchange == NULL;
+           !strategy->brings_exchange && !strategy->chooses_chunks;
 }
 
 static json_t *exchanges(sp_cp_overlap own)
@@ -1004,15 +1004,19 @@ json_t *sweep_layouts_settings(const sweep_layouts *layouts, const sweep_layout 
 static void leave_out_unused_group(json_t *document)
 {
     json_t *schedule = json_object_get(document, "schedule");
-    const char *kind = json_string_value(json_object_get(schedule, "kind"));
     const char *group = json_string_value(json_object_get(schedule, "group"));
-    const json_t *chunks =
-        json_object_get(json_object_get(document, "parallel"), "chunks_per_rank");
-    bool interleaved =
-        kind != NULL && strcmp(kind, "interleaved") == 0 && json_integer_value(chunks) != 1;
-    if (kind != NULL && !interleaved && group != NULL && strcmp(group, "even") == 0) {
-        json_object_del(schedule, "group");
+    sp_scenario scenario = {0};
+    if (group == NULL || strcmp(group, "even") != 0) {
+        return;
     }
+    if (sp_scenario_from_json(document, "tune", NULL, 0, &scenario, &(sp_error){0}) == SP_OK &&
+        (scenario.schedule.kind != SP_SCHEDULE_INTERLEAVED || scenario.layout.chunks == 1)) {
+        json_object_del(schedule, "group");
+        if (json_object_size(schedule) == 0) {
+            json_object_del(document, "schedule");
+        }
+    }
+    sp_scenario_fini(&scenario);
 }
 
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point)

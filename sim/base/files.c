@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -456,4 +457,56 @@ sp_status sp_output_check(const char *path, sp_error *err)
     close(descriptor);
     unlink(path);
     return SP_OK;
+}
+
+// ---- Relative paths ----
+
+// The real folder that a file is or will be in, with its last name behind it where `name` is asked
+// for; false where there is no such folder.
+static bool real_place(const char *file, bool with_name, char real[PATH_MAX])
+{
+    const char *slash = strrchr(file, '/');
+    char folder[PATH_MAX];
+    size_t bytes = slash != NULL ? (size_t)(slash - file) + 1 : 0;
+    if (bytes + 2 > sizeof folder) {
+        return false;
+    }
+    memcpy(folder, file, bytes);
+    snprintf(folder + bytes, 2, "%s", bytes == 0 ? "." : "");
+    if (realpath(folder, real) == NULL) {
+        return false;
+    }
+    size_t length = strcmp(real, "/") == 0 ? 0 : strlen(real);
+    int more = snprintf(real + length, PATH_MAX - length, "/%s",
+                        !with_name      ? ""
+                        : slash != NULL ? slash + 1
+                                        : file);
+    return more >= 0 && (size_t)more < PATH_MAX - length;
+}
+
+// `to` as a path from folder `from`, which ends with a slash; false where it is too long. Both are
+// real.
+static bool relative_path(const char *from, const char *to, char *path, size_t path_bytes)
+{
+    size_t shared = 0;
+    size_t length = 0;
+    for (size_t i = 0; from[i] != '\0' && from[i] == to[i]; i++) {
+        shared = from[i] == '/' ? i + 1 : shared;
+    }
+    for (const char *rest = from + shared; *rest != '\0' && length + 4 < path_bytes; rest++) {
+        if (*rest == '/') {
+            memcpy(path + length, "../", 3);
+            length += 3;
+        }
+    }
+    int more = snprintf(path + length, path_bytes - length, "%s", to + shared);
+    return more >= 0 && (size_t)more < path_bytes - length;
+}
+
+bool sp_path_from(const char *file, const char *name, char *path, size_t path_bytes)
+{
+    char from[PATH_MAX];
+    char to[PATH_MAX];
+    return name[0] != '/' && strchr(file, '/') != NULL && real_place(file, false, from) &&
+           real_place(name, true, to) && relative_path(from, to, path, path_bytes);
 }

@@ -54,4 +54,8 @@ void sp_output_use_standard(int descriptor);
 // The descriptor that a path names, such as 1 for "/dev/stdout" and 3 for "/dev/fd/3", or -1.
 int sp_descriptor_of(const char *path);
 
+// The path, from the folder of `file`, of what is called `name` from the working directory. False
+// where the name stays as it is: it is absolute, or `file` has no folder in its name.
+bool sp_path_from(const char *file, const char *name, char *path, size_t path_bytes);
+
 #endif

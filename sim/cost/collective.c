@@ -5,8 +5,12 @@
 #include "sim/base/alloc.h"
 #include "sim/cost/cost_private.h"
 #include "sim/cost/op_time.h"
-#include "sim/network/collective_route.h"
-#include "sim/network/collective_shape.h"
+#include "sim/network/route.h"
+
+static bool has_algorithm(const sp_profile *profile, sp_collective kind)
+{
+    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
+}
 
 // ---- measured times by group size (profile.h, sp_collective_table) ----
 
@@ -88,7 +92,7 @@ static bool has_measured_times(const sp_op_timer *timer, sp_collective kind)
     return n.above != NULL;
 }
 
-// Of a kind that has tables: seconds over `ranks` of one node. Between the group sizes of two
+// For a kind that has tables: seconds over `ranks` of one node. Between the group sizes of two
 // tables times are linear in log2 of the ranks; beyond them the nearest table's goes with the share
 // (n-1)/n of a tensor that a rank gets from others. Below a table's points the time stays, above
 // them it is in proportion to the bytes. O(tables).
@@ -107,7 +111,7 @@ static double measured_least_s_per_byte(const sp_op_timer *timer, sp_collective 
 
 // ---- models ----
 
-// What every algorithm over the group shares. Bus bandwidth is NCCL's term (nccl-tests,
+// Every algorithm over the group shares these. Bus bandwidth is NCCL's term (nccl-tests,
 // doc/PERFORMANCE.md): algorithm bytes times `factor`.
 typedef struct traffic {
     double factor;
@@ -248,7 +252,7 @@ static bool is_timed(const sp_op_timer *timer, sp_collective kind, sp_group grou
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes)
 {
-    if (group.size > 1 && bytes > 0.0 && sp_i_has_algorithm(timer->profile, kind)) {
+    if (group.size > 1 && bytes > 0.0 && has_algorithm(timer->profile, kind)) {
         return time_by_algorithm(timer, kind, group, bytes);
     }
     return sp_i_time_by_profile(timer, kind, group, bytes);
@@ -303,7 +307,7 @@ double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective 
     if (group.size <= 1) {
         return 0.0;
     }
-    if (sp_i_has_algorithm(timer->profile, kind)) {
+    if (has_algorithm(timer->profile, kind)) {
         return algorithm_least_s_per_byte(timer, kind, group);
     }
     if (is_timed(timer, kind, group)) {
@@ -476,8 +480,8 @@ static sp_collective_algorithm choose(const sp_op_timer *timer, sp_collective ki
 sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,
                                              sp_group group, double bytes)
 {
-    return sp_i_has_algorithm(timer->profile, kind) ? choose(timer, kind, group, 1.0, bytes)
-                                                    : SP_ALGORITHM_PROFILE;
+    return has_algorithm(timer->profile, kind) ? choose(timer, kind, group, 1.0, bytes)
+                                               : SP_ALGORITHM_PROFILE;
 }
 
 // sp_time_collective and the one above of a group of several, by the algorithm that a scenario

@@ -47,11 +47,6 @@ const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pas
 double sp_i_collective_least_s_per_byte(const sp_op_timer *timer, sp_collective kind,
                                         sp_group group);
 
-static inline bool sp_i_has_algorithm(const sp_profile *profile, sp_collective kind)
-{
-    return profile->algorithm != SP_ALGORITHM_PROFILE && kind != SP_ALL_TO_ALL;
-}
-
 // A time that is linear in bytes.
 typedef struct sp_i_line {
     double latency_s, s_per_byte;
@@ -94,36 +89,7 @@ double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, doubl
 double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
                           const sp_inventory *inventory, sp_pass pass);
 
-// ---- reading a profile, and its curves (profile.c) ----
-
-// Numbers in files: wide enough for every unit, narrow enough that products stay finite.
-#define SP_I_PROFILE_LEAST 1e-9
-#define SP_I_PROFILE_MOST 1e18
-
-#define SP_I_FLOPS_PER_TFLOP 1e12
-#define SP_I_BYTES_PER_GB 1e9
-#define SP_I_S_PER_US 1e-6
-
-// "level" and "source" of a section, both required. source has SP_I_PROFILE_SOURCE bytes or is
-// NULL.
-enum { SP_I_PROFILE_SOURCE = sizeof(((sp_curve *)0)->source) };
-sp_level sp_i_profile_provenance(sp_object *object, char *source);
-
-// A number that must be given.
-double sp_i_profile_number(sp_object *object, const char *key, double least, double most);
-
-// Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. Content errors go to
-// object->err.
-void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve);
-
-// Slopes of a filled curve. Times must not fall as work grows, whatever the noise of a measurement
-// says: a rate may grow at most with the `power` of x with which the work grows, and a table of
-// times (power 0, floor true) may not fall.
-void sp_i_profile_monotone(sp_curve *curve, double power, bool floor);
-
-// The optional sections that describe a model in place of a table: gemm_model, host,
-// unfused_attention, loss, node_collectives, and the links' own keys for pipeline transfers.
-void sp_i_profile_read_models(sp_object *root, sp_profile *profile);
+// ---- curves of a profile ----
 
 static inline double sp_i_curve_first(const sp_curve *curve)
 {
@@ -467,14 +433,10 @@ void sp_i_least_work_find(sp_cost_model *cost);
 // Fills the epilogues of costs->ranks, whose crosses_nodes are already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
-// ---- unit_costs.c: bytes of every pack on every stage class, and copies to the host ----
+// ---- shared by pack_time.c and cost_model.c ----
 
 // SP_ERR_LIMIT for a pack whose times or bytes are beyond what sums of them have room for.
 sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err);
-
-// Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
-sp_status sp_i_unit_costs_fill(const sp_cost_model *cost, const sp_packing *packing,
-                               sp_step_costs *costs, sp_error *err);
 
 // Keeps in the costs what the zones of a timed pack exchange; NULL: it has none.
 const sp_pack_zones *sp_i_pack_zones_of(sp_step_costs *costs, const sp_i_pack_time *time,

@@ -1,4 +1,4 @@
-// What data-parallel ranks exchange: ZeRO 2 and 3 inside actions, and gradients and parameters
+// Exchanges of data-parallel ranks: ZeRO 2 and 3 inside actions, and gradients and parameters
 // after the last backward.
 #include <math.h>
 
@@ -216,8 +216,8 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
 
 // ---- for links ----
 
-// What all units gather or scatter, whose parameters or gradients are of so many bytes; of
-// gradients those of the first unit come last.
+// The exchange in which all units gather or scatter, whose parameters or gradients are of so many
+// bytes; of gradients those of the first unit come last.
 static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
 {
     sp_exchanged sum = {.bytes = bytes};

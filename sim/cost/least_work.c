@@ -122,7 +122,7 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
 
 enum { FORWARD, INPUTS, BACKWARD, SIDES };
 
-// What is known so far of the times of packs on one class.
+// The times of packs on one class, as far as they are known.
 typedef struct lines {
     const sp_stage *stage;
     double rate_s[SIDES];                  // least time per token

@@ -74,7 +74,7 @@ static bool is_replayed(const sp_op_timer *timer)
     return timer->graphed && timer->profile->decode.kernel_s > 0.0;
 }
 
-// Of one kernel; `otherwise` where it is not replayed.
+// Seconds of one kernel; `otherwise` where it is not replayed.
 static double fixed_s(const sp_op_timer *timer, double otherwise)
 {
     return is_replayed(timer) ? timer->profile->decode.kernel_s : otherwise;
@@ -244,7 +244,7 @@ static double tile_of(const attention_rates *r)
     return fmin(TILE, r->first);
 }
 
-// What the rate falls below the shortest measured length.
+// The factor by which the rate falls below the shortest measured length.
 static double falloff(const attention_rates *r, double l)
 {
     double tile = tile_of(r);

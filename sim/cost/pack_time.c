@@ -437,8 +437,8 @@ static bool has_zones(const sp_pack_list *list, const sp_pack *pack)
     return zones;
 }
 
-// Of a token on each GPU of its rank: queries, keys and values in, results out; their gradients the
-// other way round in the backward.
+// Bytes of a token on each GPU of its rank: queries, keys and values in, results out; their
+// gradients the other way round in the backward.
 static double remapped_bytes(const sp_i_pack_timer *packs)
 {
     sp_shard shard = sp_shard_of(packs->model, packs->layout);

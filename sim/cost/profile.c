@@ -10,8 +10,19 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
+#include "sim/base/setting.h"
 #include "sim/base/writer.h"
 #include "sim/cost/cost_private.h"
+
+// Numbers in files: wide enough for every unit, narrow enough that products stay finite.
+#define LEAST_NUMBER 1e-9
+#define MOST_NUMBER 1e18
+
+#define FLOPS_PER_TFLOP 1e12
+#define BYTES_PER_GB 1e9
+#define S_PER_US 1e-6
+
+enum { SOURCE_BYTES = sizeof(((sp_curve *)0)->source) };
 
 const char *const sp_level_names[] = {"measured", "published", "fitted", "assumed", NULL};
 
@@ -111,16 +122,19 @@ sp_link_rates sp_profile_link_rates(const sp_profile *profile)
 
 enum { POINTS = 4096 }; // of one table
 
-sp_level sp_i_profile_provenance(sp_object *object, char *source)
+// "level" and "source" of a section, both required. source has SOURCE_BYTES bytes or is
+// NULL.
+static sp_level provenance(sp_object *object, char *source)
 {
     sp_object_require(object, "level");
     sp_object_require(object, "source");
-    char unused[SP_I_PROFILE_SOURCE];
-    sp_object_text(object, "source", "", source != NULL ? source : unused, SP_I_PROFILE_SOURCE);
+    char unused[SOURCE_BYTES];
+    sp_object_text(object, "source", "", source != NULL ? source : unused, SOURCE_BYTES);
     return (sp_level)sp_object_enum(object, "level", sp_level_names, SP_LEVEL_ASSUMED);
 }
 
-double sp_i_profile_number(sp_object *object, const char *key, double least, double most)
+// A number that must be given.
+static double number(sp_object *object, const char *key, double least, double most)
 {
     sp_object_require(object, key);
     return sp_object_real(object, key, least, least, most);
@@ -130,7 +144,7 @@ static bool point_number(const json_t *point, size_t index, double *number)
 {
     const json_t *value = json_array_get(point, index);
     *number = json_is_number(value) ? json_number_value(value) : 0.0;
-    return *number >= SP_I_PROFILE_LEAST && *number <= SP_I_PROFILE_MOST;
+    return *number >= LEAST_NUMBER && *number <= MOST_NUMBER;
 }
 
 static void point_error(sp_object *object, const char *table, size_t index, const char *expected,
@@ -141,7 +155,9 @@ static void point_error(sp_object *object, const char *table, size_t index, cons
     sp_object_expected(object, key, found, "%s", expected);
 }
 
-void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
+// Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. Content errors go to
+// object->err.
+static void points(sp_object *object, const char *key, double y_unit, sp_curve *curve)
 {
     sp_object_require(object, key);
     const json_t *points = sp_object_get(object, key);
@@ -170,7 +186,10 @@ void sp_i_profile_points(sp_object *object, const char *key, double y_unit, sp_c
     }
 }
 
-void sp_i_profile_monotone(sp_curve *curve, double power, bool floor)
+// Slopes of a filled curve. Times must not fall as work grows, whatever the noise of a measurement
+// says: a rate may grow at most with the `power` of x with which the work grows, and a table of
+// times (power 0, floor true) may not fall.
+static void monotone(sp_curve *curve, double power, bool floor)
 {
     for (int i = 1; i < curve->points; i++) {
         double bound = curve->y[i - 1] * pow(curve->x[i] / curve->x[i - 1], power);
@@ -457,7 +476,7 @@ static double nominal_bytes_per_s(const sp_profile *profile)
     return sp_cluster_of_profile(profile->name, &cluster) ? cluster.nvlink_bytes_per_s : 0.0;
 }
 
-// Of a curve over bytes: the time of a transfer of no bytes, on the line through the first two
+// For a curve over bytes: the time of a transfer of no bytes, on the line through the first two
 // points; none where one point states a rate alone.
 static double latency_of(const double *x, const double *seconds, int points)
 {
@@ -486,7 +505,7 @@ static void scale_transfers(sp_curve *curve, bool of_rates, double by)
         double seconds = latency_s + (seconds_at(curve, of_rates, i) - latency_s) / by;
         curve->y[i] = of_rates ? curve->x[i] / seconds : seconds;
     }
-    sp_i_profile_monotone(curve, of_rates ? 1.0 : 0.0, !of_rates);
+    monotone(curve, of_rates ? 1.0 : 0.0, !of_rates);
 }
 
 static void scale_nvlink(sp_profile *profile, double by)
@@ -661,4 +680,486 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
                  stack->name, profile->of_stack);
     }
     return count;
+}
+
+// ---- Optional sections ----
+
+#define MOST_US 1e12
+#define MOST_GROWTH 10.0
+
+// Rows of the optional sections. Absent numbers have no effect, but for those of unfused_attention.
+#define NUMBER(key_, least_, most_, member)                                 \
+    {                                                                       \
+        .key = (key_), SP_REAL(least_, most_), SP_FIELD(sp_profile, member) \
+    }
+#define TIME_US(key_, member)                                                              \
+    {                                                                                      \
+        .key = (key_), SP_REAL(0, MOST_US), SP_FIELD(sp_profile, member), .unit = S_PER_US \
+    }
+
+// clang-format off
+static const sp_setting gemm_rows[] = {
+    {.key = "gemm_model.tflops", SP_REAL(LEAST_NUMBER, MOST_NUMBER),
+     SP_FIELD(sp_profile, gemm_model.flops_per_s), .unit = FLOPS_PER_TFLOP, .required = true},
+    NUMBER("gemm_model.half_rate_k", 0, 1e6, gemm_model.half_rate_k),
+    NUMBER("gemm_model.unaligned_share", 0, 1, gemm_model.unaligned_share),
+    TIME_US("gemm_model.fixed_us", gemm_model.fixed_s),
+    {.key = "gemm_model.sms", SP_INT(0, 4096), SP_FIELD(sp_profile, gemm_model.sms)},
+};
+static const sp_setting host_rows[] = {
+    TIME_US("host.layer_us", host.layer_s),
+    NUMBER("host.tp_growth", 0, MOST_GROWTH, host.tp_growth),
+    TIME_US("host.unfused_softmax_us", host.softmax_s),
+    TIME_US("host.tp_rank_us", host.tp_rank_s),
+    TIME_US("host.cp_step_us", host.cp_step_s),
+    TIME_US("host.head_us", host.head_s),
+    NUMBER("host.overlap_power", 0, 100, host.overlap_power),
+    TIME_US("host.unit_us", host.unit_s),
+    TIME_US("host.iteration_us", host.iteration_s),
+};
+static const sp_setting interference_rows[] = {
+    NUMBER("interference.overlap_share", 0, 1, interference.overlap_share),
+    TIME_US("interference.tight_microbatch_us", interference.tight_microbatch_s),
+    NUMBER("interference.doubling_share", 0, 1, interference.doubling_share),
+};
+static const sp_setting decode_rows[] = {
+    TIME_US("decode.call_us", decode.call_s),
+    TIME_US("decode.graph_miss_us", decode.graph_miss_s),
+    TIME_US("decode.kernel_us", decode.kernel_s),
+};
+static const sp_setting score_rows[] = {
+    {.key = "unfused_attention.traffic_factor", SP_REAL(LEAST_NUMBER, 1e3),
+     SP_FIELD(sp_profile, scores.factor), .usual = 1},
+    NUMBER("unfused_attention.traffic_growth", 0, MOST_GROWTH, scores.growth),
+    {.key = "unfused_attention.growth_from_keys", SP_REAL(1, 1e9),
+     SP_FIELD(sp_profile, scores.from_keys), .usual = 1024},
+    {.key = "unfused_attention.growth_to_keys", SP_REAL(1, 1e9),
+     SP_FIELD(sp_profile, scores.to_keys), .usual = 2048},
+};
+static const sp_setting loss_rows[] = {
+    {.key = "loss.bytes_per_logit", SP_REAL(LEAST_NUMBER, 1e6),
+     SP_FIELD(sp_profile, loss_bytes_per_logit), .required = true},
+};
+// No time is computed from it: it has a level for people.
+static const sp_setting reference_rows[] = {
+    {.key = "reference.us", SP_REAL(LEAST_NUMBER, MOST_US), SP_FIELD(sp_profile, reference_s),
+     .unit = S_PER_US, .required = true},
+    NUMBER("reference.drift", 0, MOST_NUMBER, reference_drift),
+};
+static const sp_setting group_rows[] = {
+    TIME_US("node_collectives.latency_us", groups.latency_s),
+    TIME_US("node_collectives.latency_per_doubling_us", groups.doubling_s),
+    TIME_US("node_collectives.between_latency_us", groups.between_s),
+};
+// clang-format on
+
+static void read_tiles(sp_object *object, sp_gemm_model *model)
+{
+    const json_t *tiles = sp_object_get(object, "tiles");
+    size_t count = json_array_size(tiles);
+    if (tiles != NULL && (!json_is_array(tiles) || count > SP_GEMM_TILES)) {
+        sp_object_error(object, "tiles", "expected an array of at most %d tiles [m, n, efficiency]",
+                        (int)SP_GEMM_TILES);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *tile = json_array_get(tiles, i);
+        json_int_t m = json_integer_value(json_array_get(tile, 0));
+        json_int_t n = json_integer_value(json_array_get(tile, 1));
+        double efficiency = json_number_value(json_array_get(tile, 2));
+        if (json_array_size(tile) != 3 || m < 1 || m > 4096 || n < 1 || n > 4096 ||
+            !(efficiency >= 0.01 && efficiency <= 10.0)) {
+            sp_object_expected(object, "tiles", tile,
+                               "[m, n, efficiency] with edges from 1 to 4096 and an efficiency "
+                               "from 0.01 to 10");
+            return;
+        }
+        model->tiles[i].m = (int)m;
+        model->tiles[i].n = (int)n;
+        model->tiles[i].efficiency = efficiency;
+    }
+    model->tile_count = (int)count;
+    if (model->sms > 0 && count == 0) {
+        sp_object_error(object, "tiles", "is missing: waves over sms need at least one tile");
+    }
+}
+
+static void read_points(sp_object *object, sp_group_model *groups)
+{
+    int before = object->err->count + object->err->dropped;
+    points(object, "gb_per_s", BYTES_PER_GB, &groups->bytes_per_s);
+    if (object->err->count + object->err->dropped == before) {
+        monotone(&groups->bytes_per_s, MOST_GROWTH, false);
+    }
+}
+
+static void check_power(sp_object *object, const sp_host_model *host)
+{
+    if (host->overlap_power > 0.0 && host->overlap_power < 1.0) {
+        sp_object_error(object, "overlap_power",
+                        "expected 0 (the larger of GPU and host) or at least 1 (their sum)");
+    }
+}
+
+// The optional sections that describe a model in place of a table: gemm_model, host,
+// unfused_attention, loss, node_collectives, and the links' own keys for pipeline transfers.
+static void read_models(sp_object *root, sp_profile *profile)
+{
+    sp_level unused;
+    const struct {
+        sp_setting_table table;
+        sp_level *level;
+        char *source;
+    } sections[] = {
+        {SP_SETTING_TABLE("gemm_model", gemm_rows), &profile->gemm_model.level, NULL},
+        {SP_SETTING_TABLE("host", host_rows), &profile->host.level, NULL},
+        {SP_SETTING_TABLE("interference", interference_rows), &profile->interference.level, NULL},
+        {SP_SETTING_TABLE("decode", decode_rows), &profile->decode.level, profile->decode.source},
+        {SP_SETTING_TABLE("unfused_attention", score_rows), &profile->scores.level, NULL},
+        {SP_SETTING_TABLE("loss", loss_rows), &profile->loss_level, NULL},
+        {SP_SETTING_TABLE("reference", reference_rows), &unused, NULL},
+        {SP_SETTING_TABLE("node_collectives", group_rows), &profile->groups.bytes_per_s.level,
+         profile->groups.bytes_per_s.source},
+    };
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        const sp_setting *rows = sections[i].table.rows;
+        sp_object object;
+        if (!sp_object_member(root, sections[i].table.section, &object)) {
+            continue;
+        }
+        sp_settings_init(sections[i].table, profile);
+        sp_settings_read(&object, sections[i].table, profile, NULL);
+        if (rows == gemm_rows) {
+            read_tiles(&object, &profile->gemm_model);
+        } else if (rows == host_rows) {
+            check_power(&object, &profile->host);
+        } else if (rows == group_rows) {
+            read_points(&object, &profile->groups);
+        }
+        *sections[i].level = provenance(&object, sections[i].source);
+        sp_object_end(&object);
+    }
+}
+
+// ---- Reading (slimpack/profile/1) ----
+
+#define SCHEMA "slimpack/profile/1"
+
+#define MOST_SCALE 1e3 // of a table's rates
+
+enum { GEMM_EDGE_POWER = 3 }; // work grows with the cube of the edge
+
+enum { MOST_RANKS = 1 << 20 };
+
+// The keys of a table in an object already begun; the caller ends it.
+static void read_curve(sp_object *object, double y_unit, double power, bool floor, sp_curve *curve)
+{
+    int before = object->err->count + object->err->dropped;
+    curve->level = provenance(object, curve->source);
+    points(object, "points", y_unit, curve);
+    if (object->err->count + object->err->dropped == before) {
+        monotone(curve, power, floor);
+    }
+}
+
+static void read_rate(sp_object *parent, const char *key, double y_unit, double power,
+                      sp_curve *curve)
+{
+    sp_object table;
+    if (!sp_object_member(parent, key, &table)) {
+        return;
+    }
+    double scale = sp_object_real(&table, "scale", 1.0, LEAST_NUMBER, MOST_SCALE);
+    read_curve(&table, y_unit * scale, power, false, curve);
+    sp_object_end(&table);
+}
+
+// ---- sections of the document ----
+
+// One entry of an array of tables; content errors go to object->err.
+typedef void read_table(sp_object *object, sp_profile *profile);
+
+// Tables under `key`, at most `most` of them, each an object of its own.
+static void read_tables(sp_object *root, const char *key, int most, read_table *read,
+                        sp_profile *profile)
+{
+    const json_t *tables = sp_object_get(root, key);
+    if (tables == NULL) {
+        return;
+    }
+    size_t count = json_array_size(tables);
+    if (!json_is_array(tables) || count > (size_t)most) {
+        sp_object_error(root, key, "expected an array of at most %d tables", most);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char path[40];
+        sp_object object;
+        snprintf(path, sizeof path, "%s[%zu]", key, i);
+        sp_object_begin(&object, json_array_get(tables, i), root->source, path, root->err);
+        read(&object, profile);
+        sp_object_end(&object);
+    }
+}
+
+static void read_gemm_table(sp_object *object, sp_profile *profile)
+{
+    static const char *const passes[] = {"any", "weight", NULL};
+    sp_object_require(object, "n");
+    sp_object_require(object, "k");
+    sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
+    table->n = sp_object_int(object, "n", 1, 1, INT32_MAX);
+    table->k = sp_object_int(object, "k", 1, 1, INT32_MAX);
+    table->weight_gradient = sp_object_enum(object, "pass", passes, 0) == 1;
+    read_curve(object, S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; j + 1 < profile->gemm_tables; j++) {
+        if (profile->gemm[j].n == table->n && profile->gemm[j].k == table->k &&
+            profile->gemm[j].weight_gradient == table->weight_gradient) {
+            sp_object_error(object, "n", "a table for n %lld and k %lld is given already",
+                            (long long)table->n, (long long)table->k);
+        }
+    }
+}
+
+static void read_collective_table(sp_object *object, sp_profile *profile)
+{
+    sp_object_require(object, "kind");
+    sp_object_require(object, "ranks");
+    sp_collective_table *table = &profile->collective_times[profile->collective_tables++];
+    table->kind = (sp_collective)sp_object_enum(object, "kind", sp_collective_names, 0);
+    table->ranks = (int)sp_object_int(object, "ranks", 2, 2, MOST_RANKS);
+    read_curve(object, S_PER_US, 0.0, true, &table->time_s);
+    for (int j = 0; j + 1 < profile->collective_tables; j++) {
+        if (profile->collective_times[j].kind == table->kind &&
+            profile->collective_times[j].ranks == table->ranks) {
+            sp_object_error(object, "ranks", "a table for %s of %d ranks is given already",
+                            sp_collective_names[table->kind], table->ranks);
+        }
+    }
+}
+
+// The rate of one attention call may grow at most with its length: then a query row never takes
+// less time when its sequence grows, by which slices can be priced (op_time.h). That of a block may
+// grow with its pairs: a larger one never takes less.
+static void read_attention(sp_object *root, sp_profile *profile)
+{
+    struct {
+        const char *key;
+        sp_curve *curve;
+        bool required;
+        double power;
+    } tables[] = {{"forward_causal", &profile->attention_forward_causal, true, 1.0},
+                  {"forward_full", &profile->attention_forward_full, false, 1.0},
+                  {"backward_causal", &profile->attention_backward_causal, true, 1.0},
+                  {"backward_full", &profile->attention_backward_full, false, 1.0},
+                  {"forward_block", &profile->attention_forward_block, false, 2.0},
+                  {"backward_block", &profile->attention_backward_block, false, 2.0}};
+    sp_object object;
+    sp_object_require(root, "attention");
+    bool given = sp_object_member(root, "attention", &object);
+    double scale = sp_object_real(&object, "scale", 1.0, LEAST_NUMBER, MOST_SCALE);
+    for (size_t i = 0; given && i < sizeof tables / sizeof tables[0]; i++) {
+        if (tables[i].required) {
+            sp_object_require(&object, tables[i].key);
+        }
+        read_rate(&object, tables[i].key, scale * FLOPS_PER_TFLOP, tables[i].power,
+                  tables[i].curve);
+    }
+    sp_object_end(&object);
+}
+
+static void read_collectives(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_member(root, "collectives", &object);
+    double scale = sp_object_real(&object, "scale", 1.0, LEAST_NUMBER, MOST_SCALE);
+    for (int i = 0; i < SP_COLLECTIVES; i++) {
+        read_rate(&object, sp_collective_names[i], scale * BYTES_PER_GB, 1.0,
+                  &profile->collective[i]);
+    }
+    sp_object_end(&object);
+}
+
+// {"<key>": number, "level", "source"}
+static double read_constant(sp_object *root, const char *section, const char *key, double least,
+                            sp_level *level)
+{
+    sp_object object;
+    sp_object_require(root, section);
+    if (!sp_object_member(root, section, &object)) {
+        return least;
+    }
+    double value = number(&object, key, least, MOST_NUMBER);
+    *level = provenance(&object, NULL);
+    sp_object_end(&object);
+    return value;
+}
+
+static void read_memory(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_require(root, "memory");
+    profile->memory_bytes_per_s = BYTES_PER_GB * LEAST_NUMBER;
+    if (sp_object_member(root, "memory", &object)) {
+        profile->memory_bytes_per_s =
+            BYTES_PER_GB * number(&object, "gb_per_s", LEAST_NUMBER, MOST_NUMBER);
+        profile->kernel_share = sp_object_real(&object, "kernel_share", 0.0, 0.0, 1.0);
+        profile->memory_level = provenance(&object, NULL);
+        sp_object_end(&object);
+    }
+}
+
+static double nvlink_gb_per_s(const void *owner)
+{
+    return ((const sp_profile *)owner)->nvlink_bytes_per_s / BYTES_PER_GB;
+}
+
+static double nvlink_latency_us(const void *owner)
+{
+    return ((const sp_profile *)owner)->nvlink_latency_s / S_PER_US;
+}
+
+#define RATE SP_REAL(LEAST_NUMBER, MOST_NUMBER), .unit = BYTES_PER_GB
+#define LATENCY SP_REAL(0, MOST_NUMBER), .unit = S_PER_US
+
+static void read_links(sp_object *root, sp_profile *profile)
+{
+    // clang-format off
+    static const sp_setting rows[] = {
+        {.key = "links.nvlink_gb_per_s", RATE, SP_FIELD(sp_profile, nvlink_bytes_per_s),
+         .required = true},
+        {.key = "links.nvlink_nominal_gb_per_s", RATE,
+         SP_FIELD(sp_profile, nvlink_nominal_bytes_per_s)},
+        {.key = "links.nvlink_latency_us", LATENCY, SP_FIELD(sp_profile, nvlink_latency_s),
+         .required = true},
+        {.key = "links.nic_efficiency", SP_REAL(LEAST_NUMBER, 1),
+         SP_FIELD(sp_profile, nic_efficiency), .required = true},
+        {.key = "links.nic_latency_us", LATENCY, SP_FIELD(sp_profile, nic_latency_s),
+         .required = true},
+        {.key = "links.p2p_gb_per_s", RATE, SP_FIELD(sp_profile, p2p_bytes_per_s),
+         .derive = nvlink_gb_per_s},
+        {.key = "links.p2p_latency_us", LATENCY, SP_FIELD(sp_profile, p2p_latency_s),
+         .derive = nvlink_latency_us},
+    };
+    // clang-format on
+    static const sp_setting_table table = SP_SETTING_TABLE("links", rows);
+    sp_object object;
+    sp_object_require(root, "links");
+    if (!sp_object_member(root, "links", &object)) {
+        return;
+    }
+    sp_settings_read(&object, table, profile, NULL);
+    profile->link_level = provenance(&object, NULL);
+    sp_object_end(&object);
+}
+
+static void read_for_stack(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    if (!sp_object_member(root, "for_stack", &object)) {
+        return;
+    }
+    const char *stack;
+    json_t *value;
+    if (json_object_size(object.json) > SP_PROFILE_STACKS) {
+        sp_object_error(root, "for_stack", "expected at most %d stacks", (int)SP_PROFILE_STACKS);
+        return;
+    }
+    json_object_foreach ((json_t *)object.json, stack, value) {
+        sp_stack known;
+        int i = profile->for_stacks++;
+        if (!sp_stack_builtin(stack, &known)) {
+            sp_object_error(&object, stack, "no stack has this name");
+        }
+        sp_object_text(&object, stack, "", profile->for_stack[i].profile, SP_PROFILE_NAME);
+        snprintf(profile->for_stack[i].stack, SP_PROFILE_NAME, "%s", stack);
+    }
+    sp_object_end(&object);
+}
+
+// "profiles/h100.json" gives "h100".
+static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
+{
+    const char *slash = strrchr(source, '/');
+    const char *base = slash == NULL ? source : slash + 1;
+    size_t length = strlen(base);
+    size_t fitting = sp_fitting(base, SP_PROFILE_NAME);
+    if (length > 5 && strcmp(base + length - 5, ".json") == 0) {
+        length -= 5;
+    }
+    length = length < fitting ? length : fitting;
+    snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
+}
+
+sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profile *profile,
+                               sp_error *err)
+{
+    sp_error own;
+    if (err == NULL) {
+        sp_error_clear(&own);
+        err = &own;
+    }
+    memset(profile, 0, sizeof *profile);
+    int before = err->count + err->dropped;
+    char name[SP_PROFILE_NAME];
+    name_of_source(source, name);
+    sp_object root;
+    sp_object_begin(&root, json, source, "", err);
+    sp_object_require(&root, "schema");
+    const char *schema = sp_object_string(&root, "schema", SCHEMA);
+    if (strcmp(schema, SCHEMA) != 0) {
+        sp_object_error(&root, "schema", "expected \"%s\", got \"%.64s\"", SCHEMA, schema);
+    }
+    sp_object_text(&root, "name", name, profile->name, sizeof profile->name);
+    sp_object_text(&root, "gpu", "", profile->gpu, sizeof profile->gpu);
+    profile->peak_flops_per_s =
+        FLOPS_PER_TFLOP * sp_object_real(&root, "peak_tflops", 0.0, LEAST_NUMBER, MOST_NUMBER);
+    profile->hbm_bytes_per_s =
+        BYTES_PER_GB * sp_object_real(&root, "hbm_gb_per_s", 0.0, LEAST_NUMBER, MOST_NUMBER);
+    sp_stack_from_member(&root, "stack", &profile->stack);
+    read_for_stack(&root, profile);
+    sp_object cluster;
+    profile->has_cluster = sp_object_member(&root, "cluster", &cluster);
+    if (profile->has_cluster) {
+        sp_cluster_from_object(&cluster, &profile->cluster);
+    }
+    if (!sp_object_has(&root, "gemm_model")) {
+        sp_object_require(&root, "gemm_rate");
+    }
+    // How a fit came to its constants: for people, but for their number.
+    const json_t *fit = sp_object_get(&root, "fit");
+    profile->fitted_constants = (int)json_object_size(json_object_get(fit, "constants"));
+    read_rate(&root, "gemm_rate", FLOPS_PER_TFLOP, GEMM_EDGE_POWER, &profile->gemm_rate);
+    read_tables(&root, "gemm", SP_GEMM_TABLES, read_gemm_table, profile);
+    read_attention(&root, profile);
+    read_collectives(&root, profile);
+    read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table, profile);
+    read_models(&root, profile);
+    sp_i_error_records_read(&root, &profile->errors);
+    sp_level optimizer_level = SP_LEVEL_ASSUMED;
+    read_memory(&root, profile);
+    profile->kernel_s =
+        S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
+    profile->optimizer_bytes_per_parameter =
+        read_constant(&root, "optimizer", "bytes_per_parameter", 0.0, &optimizer_level);
+    read_links(&root, profile);
+    sp_object_end(&root);
+    sp_status status = err->count + err->dropped > before ? err->status : SP_OK;
+    if (status != SP_OK) {
+        sp_profile_fini(profile);
+    }
+    return status;
+}
+
+sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err)
+{
+    memset(profile, 0, sizeof *profile);
+    char file[SP_PROFILE_PATH];
+    json_t *root = NULL;
+    sp_status status = sp_profile_document(name, &root, file, err);
+    if (status == SP_OK) {
+        status = sp_profile_from_json(root, file, profile, err);
+    }
+    json_decref(root);
+    return status;
 }

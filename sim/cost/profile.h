@@ -158,9 +158,9 @@ typedef struct sp_profile {
     sp_curve attention_backward_causal, attention_backward_full;
     sp_curve attention_forward_block,
         attention_backward_block; // without mask, in a call of its own
-    double memory_bytes_per_s; // reached by copies and by products that memory bounds, read plus
-                               // write
-    double kernel_share;       // of it that element-wise kernels reach in a step; 0: all
+    double memory_bytes_per_s;    // reached by copies and by products that memory bounds, read plus
+                                  // write
+    double kernel_share;          // of it that element-wise kernels reach in a step; 0: all
     sp_level memory_level;
     double kernel_s; // time of an empty kernel in a stream: the floor of each launch
     sp_level kernel_level;

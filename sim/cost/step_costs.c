@@ -9,26 +9,30 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
-void sp_step_costs_fini(sp_step_costs *costs)
+// Tables with an entry for each class.
+static void free_class_tables(sp_step_costs *costs)
 {
     sp_free(costs->stages);
-    sp_free(costs->f);
-    sp_free(costs->b);
-    sp_free(costs->i);
-    sp_free(costs->w);
-    sp_free(costs->r);
+    for (int kind = 0; kind < SP_ACTION_KINDS; kind++) {
+        sp_free(costs->action[kind]);
+    }
+    sp_free(costs->o_ns);
+    sp_free(costs->l_ns);
+    sp_free(costs->offloaded_bytes);
+    sp_free(costs->unit);
+    sp_free(costs->backward_unit);
+}
+
+void sp_step_costs_fini(sp_step_costs *costs)
+{
+    free_class_tables(costs);
     sp_free(costs->forward);
     sp_free(costs->backward);
     sp_arena_free(&costs->zone_work);
-    sp_free(costs->offloaded_bytes);
-    sp_free(costs->o_ns);
-    sp_free(costs->l_ns);
     sp_free(costs->ranks);
     sp_free(costs->buckets);
-    sp_free(costs->unit);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
-    sp_free(costs->backward_unit);
     *costs = (sp_step_costs){0};
 }
 
@@ -69,11 +73,10 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
                              .split_unit_w = -1.0};
     costs->stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->stages);
     costs->ranks = sp_calloc((size_t)layout->pp, sizeof *costs->ranks);
-    costs->f = pack_table(forward * rows, sizeof *costs->f, written);
-    costs->b = pack_table(backward * rows, sizeof *costs->b, written);
-    costs->i = pack_table(backward * rows, sizeof *costs->i, written);
-    costs->w = pack_table(backward * rows, sizeof *costs->w, written);
-    costs->r = pack_table(backward * rows, sizeof *costs->r, written);
+    for (int kind = 0; kind < SP_ACTION_O; kind++) {
+        size_t packs = kind == SP_ACTION_F ? forward : backward;
+        costs->action[kind] = pack_table(packs * rows, sizeof(sp_action_cost), written);
+    }
     costs->forward = pack_table(forward, sizeof *costs->forward, written);
     costs->backward = pack_table(backward, sizeof *costs->backward, written);
     costs->has_bytes = with_memory;
@@ -145,18 +148,19 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
     int64_t p2p_ns = sp_ns_from_ms(uniform->p2p_ms);
     for (size_t k = 0; k < costs->forward_packs; k++) {
         slice_share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
-        costs->f[k] = part_cost(uniform->f_ms / chunks, part);
+        costs->action[SP_ACTION_F][k] = part_cost(uniform->f_ms / chunks, part);
         costs->forward[k].p2p_ns = p2p_ns;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
         slice_share part =
             share_of(sp_packing_backward(packing), packing->batch, k, uniform->attention_share);
         slice_share equal = {.linear = part.whole};
-        costs->i[k] = part_cost(uniform->b_ms / chunks, part);
-        costs->w[k] = part_cost(uniform->w_ms / chunks, equal);
-        costs->b[k] =
-            (sp_action_cost){.compute_ns = costs->i[k].compute_ns + costs->w[k].compute_ns,
-                             .attention_ns = costs->i[k].attention_ns};
+        costs->action[SP_ACTION_I][k] = part_cost(uniform->b_ms / chunks, part);
+        costs->action[SP_ACTION_W][k] = part_cost(uniform->w_ms / chunks, equal);
+        costs->action[SP_ACTION_B][k] =
+            (sp_action_cost){.compute_ns = costs->action[SP_ACTION_I][k].compute_ns +
+                                           costs->action[SP_ACTION_W][k].compute_ns,
+                             .attention_ns = costs->action[SP_ACTION_I][k].attention_ns};
         costs->backward[k].p2p_ns = p2p_ns;
     }
     if (uniform->has_units) {
@@ -215,10 +219,10 @@ void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
     int64_t *b_ns = f_ns + forward;
     int64_t *i_ns = b_ns + backward;
     int64_t *w_ns = i_ns + backward;
-    fill_pack_times(costs, costs->f, costs->forward_packs, vstages, f_ns);
-    fill_pack_times(costs, costs->b, costs->backward_packs, vstages, b_ns);
-    fill_pack_times(costs, costs->i, costs->backward_packs, vstages, i_ns);
-    fill_pack_times(costs, costs->w, costs->backward_packs, vstages, w_ns);
+    fill_pack_times(costs, costs->action[SP_ACTION_F], costs->forward_packs, vstages, f_ns);
+    fill_pack_times(costs, costs->action[SP_ACTION_B], costs->backward_packs, vstages, b_ns);
+    fill_pack_times(costs, costs->action[SP_ACTION_I], costs->backward_packs, vstages, i_ns);
+    fill_pack_times(costs, costs->action[SP_ACTION_W], costs->backward_packs, vstages, w_ns);
     int64_t *p2p_f_ns = w_ns + backward;
     int64_t *p2p_b_ns = p2p_f_ns + costs->forward_packs;
     fill_transfers(costs, plan->layout.pp, 0, costs->forward_packs, p2p_f_ns);
@@ -249,9 +253,11 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
     int64_t *table = (int64_t *)(void *)(made + 1);
     for (size_t s = 0; s < vstages; s++) {
         int class = costs->stages[s].cost_class;
-        table[s] = mean_ns(costs->f, costs->forward_packs, costs->classes, class);
-        table[vstages + s] = mean_ns(costs->i, costs->backward_packs, costs->classes, class);
-        table[2 * vstages + s] = mean_ns(costs->w, costs->backward_packs, costs->classes, class);
+        table[s] = mean_ns(costs->action[SP_ACTION_F], costs->forward_packs, costs->classes, class);
+        table[vstages + s] =
+            mean_ns(costs->action[SP_ACTION_I], costs->backward_packs, costs->classes, class);
+        table[2 * vstages + s] =
+            mean_ns(costs->action[SP_ACTION_W], costs->backward_packs, costs->classes, class);
     }
     double p2p = 0.0;
     for (size_t k = 0; k < costs->forward_packs; k++) {
@@ -270,16 +276,6 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
 
 // ---- one action ----
 
-// The table with the costs of actions of a kind; NULL: they are worked out.
-static inline const sp_action_cost *table_of(const sp_step_costs *costs, sp_action action)
-{
-    return action.kind == SP_ACTION_F   ? costs->f
-           : action.kind == SP_ACTION_B ? costs->b
-           : action.kind == SP_ACTION_I ? costs->i
-           : action.kind == SP_ACTION_W ? costs->w
-                                        : NULL;
-}
-
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int class, bool recomputed)
 {
@@ -287,18 +283,19 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
     switch ((sp_action_kind)action.kind) {
     case SP_ACTION_F:
     case SP_ACTION_W:
-        return table_of(costs, action)[at];
+        return costs->action[action.kind][at];
     case SP_ACTION_R:
-        return plan->packing->backward.count > 0 ? costs->f[at] : costs->r[at];
+        return plan->packing->backward.count > 0 ? costs->action[SP_ACTION_F][at]
+                                                 : costs->action[SP_ACTION_R][at];
     case SP_ACTION_B:
     case SP_ACTION_I: {
-        sp_action_cost cost = table_of(costs, action)[at];
+        sp_action_cost cost = costs->action[action.kind][at];
         if (recomputed) {
-            cost.compute_ns -= costs->r[at].compute_ns;
-            cost.tp_ns -= costs->r[at].tp_ns;
-            cost.cp_ns -= costs->r[at].cp_ns;
+            cost.compute_ns -= costs->action[SP_ACTION_R][at].compute_ns;
+            cost.tp_ns -= costs->action[SP_ACTION_R][at].tp_ns;
+            cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
             // Waits do not add up: launches that one part hides in the other count once.
-            int64_t apart_ns = costs->r[at].launch_ns;
+            int64_t apart_ns = costs->action[SP_ACTION_R][at].launch_ns;
             cost.launch_ns -= apart_ns < cost.launch_ns ? apart_ns : cost.launch_ns;
         }
         return cost;
@@ -344,8 +341,8 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
 sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int vstage, bool recomputed)
 {
-    const sp_action_cost *table = table_of(costs, action);
-    if (table != NULL && costs->share_class == 0 && !recomputed) {
+    const sp_action_cost *table = costs->action[action.kind];
+    if (table != NULL && action.kind != SP_ACTION_R && costs->share_class == 0 && !recomputed) {
         // Most actions: without copies between.
         return table[(size_t)action.pack * (size_t)costs->classes +
                      (size_t)costs->stages[vstage].cost_class];
@@ -405,7 +402,6 @@ typedef struct exchange {
 } exchange;
 
 static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
-static void take_tables(sp_step_costs *costs, sp_step_costs *wide);
 static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
                          sp_error *err);
 static void run_steps(exchange *x, const unit_list *list, bool backward);
@@ -432,7 +428,9 @@ sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchan
             run_steps(&x, &list, side == 1);
         }
     }
-    take_tables(costs, &wide);
+    const sp_step_costs narrow = *costs;
+    *costs = wide;
+    wide = narrow;
     if (x.mean > 0.0) {
         report->imbalance_before = x.most_before / x.mean;
         report->imbalance_after = x.most_after / x.mean;
@@ -441,7 +439,7 @@ out:
     if (status != SP_OK) {
         *report = (sp_exchange_report){0};
     }
-    sp_step_costs_fini(&wide);
+    free_class_tables(&wide);
     sp_free(list.units);
     sp_free(x.workers);
     return status;
@@ -495,16 +493,17 @@ static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
     size_t backward = costs->backward_packs;
     bool shares = costs->share_class > 0;
     int moved = (int)vstages - costs->stage_classes;
-    *wide = (sp_step_costs){.classes = (int)(vstages + others_of(costs)),
-                            .stage_classes = shares ? (int)vstages : 0,
-                            .share_class = shares ? costs->share_class + moved : 0};
+    *wide = *costs;
+    wide->classes = (int)(vstages + others_of(costs));
+    wide->stage_classes = shares ? (int)vstages : 0;
+    wide->share_class = shares ? costs->share_class + moved : 0;
     wide->stages = sp_malloc(vstages * sizeof *wide->stages);
     memcpy(wide->stages, costs->stages, vstages * sizeof *wide->stages);
-    wide->f = spread(costs, vstages, costs->f, forward, sizeof *costs->f);
-    wide->b = spread(costs, vstages, costs->b, backward, sizeof *costs->b);
-    wide->i = spread(costs, vstages, costs->i, backward, sizeof *costs->i);
-    wide->w = spread(costs, vstages, costs->w, backward, sizeof *costs->w);
-    wide->r = spread(costs, vstages, costs->r, backward, sizeof *costs->r);
+    for (int kind = 0; kind < SP_ACTION_O; kind++) {
+        wide->action[kind] =
+            spread(costs, vstages, costs->action[kind], kind == SP_ACTION_F ? forward : backward,
+                   sizeof(sp_action_cost));
+    }
     for (size_t s = 0; s < vstages; s++) {
         wide->stages[s].cost_class = (int)s;
         wide->stages[s].memory_class = shares ? costs->stages[s].memory_class + moved : 0;
@@ -525,36 +524,6 @@ static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
         wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes, unit_rows,
                                        sizeof *costs->offloaded_bytes);
     }
-}
-
-static void take_tables(sp_step_costs *costs, sp_step_costs *wide)
-{
-    sp_step_costs old = *costs;
-    costs->classes = wide->classes;
-    costs->stage_classes = wide->stage_classes;
-    costs->stages = wide->stages;
-    costs->share_class = wide->share_class;
-    costs->f = wide->f;
-    costs->b = wide->b;
-    costs->i = wide->i;
-    costs->w = wide->w;
-    costs->r = wide->r;
-    costs->unit = wide->unit;
-    costs->backward_unit = wide->backward_unit;
-    costs->o_ns = wide->o_ns;
-    costs->l_ns = wide->l_ns;
-    costs->offloaded_bytes = wide->offloaded_bytes;
-    *wide = (sp_step_costs){.stages = old.stages,
-                            .f = old.f,
-                            .b = old.b,
-                            .i = old.i,
-                            .w = old.w,
-                            .r = old.r,
-                            .unit = old.unit,
-                            .backward_unit = old.backward_unit,
-                            .o_ns = old.o_ns,
-                            .l_ns = old.l_ns,
-                            .offloaded_bytes = old.offloaded_bytes};
 }
 
 // ---- the units in their order ----
@@ -654,7 +623,8 @@ static int compare_workers(const void *left, const void *right)
 
 static int64_t attention_ns(const exchange *x, const worker *w, bool backward)
 {
-    return (backward ? x->costs->b : x->costs->f)[w->at].attention_ns;
+    return (backward ? x->costs->action[SP_ACTION_B] : x->costs->action[SP_ACTION_F])[w->at]
+        .attention_ns;
 }
 
 static double most_attention_ns(const exchange *x, int count, bool backward)
@@ -686,10 +656,10 @@ static void hand_over(exchange *x, const worker *from, const worker *to, bool ba
     double blocks = fmin(lender->blocks, floor(surplus2 / (2.0 * lender->block_pairs2)));
     double fraction = blocks * lender->block_pairs2 / lender->pairs2;
     if (backward) {
-        move(x->costs->b, from->at, to->at, fraction);
-        move(x->costs->i, from->at, to->at, fraction);
+        move(x->costs->action[SP_ACTION_B], from->at, to->at, fraction);
+        move(x->costs->action[SP_ACTION_I], from->at, to->at, fraction);
     } else {
-        move(x->costs->f, from->at, to->at, fraction);
+        move(x->costs->action[SP_ACTION_F], from->at, to->at, fraction);
     }
     x->report->messages += 2;
     x->report->q_tokens += lender->rows;

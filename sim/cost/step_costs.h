@@ -157,14 +157,11 @@ typedef struct sp_step_costs {
     // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
     size_t forward_packs, backward_packs;
-    // Cost of a pack on a class, at [pack * classes + class].
-    sp_action_cost *f; // forward packs
-    sp_action_cost *b; // backward packs: the whole backward,
-    sp_action_cost *i; // its input gradient,
-    sp_action_cost *w; // its weight gradient,
-    sp_action_cost *r; // and the recomputation that b and i contain. An action R takes it out of
-                       // its backward; where packs are regrouped R runs a whole forward again
-                       // (ChunkFlow) and costs f.
+    // By kind of action (F, B, I, W and R; NULL for copies): the cost of a pack on a class, at
+    // [pack * classes + class]. Those of F are by forward pack, the others by backward pack. R is
+    // the recomputation that B and I contain: an action R takes it out of its backward. Where packs
+    // are regrouped it runs a whole forward again (ChunkFlow), and costs what F does.
+    sp_action_cost *action[SP_ACTION_KINDS];
     sp_pack_costs *forward, *backward; // [pack]
     bool has_bytes;                    // of transfers and exchanges; false: uniform costs
     bool zoned;                        // some pack has zones

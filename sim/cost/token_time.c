@@ -110,7 +110,7 @@ static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
     return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
 }
 
-// Of an operator other than a collective.
+// Seconds of an operator other than a collective.
 static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
 {
     if (op->kind == SP_OP_GEMM) {

@@ -293,6 +293,13 @@ static sp_status check_equal_shares(const sp_layout *layout, int layers, const c
     if (layers % sp_layout_vstages(layout) == 0) {
         return SP_OK;
     }
+    if (layers < sp_layout_vstages(layout)) {
+        char stages[64];
+        snprintf(stages, sizeof stages, layout->chunks == 1 ? "%d stages" : "%d x %d chunks",
+                 layout->pp, layout->chunks);
+        return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
+                           "%d layers are fewer than %s, of which each needs one", layers, stages);
+    }
     if (layout->chunks == 1) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.pp",
                            "%d layers cannot be split into %d equal stages (parallel.stage_layers "

@@ -85,8 +85,8 @@ typedef struct sp_stack {
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
     bool bucketed_epilogue; // what is left after the backward goes bucket by bucket, not at once
     double bucket_bytes;    // 0: one bucket for each layer
-    // ZeRO 1 and 2 give whole tensors to ranks: a bucket is reduced to its owner, and its parameters
-    // are broadcast by it, for which NCCL has rings alone.
+    // ZeRO 1 and 2 give whole tensors to ranks: a bucket is reduced to its owner, and its
+    // parameters are broadcast by it, for which NCCL has rings alone.
     bool rooted_shares;
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends

@@ -65,7 +65,8 @@ typedef struct link_record {
     bool is_full, is_touched, is_overfull;
 } link_record;
 
-// What is spare beside `used` more. It may be far below 0, and wrap, until it is put right.
+// Returns the rate that is spare beside `used` more. It may be far below 0, and wrap, until it is
+// put right.
 static inline int64_t less(int64_t spare, int64_t used)
 {
     return (int64_t)((uint64_t)spare - (uint64_t)used);
@@ -111,7 +112,7 @@ struct sp_flows {
     int32_t event_count;
     sp_flow_end *ended;
     int32_t ended_count;
-    // Of the search for rates.
+    // The search for rates uses the following.
     int32_t *touched, *overfull, *open;
     fill_level *shares, *filled; // heap; those of one rate
     int32_t touched_count, overfull_count, open_count, found_count, share_count;
@@ -294,7 +295,7 @@ static void enter_links(sp_flows *flows, flow_record *flow)
     }
 }
 
-// What a flow could have of a link, above 0.
+// Returns the rate that a flow could have of a link, above 0.
 static int64_t wanted_by(const flow_record *flow, const hop_record *hop)
 {
     return hop->times * flow->most / WANTED_UNIT + 1;
@@ -488,7 +489,7 @@ static void open_begun(sp_flows *flows)
 
 static void open_above(sp_flows *flows, int32_t index, int64_t rate);
 
-// What a link's flows would have, did it hold all sought ones back.
+// Returns the rate of a link's flows if it held all sought ones back.
 static int64_t guess(const link_record *link)
 {
     const int64_t hops = link->held + link->open_times;
@@ -579,7 +580,7 @@ static void heap_shares(sp_flows *flows)
     }
 }
 
-// What each hop may have. Few hops are the rule, and a division is slow.
+// Finds the rate that each hop may have. Few hops are the rule, and a division is slow.
 static int64_t share_of(const link_record *link)
 {
     return link->unfilled == 1 ? link->left : link->left / link->unfilled;
@@ -646,7 +647,7 @@ static void freeze_of(sp_flows *flows, const fill_level *full)
     }
 }
 
-// Of several links that hold the flow back it is the first by number that counts.
+// Where several links hold the flow back, the first by number counts.
 static void freeze(sp_flows *flows, flow_record *flow, int64_t level)
 {
     if (flow->is_found) {

@@ -19,6 +19,10 @@
 #ifndef SLIMPACK_SIM_NETWORK_ROUTE_H
 #define SLIMPACK_SIM_NETWORK_ROUTE_H
 
+#include <stdbool.h>
+
+#include "sim/model/cluster.h"
+#include "sim/network/collective.h"
 #include "sim/network/flows.h"
 #include "sim/network/topology.h"
 
@@ -103,5 +107,109 @@ static inline bool sp_route_is_quickened(const sp_route *route)
 {
     return route->closed_bytes_per_s < route->open_bytes_per_s;
 }
+
+// ---- Shapes of collectives ----
+
+// The formulas of collectives (cost/collective.c) and their routes below are both made of these.
+
+// NCCL's constants for reductions in NVSwitches (2.28, src/graph/tuning.cc). A sum or a copy in
+// them reaches so much of NVLink's rate with Hopper: 360 GB/s on 8 H100 give a bus bandwidth of 476
+// GB/s, of which 478 to 480 are measured. Blackwell is assumed to be alike.
+#define SP_I_NVLS_EFFICIENCY 0.85
+// Latencies of the simple protocol in steps of a ring, 3.4 us over NVLink and 14 us over a NIC: the
+// whole of what happens in a node, 25 us, and a level of the tree over nodes behind it, 20.9 us.
+#define SP_I_NVLS_STEPS (25.0 / 3.4)
+#define SP_I_NVLS_TREE_STEPS (20.9 / 14.0)
+
+// ceil(log2(nodes)): the depth of either of NCCL's trees.
+int sp_i_tree_levels(int nodes);
+
+// The node above `node` in tree 0 or 1 of a double binary tree (Sanders, Speck, Traeff: Two-tree
+// algorithms for full bandwidth broadcast, reduction and scan, 2009), as NCCL 2.28 lays it
+// (src/graph/trees.cc); -1 at the root. No node but the root has others below it in both.
+int sp_i_double_tree_parent(int tree, int node, int nodes);
+
+// An all-reduce takes a tensor up and down both trees, half on each. Returns the bytes that the
+// busiest node sends, and gets, over the tensor's bytes. 2 from four nodes on: three neighbours in
+// one tree and one in the other.
+double sp_i_double_tree_share(int nodes);
+
+// The bytes that the busiest GPU sends in a chain of `members` GPUs of one node below a tree, over
+// the bytes of the tensor. Over several nodes each of the `chains`, which have an equal part,
+// begins at another member, that of its NIC.
+double sp_i_chain_share(int members, int nodes, int chains);
+
+// All nodes have as many members.
+static inline bool sp_i_group_is_even(sp_group group)
+{
+    return group.least_per_node == group.most_per_node;
+}
+
+// Is there such an algorithm for the collective over these ranks, where the switches have NVLS?
+// NVLS over several nodes is NCCL's NVLSTree, for all-reduces alone: gathers and scatters would
+// need switches that reduce between the nodes too.
+static inline bool sp_i_algorithm_serves(sp_collective_algorithm algorithm, sp_collective kind,
+                                         sp_group group)
+{
+    bool even = sp_i_group_is_even(group) && group.most_per_node > 1;
+    switch (algorithm) {
+    case SP_ALGORITHM_RING:
+        return true;
+    case SP_ALGORITHM_TREE:
+        return kind == SP_ALL_REDUCE;
+    case SP_ALGORITHM_NVLS:
+        return even && (group.nodes == 1 || kind == SP_ALL_REDUCE);
+    case SP_ALGORITHM_HIERARCHICAL:
+        return even && group.nodes > 1;
+    default:
+        return false;
+    }
+}
+
+// ---- Routes of collectives ----
+
+// A collective by its algorithm (collective.h), as routes that follow each other: one but for
+// hierarchical collectives, whose rings inside nodes and between them have their turns.
+//
+// Tree: NCCL's double binary tree over the nodes. As many channels as the least populated node has
+// members, or one inside a node; a channel's node is its chain of members from the one whose NIC
+// it uses, and half of its bytes go up and down each tree.
+//
+// NVLS: the switches of a node take every member's whole tensor and hand out its sum, or the other
+// way about, each member a part. Between nodes members in the same place of their nodes have a
+// double tree each (NVLSTree).
+
+typedef struct sp_collective_phase {
+    sp_route route;
+    double share; // of the collective's tensor, that each GPU has in this phase
+    int rounds;
+} sp_collective_phase;
+
+enum { SP_COLLECTIVE_PHASES = 3 };
+
+typedef struct sp_collective_route {
+    sp_collective_phase phases[SP_COLLECTIVE_PHASES];
+    int count;
+} sp_collective_route;
+
+// Makes the route of all-reduces, reduce-scatters and all-gathers of `groups` groups of `count`
+// members each, at least two, as in sp_route_rings, that do the same at the same time: rings where
+// the algorithm is the profile's or does not serve (op_time.h), or where groups lie differently.
+// The caller knows whether switches have NVLS.
+void sp_collective_route_make(const sp_topology *topology, sp_collective_algorithm algorithm,
+                              sp_collective kind, const int64_t *gpus, int groups, int count,
+                              sp_collective_route *route);
+// The same by parts (route.h), [split.count].
+void sp_collective_route_make_parts(const sp_topology *topology, sp_collective_algorithm algorithm,
+                                    sp_collective kind, const int64_t *gpus, int groups, int count,
+                                    sp_route_parts split, sp_collective_route *routes);
+void sp_collective_route_fini(sp_collective_route *route);
+
+// The flow of a phase for a collective over a tensor of `bytes`; its seconds alone by NVLink and
+// NICs.
+sp_flow sp_collective_phase_flow(const sp_collective_phase *phase, int64_t start_ns, double bytes);
+// As sp_route_lone_s, of all phases.
+double sp_collective_route_lone_s(const sp_collective_route *route, double bytes, double closed_s);
+double sp_collective_phase_s(const sp_collective_phase *phase, double bytes);
 
 #endif

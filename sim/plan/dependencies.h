@@ -10,14 +10,14 @@
 
 // Why one item waits for another.
 typedef enum sp_wait {
-    SP_WAIT_ORDER,       // the other stands before it in its rank's list
-    SP_WAIT_INPUT,       // the other makes the hidden states that it reads
-    SP_WAIT_GRADIENT,    // the other makes the gradient that it reads
-    SP_WAIT_ACTIVATIONS, // the other is the forward that it undoes, or a W's I
-    SP_WAIT_MEMBER,      // the ranks of a merged pack begin together
-    SP_WAIT_COPY_OUT,    // the other is the forward whose activations it copies to the host
-    SP_WAIT_COPY_BACK,   // the other copies its activations back
-    SP_WAIT_SHARE        // the other is a rank's share of embedding or LM head
+    SP_WAIT_ORDER,       // the other stands before it in the list of its rank
+    SP_WAIT_INPUT,       // a forward, for the hidden states of the virtual stage before
+    SP_WAIT_GRADIENT,    // a backward, for the gradient of the virtual stage behind
+    SP_WAIT_ACTIVATIONS, // for what another action of its own virtual stage left
+    SP_WAIT_MEMBER,      // for what another rank of its merged pack must have done before
+    SP_WAIT_COPY_OUT,    // for the end of an O
+    SP_WAIT_COPY_BACK,   // for the end of the L of what it reads
+    SP_WAIT_SHARE        // for a rank's share of a vocabulary, or a share for what it reads
 } sp_wait;
 
 // An action, a copy, or a rank's share of a vocabulary.

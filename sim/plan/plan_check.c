@@ -503,7 +503,7 @@ sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char
     if (!check.shared) {
         check_packs(&check, &check.backward);
     }
-    // What follows indexes by the samples and ranks checked just now.
+    // The following checks index by the samples and ranks checked just now.
     if (check.errors > 0) {
         return SP_ERR_CONTENT;
     }

@@ -36,7 +36,7 @@ bool sp_plan_json_is_plan(const json_t *root)
     return text != NULL && strcmp(text, schema) == 0;
 }
 
-// What is said behind the batches of how they were formed.
+// The text behind the batches that says how they were formed.
 static void read_formed(sp_object *root, sp_batches *formed)
 {
     sp_object object;

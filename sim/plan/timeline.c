@@ -180,7 +180,7 @@ void sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *time
     memory->ranks = sp_calloc(timeline->rank_count, sizeof *memory->ranks);
 }
 
-bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
+void sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
                          const sp_action *action, bool points)
 {
     if (sp_bytes_total(bytes) > sp_bytes_total(&memory->peak)) {
@@ -190,18 +190,17 @@ bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
         memory->has_peak_action = action != NULL;
     }
     if (!points) {
-        return true;
+        return;
     }
     if (memory->point_count > 0) {
         const sp_memory_point *last = &memory->points[memory->point_count - 1];
         if (last->time_ns == time_ns && memcmp(&last->bytes, bytes, sizeof *bytes) == 0) {
-            return true;
+            return;
         }
     }
     sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
                sizeof *memory->points);
     memory->points[memory->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
-    return true;
 }
 
 void sp_memory_timeline_fini(sp_memory_timeline *memory)

@@ -114,9 +114,8 @@ typedef struct sp_memory_timeline {
 // As many empty entries as the timeline has ranks.
 void sp_memory_timeline_init(sp_memory_timeline *memory, const sp_timeline *timeline);
 // From `time_ns` on the rank holds `bytes`; times never fall. `action` is what runs, or NULL before
-// the first. Keeps the peak, and where `points` the point itself unless it changes nothing. Always
-// true.
-bool sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
+// the first. Keeps the peak, and where `points` the point itself unless it changes nothing.
+void sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes *bytes,
                          const sp_action *action, bool points);
 void sp_memory_timeline_fini(sp_memory_timeline *memory);
 

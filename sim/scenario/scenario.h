@@ -111,8 +111,10 @@ typedef struct sp_scenario {
     sp_layout layout;
     sp_network_detail network;
     sp_jitter jitter;
-    int *stage_layers;  // layout.stage_layers as read; owned, NULL: equal shares
-    int *chosen_layers; // in their place (sp_scenario_take_cut); owned
+    double
+        jitter_replaces; // with jitter: the profile's interference.doubling_share, left out for it
+    int *stage_layers;   // layout.stage_layers as read; owned, NULL: equal shares
+    int *chosen_layers;  // in their place (sp_scenario_take_cut); owned
     // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
     // (sp_strategy_resolve).
     bool cuts_layers;
@@ -161,6 +163,11 @@ sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overr
 // state goes, where it came from a file: a resolved document says that (`chosen`). NULL: came from
 // no file.
 SP_API sp_status sp_scenario_place(json_t *root, const char *file, sp_error *err);
+// The same for the scenario of a plan, whose choices stand.
+SP_API sp_status sp_scenario_place_paths(json_t *root, const char *file, sp_error *err);
+// The way back, for a document whose paths are relative to the working directory and that will be
+// written to `file`: they become relative to its folder.
+SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *err);
 // sp_scenario_place() of an array of values for the setting at `path`.
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
@@ -175,6 +182,21 @@ sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
 
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
+
+// Changes that make another job of a scenario: a member that is NULL or 0 changes nothing.
+typedef struct sp_scenario_changes {
+    const char *strategy; // opens again what was chosen for another strategy or another limit
+    int64_t memory_limit_bytes;
+    const sp_cp_overlap *cp_overlap; // of its stack
+    const sp_layout *cut;            // chunks of each rank, their placement and layers
+    int64_t time_limit_ms;           // with nothing spent of it
+} sp_scenario_changes;
+
+// Makes a job that differs from `base` in these changes, without a document. It borrows all that
+// `base` owns and is not freed; only layers that a strategy chooses for it (chosen_layers) are its
+// own. A content error where layout, exchange, model and schedule do not fit together.
+SP_API sp_status sp_scenario_derive(const sp_scenario *base, const sp_scenario_changes *changes,
+                                    sp_scenario *derived, sp_error *err);
 
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.

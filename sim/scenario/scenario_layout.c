@@ -107,171 +107,6 @@ void sp_i_scenario_resolve_uniform(sp_i_scenario_reader *reader)
 
 // ---- parallel ----
 
-// Chunks of a rank where nothing is stated: what the schedule runs. Interleaving takes two, since
-// one is 1F1B, where the layers make as many stages.
-static int usual_chunks(const sp_scenario *scenario, sp_object *parallel)
-{
-    const sp_layout *layout = &scenario->layout;
-    int vstages = 2 * layout->pp;
-    int layers = scenario->model.layers;
-    const json_t *listed = sp_object_get(parallel, "stage_layers");
-    if (!scenario->schedule_given) {
-        return 1;
-    }
-    if (scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED) {
-        int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
-        return chunks > 1 ? chunks : 1;
-    }
-    bool two = json_is_array(listed) ? json_array_size(listed) == (size_t)vstages
-               : listed != NULL      ? layers >= vstages
-                                     : scenario->uniform || layers % vstages == 0;
-    return layout->pp > 1 && two ? 2 : 1;
-}
-
-void sp_i_read_chunks(sp_object *parallel, const sp_setting *row, void *owner, void *context)
-{
-    sp_scenario *scenario = owner;
-    int *chunks = &scenario->layout.chunks;
-    int layers = scenario->model.layers;
-    int pp = scenario->layout.pp;
-    (void)row;
-    (void)context;
-    *chunks = usual_chunks(scenario, parallel);
-    sp_setting_read_key(parallel, sp_i_parallel_settings, "chunks_per_rank", scenario);
-    int per_chunk =
-        (int)sp_setting_read_int(parallel, sp_i_parallel_settings, "layers_per_chunk", 0);
-    if (per_chunk == 0 || layers == 0) {
-        return;
-    }
-    if (layers % pp != 0 || layers / pp % per_chunk != 0) {
-        sp_object_error(parallel, "layers_per_chunk",
-                        "%d layers on %d pipeline ranks do not make chunks of %d layers", layers,
-                        pp, per_chunk);
-        return;
-    }
-    int follows = layers / pp / per_chunk;
-    if (sp_object_has(parallel, "chunks_per_rank") && follows != *chunks) {
-        sp_object_error(parallel, "layers_per_chunk",
-                        "%d layers on %d pipeline ranks make %d chunks of %d layers, "
-                        "chunks_per_rank is %d",
-                        layers, pp, follows, per_chunk, *chunks);
-    } else if (follows > SP_I_MAX_CHUNKS) {
-        sp_object_error(parallel, "layers_per_chunk",
-                        "%d chunks per rank are more than the %d that are simulated", follows,
-                        SP_I_MAX_CHUNKS);
-    } else {
-        *chunks = follows;
-    }
-}
-
-static bool layers_of_stage(const json_t *value, int *layers)
-{
-    double number = json_is_number(value) ? json_number_value(value) : -1.0;
-    if (!(number >= 0.0 && number <= SP_I_MAX_CHUNK_LAYERS) || number != floor(number)) {
-        return false;
-    }
-    *layers = (int)number;
-    return true;
-}
-
-// Nothing is stated of chunks or layers, and equal shares do not divide them. What hands attention
-// over needs equal shares.
-static bool leaves_shares_open(const sp_scenario *scenario, sp_object *parallel)
-{
-    int layers = scenario->model.layers;
-    int vstages = sp_layout_vstages(&scenario->layout);
-    return !sp_object_has(parallel, "stage_layers") &&
-           !sp_object_has(parallel, "chunks_per_rank") &&
-           !sp_object_has(parallel, "layers_per_chunk") && !scenario->schedule.exchange &&
-           layers >= vstages && layers % vstages != 0;
-}
-
-// The entries one by one; how they share out the model is for sp_layout_stages to judge. Without a
-// good size of the layout their number says nothing.
-void sp_i_read_stage_layers(sp_object *parallel, const sp_setting *row, void *owner, void *context)
-{
-    sp_scenario *scenario = owner;
-    const sp_i_scenario_reader *reader = context;
-    const json_t *array = sp_object_get(parallel, "stage_layers");
-    if (sp_i_errors_so_far(reader) != reader->errors_before || scenario->uniform) {
-        return;
-    }
-    scenario->shares_open = leaves_shares_open(scenario, parallel);
-    if (array == NULL && !scenario->shares_open) {
-        return;
-    }
-    const char *name = scenario->shares_open ? "auto" : json_string_value(array);
-    bool fills = name != NULL && strcmp(name, "nanotron") == 0;
-    bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
-    if (!json_is_array(array) && !spreads) {
-        sp_object_expected(parallel, "stage_layers", array, "%s", row->type);
-        return;
-    }
-    if (sp_object_has(parallel, "layers_per_chunk")) {
-        sp_object_error(parallel, "stage_layers",
-                        "give layers_per_chunk or stage_layers, not both");
-        return;
-    }
-    int vstages = sp_layout_vstages(&scenario->layout);
-    size_t count = spreads ? (size_t)vstages : json_array_size(array);
-    if (count != (size_t)vstages) {
-        sp_object_error(parallel, "stage_layers",
-                        "expected %d entries, one for each of pp x chunks_per_rank virtual stages "
-                        "(%d x %d), got %zu",
-                        vstages, scenario->layout.pp, scenario->layout.chunks, count);
-        return;
-    }
-    scenario->stage_layers = sp_calloc(count, sizeof *scenario->stage_layers);
-    scenario->cuts_layers = spreads && !fills;
-    if (fills) {
-        sp_layout_fill(&scenario->layout, &scenario->model, scenario->stage_layers);
-    } else if (spreads) {
-        sp_layout_level(&scenario->layout, scenario->model.layers, 0.0, 0.0, NULL, NULL,
-                        scenario->stage_layers);
-    }
-    for (size_t s = 0; s < count && !spreads; s++) {
-        if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
-            char key[64];
-            snprintf(key, sizeof key, "stage_layers[%zu]", s);
-            sp_object_expected(parallel, key, json_array_get(array, s), "an integer from 0 to %d",
-                               SP_I_MAX_CHUNK_LAYERS);
-        }
-    }
-    scenario->layout.stage_layers = scenario->stage_layers;
-}
-
-// "auto" until a strategy has chosen.
-json_t *sp_i_write_stage_layers(const void *owner, const void *context)
-{
-    const sp_scenario *scenario = owner;
-    (void)context;
-    return scenario->cuts_layers                   ? json_string("auto")
-           : scenario->layout.stage_layers != NULL ? sp_i_stage_layers_array(&scenario->layout)
-                                                   : NULL;
-}
-
-void sp_i_read_rank_order(sp_object *parallel, const sp_setting *row, void *owner, void *context)
-{
-    const char *text = sp_object_string(parallel, "order", NULL);
-    (void)row;
-    (void)context;
-    if (text != NULL && !sp_rank_order_read(text, &((sp_scenario *)owner)->layout.order)) {
-        sp_object_error(parallel, "order",
-                        "expected tp, cp, dp and pp, each once, fastest first, as in "
-                        "\"tp-cp-dp-pp\", got \"%.32s\"",
-                        text);
-    }
-}
-
-json_t *sp_i_write_rank_order(const void *owner, const void *context)
-{
-    const sp_scenario *scenario = owner;
-    char order[SP_RANK_ORDER_TEXT];
-    (void)context;
-    sp_rank_order_write(&scenario->layout.order, order);
-    return scenario->uniform ? NULL : json_string(order);
-}
-
 void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -332,6 +167,38 @@ sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err)
     sp_layout equal = scenario->layout;
     equal.stage_layers = NULL;
     return scenario->shares_open ? check_stages(scenario, &equal, err) : SP_OK;
+}
+
+sp_status sp_scenario_derive(const sp_scenario *base, const sp_scenario_changes *changes,
+                             sp_scenario *derived, sp_error *err)
+{
+    sp_strategy_spec *strategy = &derived->strategy;
+    *derived = *base;
+    derived->resolved = NULL;
+    derived->chosen_layers = NULL;
+    if (changes->strategy != NULL) {
+        derived->order_resolved = base->order_resolved && changes->memory_limit_bytes == 0 &&
+                                  strcmp(base->strategy.kind, changes->strategy) == 0;
+        snprintf(strategy->kind, sizeof strategy->kind, "%s", changes->strategy);
+        strategy->asked[0] = '\0';
+        strategy->exchange_of[0] = '\0';
+        strategy->exchange_chosen = false;
+    }
+    if (changes->memory_limit_bytes > 0) {
+        derived->memory_limit_bytes = changes->memory_limit_bytes;
+    }
+    if (changes->time_limit_ms > 0) {
+        strategy->time_limit_ms = changes->time_limit_ms;
+        strategy->spent_s = 0.0;
+    }
+    if (changes->cp_overlap != NULL) {
+        derived->memory.stack.cp_overlap = *changes->cp_overlap;
+    }
+    if (changes->cut != NULL) {
+        derived->layout = *changes->cut;
+    }
+    bool changed = changes->cp_overlap != NULL || changes->cut != NULL;
+    return changed ? sp_scenario_resolve_layout(derived, err) : SP_OK;
 }
 
 void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)

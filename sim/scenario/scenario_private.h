@@ -1,4 +1,4 @@
-// Private to sim/scenario: what the parts of the reader share.
+// Private to sim/scenario: the parts of the reader share this.
 #ifndef SLIMPACK_SIM_SCENARIO_SCENARIO_PRIVATE_H
 #define SLIMPACK_SIM_SCENARIO_SCENARIO_PRIVATE_H
 
@@ -79,22 +79,14 @@ void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
 // decode, after everything else.
 void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 
-// ---- for the rows of settings.c ----
+// ---- settings.c ----
 
 // Read into sp_uniform_costs, sp_decode_spec, and all others into sp_scenario.
 extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_parallel_settings,
     sp_i_network_settings, sp_i_jitter_settings, sp_i_schedule_settings, sp_i_memory_settings,
     sp_i_workload_settings, sp_i_strategy_settings, sp_i_prefill_settings;
 
-typedef void sp_i_read_setting(sp_object *section, const sp_setting *row, void *owner,
-                               void *context);
-typedef json_t *sp_i_write_setting(const void *owner, const void *context);
-
-sp_i_read_setting sp_i_read_chunks, sp_i_read_stage_layers, sp_i_read_rank_order,
-    sp_i_read_strategy_kind, sp_i_read_keep, sp_i_read_draft;
-sp_i_write_setting sp_i_write_stage_layers, sp_i_write_rank_order, sp_i_write_lengths,
-    sp_i_write_column, sp_i_write_keep, sp_i_write_draft;
-
+// The layers of each virtual stage.
 json_t *sp_i_stage_layers_array(const sp_layout *layout);
 
 // Reads the file that workload.lengths names, if it names one.

@@ -164,15 +164,6 @@ static bool nodes_are_full(const sp_scenario *scenario)
     return (int64_t)cluster->nodes * cluster->gpus_per_node == sp_layout_ranks(&scenario->layout);
 }
 
-json_t *sp_i_stage_layers_array(const sp_layout *layout)
-{
-    json_t *array = json_array();
-    for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        json_array_append_new(array, json_integer(layout->stage_layers[s]));
-    }
-    return array;
-}
-
 static void add_section(sp_json_builder *b, sp_setting_table table,
                         const sp_i_scenario_reader *reader)
 {

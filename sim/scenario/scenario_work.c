@@ -167,30 +167,6 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     }
 }
 
-json_t *sp_i_write_lengths(const void *owner, const void *context)
-{
-    const sp_scenario *scenario = owner;
-    const sp_i_scenario_reader *reader = context;
-    if (scenario->workload.uniform_tokens > 0) {
-        return NULL;
-    }
-    if (reader->lengths != NULL) {
-        return json_string(reader->lengths);
-    }
-    json_t *array = json_array();
-    for (size_t i = 0; i < scenario->lengths.count; i++) {
-        json_array_append_new(array, json_integer(scenario->lengths.tokens[i]));
-    }
-    return array;
-}
-
-json_t *sp_i_write_column(const void *owner, const void *context)
-{
-    const sp_i_scenario_reader *reader = context;
-    (void)owner;
-    return reader->column != NULL ? json_string(reader->column) : NULL;
-}
-
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -251,55 +227,9 @@ sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader)
                : SP_OK;
 }
 
-// ---- the strategy ----
-
-// The names of strategies are lower-case words with hyphens.
-void sp_i_read_strategy_kind(sp_object *section, const sp_setting *row, void *owner, void *context)
-{
-    sp_strategy_spec *strategy = &((sp_scenario *)owner)->strategy;
-    (void)context;
-    strategy->given = sp_object_has(section, "kind");
-    const char *kind = sp_object_string(section, "kind", strategy->kind);
-    if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
-        sp_object_expected(section, "kind", sp_object_get(section, "kind"), "%s", row->type);
-        return;
-    }
-    char lower[SP_STRATEGY_NAME] = "";
-    for (size_t i = 0; kind[i] != '\0'; i++) {
-        lower[i] = kind[i] == '_' ? '-' : (char)tolower((unsigned char)kind[i]);
-    }
-    memcpy(strategy->kind, lower, sizeof lower);
-}
-
 // ---- generated text ----
 
 enum { MOST_YIELD = 20000000 }; // tokens of all sequences
-
-void sp_i_read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
-{
-    // gamma of HeteroSpec (arXiv 2505.13254, section 4.3).
-    static const double usual[SP_LOW_BINS] = {0.3, 0.6, 1.0};
-    double *keep = ((sp_decode_spec *)owner)->how.keep;
-    const json_t *array = sp_object_get(object, "keep");
-    bool good = json_is_array(array) && json_array_size(array) == SP_LOW_BINS;
-    (void)context;
-    for (size_t i = 0; i < SP_LOW_BINS; i++) {
-        const json_t *value = json_array_get(array, i);
-        double number = json_number_value(value);
-        good = good && json_is_number(value) && number >= 0.0 && number <= 1.0;
-        keep[i] = array == NULL ? usual[i] : number;
-    }
-    if (array != NULL && !good) {
-        sp_object_expected(object, "keep", array, "%s", row->type);
-    }
-}
-
-json_t *sp_i_write_keep(const void *owner, const void *context)
-{
-    const double *keep = ((const sp_decode_spec *)owner)->how.keep;
-    (void)context;
-    return json_pack("[f, f, f]", keep[0], keep[1], keep[2]);
-}
 
 static bool is_text_stated(const sp_object *decode, const char *key)
 {
@@ -322,39 +252,6 @@ static void check_yield(sp_object *decode, const char *key, double yield, int de
         sp_object_error(decode, key, "is %g, more than the %g of a tree of decode.depth %d", yield,
                         depth + 1.0, depth);
     }
-}
-
-void sp_i_read_draft(sp_object *object, const sp_setting *row, void *owner, void *context)
-{
-    sp_decode_spec *spec = owner;
-    const sp_model *target = &((const sp_i_scenario_reader *)context)->scenario->model;
-    const json_t *value = sp_object_get(object, "draft");
-    const char *name = value != NULL ? json_string_value(value) : "eagle";
-    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
-    if (name == NULL) {
-        sp_object_expected(object, "draft", value, "%s", row->type);
-    } else if (strcmp(name, "eagle") != 0) {
-        spec->draft_kind = SP_DRAFT_MODEL;
-        if (sp_model_builtin_meant(name) == NULL) {
-            sp_i_names_error(&models, object, "draft", false);
-        } else {
-            sp_model_builtin(sp_model_builtin_meant(name), &spec->draft, object->err);
-            if (target->vocab > 0 && spec->draft.vocab != target->vocab) {
-                sp_object_error(object, "draft",
-                                "%s knows %lld tokens, the target %lld: what it drafts means "
-                                "nothing to the target",
-                                spec->draft.name, (long long)spec->draft.vocab,
-                                (long long)target->vocab);
-            }
-        }
-    }
-}
-
-json_t *sp_i_write_draft(const void *owner, const void *context)
-{
-    const sp_decode_spec *spec = owner;
-    (void)context;
-    return json_string(spec->draft_kind == SP_DRAFT_EAGLE ? "eagle" : spec->draft.name);
 }
 
 static void check_draft_gpus(sp_object *object, const sp_scenario *scenario,

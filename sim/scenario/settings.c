@@ -1,10 +1,13 @@
-// Every setting of a scenario, as rows; those of model, cluster and stack lie in sim/model.
+// Every setting of a scenario, as rows with the reading and writing that some have of their own.
+// The rows of model, cluster and stack lie in sim/model.
 #include "sim/scenario/settings.h"
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/inference/decode.h"
 #include "sim/model/settings.h"
@@ -120,6 +123,291 @@ static bool states_ease(const void *owner)
     return ((const sp_decode_spec *)owner)->tokens_per_call <= 0.0;
 }
 
+// ---- rows that are read and written by functions of their own ----
+
+json_t *sp_i_stage_layers_array(const sp_layout *layout)
+{
+    json_t *array = json_array();
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        json_array_append_new(array, json_integer(layout->stage_layers[s]));
+    }
+    return array;
+}
+
+// Chunks of a rank where nothing is stated: what the schedule runs. Interleaving takes two, since
+// one is 1F1B, where the layers make as many stages.
+static int usual_chunks(const sp_scenario *scenario, sp_object *parallel)
+{
+    const sp_layout *layout = &scenario->layout;
+    int vstages = 2 * layout->pp;
+    int layers = scenario->model.layers;
+    const json_t *listed = sp_object_get(parallel, "stage_layers");
+    if (!scenario->schedule_given) {
+        return 1;
+    }
+    if (scenario->schedule.kind != SP_SCHEDULE_INTERLEAVED) {
+        int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
+        return chunks > 1 ? chunks : 1;
+    }
+    bool two = json_is_array(listed) ? json_array_size(listed) == (size_t)vstages
+               : listed != NULL      ? layers >= vstages
+                                     : scenario->uniform || layers % vstages == 0;
+    return layout->pp > 1 && two ? 2 : 1;
+}
+
+static void read_chunks(sp_object *parallel, const sp_setting *row, void *owner, void *context)
+{
+    sp_scenario *scenario = owner;
+    int *chunks = &scenario->layout.chunks;
+    int layers = scenario->model.layers;
+    int pp = scenario->layout.pp;
+    (void)row;
+    (void)context;
+    *chunks = usual_chunks(scenario, parallel);
+    sp_setting_read_key(parallel, sp_i_parallel_settings, "chunks_per_rank", scenario);
+    int per_chunk =
+        (int)sp_setting_read_int(parallel, sp_i_parallel_settings, "layers_per_chunk", 0);
+    if (per_chunk == 0 || layers == 0) {
+        return;
+    }
+    if (layers % pp != 0 || layers / pp % per_chunk != 0) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d layers on %d pipeline ranks do not make chunks of %d layers", layers,
+                        pp, per_chunk);
+        return;
+    }
+    int follows = layers / pp / per_chunk;
+    if (sp_object_has(parallel, "chunks_per_rank") && follows != *chunks) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d layers on %d pipeline ranks make %d chunks of %d layers, "
+                        "chunks_per_rank is %d",
+                        layers, pp, follows, per_chunk, *chunks);
+    } else if (follows > SP_I_MAX_CHUNKS) {
+        sp_object_error(parallel, "layers_per_chunk",
+                        "%d chunks per rank are more than the %d that are simulated", follows,
+                        SP_I_MAX_CHUNKS);
+    } else {
+        *chunks = follows;
+    }
+}
+
+static bool layers_of_stage(const json_t *value, int *layers)
+{
+    double number = json_is_number(value) ? json_number_value(value) : -1.0;
+    if (!(number >= 0.0 && number <= SP_I_MAX_CHUNK_LAYERS) || number != floor(number)) {
+        return false;
+    }
+    *layers = (int)number;
+    return true;
+}
+
+// Nothing is stated of chunks or layers, and equal shares do not divide them. What hands attention
+// over needs equal shares.
+static bool leaves_shares_open(const sp_scenario *scenario, sp_object *parallel)
+{
+    int layers = scenario->model.layers;
+    int vstages = sp_layout_vstages(&scenario->layout);
+    return !sp_object_has(parallel, "stage_layers") &&
+           !sp_object_has(parallel, "chunks_per_rank") &&
+           !sp_object_has(parallel, "layers_per_chunk") && !scenario->schedule.exchange &&
+           layers >= vstages && layers % vstages != 0;
+}
+
+// The entries one by one; how they share out the model is for sp_layout_stages to judge. Without a
+// good size of the layout their number says nothing.
+static void read_stage_layers(sp_object *parallel, const sp_setting *row, void *owner,
+                              void *context)
+{
+    sp_scenario *scenario = owner;
+    const sp_i_scenario_reader *reader = context;
+    const json_t *array = sp_object_get(parallel, "stage_layers");
+    if (sp_i_errors_so_far(reader) != reader->errors_before || scenario->uniform) {
+        return;
+    }
+    scenario->shares_open = leaves_shares_open(scenario, parallel);
+    if (array == NULL && !scenario->shares_open) {
+        return;
+    }
+    const char *name = scenario->shares_open ? "auto" : json_string_value(array);
+    bool fills = name != NULL && strcmp(name, "nanotron") == 0;
+    bool spreads = fills || (name != NULL && strcmp(name, "auto") == 0);
+    if (!json_is_array(array) && !spreads) {
+        sp_object_expected(parallel, "stage_layers", array, "%s", row->type);
+        return;
+    }
+    if (sp_object_has(parallel, "layers_per_chunk")) {
+        sp_object_error(parallel, "stage_layers",
+                        "give layers_per_chunk or stage_layers, not both");
+        return;
+    }
+    int vstages = sp_layout_vstages(&scenario->layout);
+    size_t count = spreads ? (size_t)vstages : json_array_size(array);
+    if (count != (size_t)vstages) {
+        sp_object_error(parallel, "stage_layers",
+                        "expected %d entries, one for each of pp x chunks_per_rank virtual stages "
+                        "(%d x %d), got %zu",
+                        vstages, scenario->layout.pp, scenario->layout.chunks, count);
+        return;
+    }
+    // No cut leaves each stage a layer: refused with the reason of equal shares.
+    if (spreads && !fills && vstages > scenario->model.layers) {
+        return;
+    }
+    scenario->stage_layers = sp_calloc(count, sizeof *scenario->stage_layers);
+    scenario->cuts_layers = spreads && !fills;
+    if (fills) {
+        sp_layout_fill(&scenario->layout, &scenario->model, scenario->stage_layers);
+    } else if (spreads) {
+        sp_layout_level(&scenario->layout, scenario->model.layers, 0.0, 0.0, NULL, NULL,
+                        scenario->stage_layers);
+    }
+    for (size_t s = 0; s < count && !spreads; s++) {
+        if (!layers_of_stage(json_array_get(array, s), &scenario->stage_layers[s])) {
+            char key[64];
+            snprintf(key, sizeof key, "stage_layers[%zu]", s);
+            sp_object_expected(parallel, key, json_array_get(array, s), "an integer from 0 to %d",
+                               SP_I_MAX_CHUNK_LAYERS);
+        }
+    }
+    scenario->layout.stage_layers = scenario->stage_layers;
+}
+
+// "auto" until a strategy has chosen.
+static json_t *write_stage_layers(const void *owner, const void *context)
+{
+    const sp_scenario *scenario = owner;
+    (void)context;
+    return scenario->cuts_layers                   ? json_string("auto")
+           : scenario->layout.stage_layers != NULL ? sp_i_stage_layers_array(&scenario->layout)
+                                                   : NULL;
+}
+
+static void read_rank_order(sp_object *parallel, const sp_setting *row, void *owner, void *context)
+{
+    const char *text = sp_object_string(parallel, "order", NULL);
+    (void)row;
+    (void)context;
+    if (text != NULL && !sp_rank_order_read(text, &((sp_scenario *)owner)->layout.order)) {
+        sp_object_error(parallel, "order",
+                        "expected tp, cp, dp and pp, each once, fastest first, as in "
+                        "\"tp-cp-dp-pp\", got \"%.32s\"",
+                        text);
+    }
+}
+
+static json_t *write_rank_order(const void *owner, const void *context)
+{
+    const sp_scenario *scenario = owner;
+    char order[SP_RANK_ORDER_TEXT];
+    (void)context;
+    sp_rank_order_write(&scenario->layout.order, order);
+    return scenario->uniform ? NULL : json_string(order);
+}
+
+static json_t *write_lengths(const void *owner, const void *context)
+{
+    const sp_scenario *scenario = owner;
+    const sp_i_scenario_reader *reader = context;
+    if (scenario->workload.uniform_tokens > 0) {
+        return NULL;
+    }
+    if (reader->lengths != NULL) {
+        return json_string(reader->lengths);
+    }
+    json_t *array = json_array();
+    for (size_t i = 0; i < scenario->lengths.count; i++) {
+        json_array_append_new(array, json_integer(scenario->lengths.tokens[i]));
+    }
+    return array;
+}
+
+static json_t *write_column(const void *owner, const void *context)
+{
+    const sp_i_scenario_reader *reader = context;
+    (void)owner;
+    return reader->column != NULL ? json_string(reader->column) : NULL;
+}
+
+// The names of strategies are lower-case words with hyphens.
+static void read_strategy_kind(sp_object *section, const sp_setting *row, void *owner,
+                               void *context)
+{
+    sp_strategy_spec *strategy = &((sp_scenario *)owner)->strategy;
+    (void)context;
+    strategy->given = sp_object_has(section, "kind");
+    const char *kind = sp_object_string(section, "kind", strategy->kind);
+    if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
+        sp_object_expected(section, "kind", sp_object_get(section, "kind"), "%s", row->type);
+        return;
+    }
+    char lower[SP_STRATEGY_NAME] = "";
+    for (size_t i = 0; kind[i] != '\0'; i++) {
+        lower[i] = kind[i] == '_' ? '-' : (char)tolower((unsigned char)kind[i]);
+    }
+    memcpy(strategy->kind, lower, sizeof lower);
+}
+
+static void read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
+{
+    // gamma of HeteroSpec (arXiv 2505.13254, section 4.3).
+    static const double published[SP_LOW_BINS] = {0.3, 0.6, 1.0};
+    double *keep = ((sp_decode_spec *)owner)->how.keep;
+    const json_t *array = sp_object_get(object, "keep");
+    bool good = json_is_array(array) && json_array_size(array) == SP_LOW_BINS;
+    (void)context;
+    for (size_t i = 0; i < SP_LOW_BINS; i++) {
+        const json_t *value = json_array_get(array, i);
+        double number = json_number_value(value);
+        good = good && json_is_number(value) && number >= 0.0 && number <= 1.0;
+        keep[i] = array == NULL ? published[i] : number;
+    }
+    if (array != NULL && !good) {
+        sp_object_expected(object, "keep", array, "%s", row->type);
+    }
+}
+
+static json_t *write_keep(const void *owner, const void *context)
+{
+    const double *keep = ((const sp_decode_spec *)owner)->how.keep;
+    (void)context;
+    return json_pack("[f, f, f]", keep[0], keep[1], keep[2]);
+}
+
+static void read_draft(sp_object *object, const sp_setting *row, void *owner, void *context)
+{
+    sp_decode_spec *spec = owner;
+    const sp_model *target = &((const sp_i_scenario_reader *)context)->scenario->model;
+    const json_t *value = sp_object_get(object, "draft");
+    const char *name = value != NULL ? json_string_value(value) : "eagle";
+    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    if (name == NULL) {
+        sp_object_expected(object, "draft", value, "%s", row->type);
+    } else if (strcmp(name, "eagle") != 0) {
+        spec->draft_kind = SP_DRAFT_MODEL;
+        if (sp_model_builtin_meant(name) == NULL) {
+            sp_i_names_error(&models, object, "draft", false);
+        } else {
+            sp_model_builtin(sp_model_builtin_meant(name), &spec->draft, object->err);
+            if (target->vocab > 0 && spec->draft.vocab != target->vocab) {
+                sp_object_error(object, "draft",
+                                "%s knows %lld tokens, the target %lld: what it drafts means "
+                                "nothing to the target",
+                                spec->draft.name, (long long)spec->draft.vocab,
+                                (long long)target->vocab);
+            }
+        }
+    }
+}
+
+static json_t *write_draft(const void *owner, const void *context)
+{
+    const sp_decode_spec *spec = owner;
+    (void)context;
+    return json_string(spec->draft_kind == SP_DRAFT_EAGLE ? "eagle" : spec->draft.name);
+}
+
+// ---- the rows ----
+
 // clang-format off
 static const sp_setting document_rows[] = {
     {.key = "schema", .type = "\"slimpack/scenario/1\"", .fallback = "\"slimpack/scenario/1\"",
@@ -196,7 +484,7 @@ static const sp_setting parallel_rows[] = {
      .text = "Data-parallel ranks: so many replicas share the batch. The GPUs are tp x cp x pp x "
              "dp.", .aliases = "data_parallel_size dp_size data_parallel replicas"},
     {.key = "parallel.chunks_per_rank", SP_INT(1, SP_I_MAX_CHUNKS),
-     SP_FIELD(sp_scenario, layout.chunks), .read = sp_i_read_chunks,
+     SP_FIELD(sp_scenario, layout.chunks), .read = read_chunks,
      .fallback = "what the schedule runs: 2 for V schedules and interleaved, else 1",
      .text = "Model chunks of each pipeline rank (virtual pipeline stages).",
      .aliases = "vpp vp vpp_size virtual_pipeline_model_parallel_size num_model_chunks v "
@@ -206,7 +494,7 @@ static const sp_setting parallel_rows[] = {
      .text = "Layers of a model chunk; may stand in place of chunks_per_rank.",
      .aliases = "num_layers_per_virtual_pipeline_stage"},
     {.key = "parallel.stage_layers", .type = "an array, \"auto\" or \"nanotron\"",
-     .names = spread_names, .read = sp_i_read_stage_layers, .write = sp_i_write_stage_layers,
+     .names = spread_names, .read = read_stage_layers, .write = write_stage_layers,
      .fallback = "equal shares",
      .text = "Layers of every virtual stage in the order of the model; \"auto\" takes, of equal "
              "shares, cuts by predicted time, embedding and head counted, and SlimPack's own "
@@ -233,7 +521,7 @@ static const sp_setting parallel_rows[] = {
      .text = "Neighbouring dp x cp ranks among which ZeRO splits states (hybrid sharding); gradients "
              "are then added up over the groups as well. 0: all of them.",
      .aliases = "hsdp dp_shard data_parallel_shard_degree"},
-    {.key = "parallel.order", SP_TEXT, .read = sp_i_read_rank_order, .write = sp_i_write_rank_order,
+    {.key = "parallel.order", SP_TEXT, .read = read_rank_order, .write = write_rank_order,
      .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" "
              "may stand among them: expert parallelism is 1. With network.detail flows it says "
@@ -370,13 +658,13 @@ static const sp_setting workload_rows[] = {
      SP_FIELD(sp_scenario, workload.uniform_tokens), .read_elsewhere = true,
      .derive = usual_uniform_tokens, .if_changed = true, .fallback = "the context, else 4096",
      .text = "Tokens of every sample, where lengths are not stated."},
-    {.key = "workload.lengths", .type = "a name, a path or an array", .write = sp_i_write_lengths,
+    {.key = "workload.lengths", .type = "a name, a path or an array", .write = write_lengths,
      .name_at = distribution_name, .fallback = "uniform samples",
      .text = "Lengths of the documents in tokens: a built-in distribution, an array, or a file "
              "(text, CSV, JSON, JSONL, NumPy .npy, Megatron-LM .idx or the common name of .idx and "
              ".bin), which goes before a distribution of its name.",
      .aliases = "dataset data_path length_distribution"},
-    {.key = "workload.column", SP_TEXT, .write = sp_i_write_column,
+    {.key = "workload.column", SP_TEXT, .write = write_column,
      .fallback = "the only one, or one with a usual name such as length or tokens",
      .text = "Column of a CSV file or key of JSON objects that holds the lengths; of an array of "
              "token ids (input_ids) the number counts."},
@@ -413,7 +701,7 @@ static const sp_setting workload_rows[] = {
 
 static const sp_setting strategy_rows[] = {
     {.key = "strategy.kind", SP_TEXT, .type = "the name of a strategy",
-     SP_FIELD(sp_scenario, strategy.kind), .read = sp_i_read_strategy_kind,
+     SP_FIELD(sp_scenario, strategy.kind), .read = read_strategy_kind,
      .fallback = "\"packed\"",
      .text = "How samples become packs; `slimpack help strategies` says a line of each.",
      .aliases = "packing packing_strategy"},
@@ -564,8 +852,8 @@ static const sp_setting decode_rows[] = {
      .text = "Heterospec: trees of low entropy are drafted deeper (DED)."},
     {.key = "decode.prune", SP_SWITCH, SP_FIELD(sp_decode_spec, how.prune), .usual = true,
      .text = "Heterospec: fewer tokens of trees of low entropy are verified (TNP)."},
-    {.key = "decode.keep", .type = "an array of 3 numbers from 0 to 1", .read = sp_i_read_keep,
-     .write = sp_i_write_keep, .fallback = "[0.3, 0.6, 1.0]",
+    {.key = "decode.keep", .type = "an array of 3 numbers from 0 to 1", .read = read_keep,
+     .write = write_keep, .fallback = "[0.3, 0.6, 1.0]",
      .text = "Heterospec: share of draft_tokens that is verified in the three bins of low entropy "
              "(gamma); the layers that alpha adds in a bin are as many tokens more."},
     {.key = "decode.text", .kind = SP_SETTING_OBJECT, .fallback = "HumanEval under Llama-3.1-8B",
@@ -599,8 +887,8 @@ static const sp_setting decode_rows[] = {
      SP_FIELD(sp_decode_spec, training_tokens_per_call), .if_changed = true,
      .fallback = "what follows from training_ease",
      .text = "Heterospec: tokens that a call yields with EAGLE's trees on that text."},
-    {.key = "decode.draft", .type = "\"eagle\" or the name of a model", .read = sp_i_read_draft,
-     .write = sp_i_write_draft, .fallback = "\"eagle\"",
+    {.key = "decode.draft", .type = "\"eagle\" or the name of a model", .read = read_draft,
+     .write = write_draft, .fallback = "\"eagle\"",
      .text = "What drafts: EAGLE-3's layer over the target's features, or a model of its own.",
      .aliases = "draft_model speculative_model"},
     {.key = "decode.draft_tp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_decode_spec, draft_tp),

@@ -307,8 +307,8 @@ static void choose_on(run *r, int k)
     r->next_ns[k] = on->next.start_ns;
 }
 
-// What became ready on another rank changes nothing where that rank starts something else earlier,
-// and goes first where nothing else is ready by then.
+// An action that became ready on another rank changes nothing where that rank starts something else
+// earlier, and goes first where nothing else is ready by then.
 static void choose_elsewhere(run *r, choice ready)
 {
     int k = ready.stage->rank;
@@ -422,10 +422,10 @@ static int64_t forward_bytes(const sp_packflow_job *job, const stage_state *stag
     return job->tokens[stage->forwards] * job->token_bytes[stage->vstage];
 }
 
-// What a rank would hold when so many packs went forward and back on each of its chunks, or more
-// where it is further, for numbers that do not fall. No weight gradient is left: they go before a
-// forward that has no room. Chunks in a row from the last are short of forwards, from the first of
-// backwards.
+// Returns what a rank would hold when so many packs went forward and back on each of its chunks, or
+// more where it is further, for numbers that do not fall. No weight gradient is left: they go
+// before a forward that has no room. Chunks in a row from the last are short of forwards, from the
+// first of backwards.
 typedef struct holding {
     const stage_state *short_f,
         *full_b;                    // the first that is short of forwards, and not of backwards
@@ -468,7 +468,7 @@ static bool leaves_room(const run *r, const rank_state *on, const stage_state *n
     holding h = {.short_f = on->end, .full_b = on->first};
     int32_t need = -1;
     for (size_t j = on->first->backwards; j < job->backward && (size_t)job->need[j] < pack; j++) {
-        // Of backwards that need no more the first finds most.
+        // The first of the backwards that need no more finds most.
         if (job->need[j] != need && held_bytes(r, on, (size_t)job->need[j] + 1, j, &h) > room) {
             return false;
         }
@@ -506,7 +506,7 @@ static stage_state *next_weight(const rank_state *on)
     return stage;
 }
 
-// Of a forward and a backward that are ready the other kind than the last goes first: with several
+// Where a forward and a backward are ready, the other kind than the last goes first: with several
 // chunks, stages behind would else run out of forwards. A weight gradient runs while nothing else
 // is ready, or where the forward that is ready, the last chunk's of several, has no room without
 // it.
@@ -558,7 +558,7 @@ static void note_lack(run *r, int k, int64_t bytes)
     r->outcome->lacking_bytes = sp_larger(r->outcome->lacking_bytes, bytes - r->job->room_bytes[k]);
 }
 
-// What a rank holds from the start of an action on; activations go as it ends.
+// Returns what a rank holds from the start of an action on; activations go as it ends.
 static void hold(run *r, int k, const choice *c, size_t pack)
 {
     const sp_packflow_job *job = r->job;

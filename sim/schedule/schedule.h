@@ -7,7 +7,7 @@
 #include "sim/plan/plan.h"
 
 // Every schedule in one row: X(KIND, "name", generator, traits...). The generator is
-// sp_i_schedule_<generator> (schedule_family.h), in a file of its own; the traits are those of
+// sp_i_schedule_<generator> (schedule_family.h); the traits are those of
 // sp_schedule_traits, with one line for help first.
 // clang-format off
 #define SP_SCHEDULE_LIST(X)                                                                        \
@@ -137,7 +137,7 @@ sp_status sp_schedule_check_size(const sp_layout *layout, const sp_packing *pack
 sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                                const char *source, sp_plan *plan, sp_error *err);
 
-// ---- Offloading: copies of activations to host memory and back (offload.c) ----
+// ---- Offloading: copies of activations to host memory and back ----
 
 // An L brings its copy back into one of so many buffers of the rank.
 enum { SP_COPY_BUFFERS = 2 };

@@ -1,4 +1,4 @@
-// What the schedule families share: each writes the action lists of all pipeline ranks of one
+// Schedule families share this: each writes the action lists of all pipeline ranks of one
 // data-parallel rank.
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_FAMILY_H
@@ -20,7 +20,8 @@ typedef struct sp_i_schedule_job {
     const int32_t *forward, *backward;
     const int *first; // [microbatches + 1]
     int microbatches;
-    sp_arena work; // of the family; whoever asked for the order frees it
+    const int *counts; // [dp]: micro-batches of all data-parallel ranks
+    sp_arena work;     // of the family; whoever asked for the order frees it
     sp_error *err;
     sp_status status; // of a content error at source: schedule.*, or of a limit
 } sp_i_schedule_job;

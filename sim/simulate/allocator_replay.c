@@ -186,7 +186,7 @@ static void run_forward(rank_replay *l, size_t a)
         l->received = SP_NO_BLOCK;
     }
     run_unit(l, unit, SP_PROGRAM_FORWARD);
-    // What the last forward gave is on its way until this one ends.
+    // The output of the last forward is being sent until this one ends.
     release(l, &l->sent);
     if (program->output != SP_NO_TENSOR) {
         l->sent = sp_i_unit_hand_over(unit, program->output);
@@ -644,7 +644,7 @@ typedef struct candidate {
     bool done;           // replayed
 } candidate;
 
-// What the optimizer of each rank takes when its moments come out of what a first step left.
+// Bytes that the optimizer of each rank takes when its moments come out of what a first step left.
 static sp_status weigh(const rank_replay *l, candidate *ranks, size_t count)
 {
     sp_error *err = l->memory.err;

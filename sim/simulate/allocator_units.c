@@ -208,7 +208,7 @@ void sp_i_offload_begin(sp_i_unit_memory *memory, sp_i_unit *unit)
     }
 }
 
-// What is being copied is held to the end of the copy.
+// A tensor that is being copied is held to the end of the copy.
 void sp_i_offload_end(sp_i_unit_memory *memory, sp_i_unit *unit)
 {
     const sp_i_offload_cut *cut = &unit->shape->cut;

@@ -44,7 +44,7 @@ sp_status sp_block_allocate(sp_block_allocator *allocator, int64_t bytes, int32_
 // Gives a block back; SP_NO_BLOCK is allowed. The handle may come back for a later request.
 void sp_block_release(sp_block_allocator *allocator, int32_t block);
 
-// What an allocated block counts; 0 for SP_NO_BLOCK.
+// Bytes that an allocated block counts; 0 for SP_NO_BLOCK.
 int64_t sp_block_bytes(const sp_block_allocator *allocator, int32_t block);
 
 // Bytes in allocated blocks, in segments, and the most in allocated blocks since the start

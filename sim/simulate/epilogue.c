@@ -1,4 +1,4 @@
-#include "sim/simulate/epilogue.h"
+#include "sim/simulate/traffic.h"
 
 #include "sim/base/units.h"
 #include "sim/simulate/engine.h"

@@ -70,7 +70,7 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 {
     size_t n = (size_t)c->classes;
     const column forward[COLUMNS] = {
-        {c->f, n * sizeof *c->f, 0, true, NULL},
+        {c->action[SP_ACTION_F], n * sizeof(sp_action_cost), 0, true, NULL},
         {c->forward, P2P_BYTES, sizeof *c->forward, true, NULL},
         {c->unit, n * sizeof *c->unit, 0, true, c->unit_row},
         {c->o_ns, n * sizeof *c->o_ns, 0, true, NULL},
@@ -78,10 +78,10 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
         {c->l_ns, n * sizeof *c->l_ns, 0, false, NULL},
     };
     const column backward[COLUMNS] = {
-        {c->b, n * sizeof *c->b, 0, true, NULL},
-        {c->i, n * sizeof *c->i, 0, false, NULL},
-        {c->w, n * sizeof *c->w, 0, false, NULL},
-        {c->r, n * sizeof *c->r, 0, false, NULL},
+        {c->action[SP_ACTION_B], n * sizeof(sp_action_cost), 0, true, NULL},
+        {c->action[SP_ACTION_I], n * sizeof(sp_action_cost), 0, false, NULL},
+        {c->action[SP_ACTION_W], n * sizeof(sp_action_cost), 0, false, NULL},
+        {c->action[SP_ACTION_R], n * sizeof(sp_action_cost), 0, false, NULL},
         {c->backward, P2P_BYTES, sizeof *c->backward, true, NULL},
         {c->backward_unit, n * sizeof *c->backward_unit, 0, false, c->backward_unit_row},
     };

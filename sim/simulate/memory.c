@@ -113,7 +113,7 @@ static inline void walk_note(rank_walk *w, int64_t time_ns)
 
 static void walk_free_slices(rank_walk *w, sp_action action);
 
-// What a unit holds in the states that it passes through.
+// The bytes that a unit holds in the states that it passes through.
 
 // A forward that runs again keeps nothing the first time but the keys and values that later slices
 // read (ChunkFlow, arXiv 2503.02356, section 4), and its input.
@@ -260,8 +260,8 @@ static bool is_loaded(const rank_walk *w, sp_action action)
     return loaded;
 }
 
-// What an action needs beyond what units hold; NULL: nothing. Transients of a regrouped backward
-// pack come from its own shape.
+// Returns what an action needs beyond what units hold; NULL: nothing. Transients of a regrouped
+// backward pack come from its own shape.
 static const sp_bytes *transients_of(const rank_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
@@ -285,7 +285,7 @@ static const sp_bytes *transients_of(const rank_walk *w, sp_action action)
     return whole ? &unit->backward : &unit->input_gradient;
 }
 
-// What walk_free_slices would free, and the sums of gradients that end with the pack.
+// Returns what walk_free_slices would free, and the sums of gradients that end with the pack.
 static sp_bytes slices_hold(rank_walk *w, sp_action action)
 {
     const sp_packing *packing = w->shared->timeline->plan->packing;
@@ -309,9 +309,9 @@ static sp_bytes slices_hold(rank_walk *w, sp_action action)
     return held;
 }
 
-// What an action needs beyond what units hold, as it begins; NULL: nothing. w->transients until it
-// ends. A regrouped backward pack gives back no more than its slices hold: rows of its own shape
-// and of the forward packs' are rounded apart.
+// Returns what an action needs beyond what units hold, as it begins; NULL: nothing. w->transients
+// until it ends. A regrouped backward pack gives back no more than its slices hold: rows of its own
+// shape and of the forward packs' are rounded apart.
 static const sp_bytes *walk_begin_transients(rank_walk *w, sp_action action)
 {
     const sp_bytes *needs = transients_of(w, action);
@@ -329,7 +329,7 @@ static const sp_bytes *walk_begin_transients(rank_walk *w, sp_action action)
     return w->transients;
 }
 
-// What a unit that holds what `holds` says adds to the rank's bytes.
+// Adds a unit that holds what `holds` says to the rank's bytes.
 static inline void add_unit(rank_walk *w, size_t unit, sp_unit_holds holds, int sign)
 {
     sp_bytes own;
@@ -381,7 +381,7 @@ static void walk_free_slices(rank_walk *w, sp_action action)
     }
 }
 
-// What the weight gradient of a regrouped pack needs is there, or goes.
+// Adds what the weight gradient of a regrouped pack needs, or takes it away.
 static void walk_defer(rank_walk *w, sp_action action, bool there)
 {
     size_t parts = (size_t)w->shared->parts;
@@ -453,7 +453,7 @@ static void end_forward(rank_walk *w, sp_action action)
     w->units -= walk_runs_again(w, action) ? w->shared->costs->unit_f : 0.0;
 }
 
-// What a backward, or a share of the head's, leaves and a weight gradient takes.
+// The tensors that a backward, or a share of the head's, leaves and a weight gradient takes.
 static void release(rank_walk *w, sp_action action)
 {
     if (!walk_is_regrouped(w)) {
@@ -604,7 +604,7 @@ static void begin_copy(rank_walk *w, sp_action action)
     }
 }
 
-// What an O has copied goes.
+// Frees what an O has copied.
 static void end_copy_out(rank_walk *w, sp_action action, int64_t time_ns)
 {
     begin_copy(w, action);

@@ -22,14 +22,15 @@ typedef struct sp_unit_state {
 const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
                               sp_bytes *own);
 
-// What a forward pack of which backward packs have freed slices still holds of `bytes` of one
-// category. `is_kv` says that they are keys and values: those of the cache belong to slices with
-// later slices, those among the activations to the others; all else belongs to all of its tokens.
+// Returns what a forward pack, of which backward packs have freed slices, still holds of `bytes` of
+// one category. `is_kv` says that they are keys and values: those of the cache belong to slices
+// with later slices, those among the activations to the others; all else belongs to all of its
+// tokens.
 int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_category category,
                      bool is_kv, int64_t bytes);
 
-// What such a forward pack still holds of all categories. Of a unit that is whole on the GPU keys
-// and values are told from other activations.
+// Returns what such a forward pack still holds of all categories. Of a unit that is whole on the
+// GPU keys and values are told from other activations.
 sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
                         const sp_unit_state *state);
 
@@ -50,7 +51,7 @@ sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *
 sp_status sp_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
                            sp_memory_timeline *memory, sp_error *err);
 
-// What a rank holds at the moment of its peak.
+// The bytes that a rank holds at the moment of its peak.
 typedef struct sp_peak_state {
     // Chunks, and behind them the rank's share of a head that pipeline ranks share.
     int parts;

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/simulate/epilogue.h"
-#include "sim/simulate/transfers.h"
 
 // The stages of an action, one after another: parameters that nothing hides are gathered (ZeRO 2
 // and 3); the work, and beside it the exchanges of context-parallel ranks and all that the work

@@ -1,4 +1,4 @@
-#include "sim/simulate/transfers.h"
+#include "sim/simulate/traffic.h"
 
 #include <math.h>
 #include <string.h>

@@ -52,6 +52,10 @@ typedef struct sp_i_reader {
 sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,
                                    const char *column, sp_lengths *lengths, sp_error *err);
 
+// Begins at the stream's position, with a full buffer. sp_i_reader_fini() in any case.
+sp_status sp_i_reader_init(sp_i_reader *reader);
+void sp_i_reader_fini(sp_i_reader *reader);
+
 // Moves what is left to the front of the buffer and fills it from the stream.
 sp_status sp_i_reader_fill(sp_i_reader *reader);
 
@@ -73,7 +77,8 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
 // Copies text for a message: cut with "...", bytes outside printable ASCII as \xNN.
 void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 
-// Index of the column (`what` is "column" or "key") to read; a content error when there is none.
+// Finds the index of the column (`what` is "column" or "key") to read; a content error when there
+// is none.
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
                              int count, int *chosen);
 

@@ -277,7 +277,8 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
                               const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     *ev = (sp_i_evaluation){.steps = {.scenario = scenario, .options = options, .result = result},
-                            .stated = scenario};
+                            .stated = scenario,
+                            .evaluate = sp_evaluate};
     *result = (sp_result){0};
     sp_status status = resolve(ev, err);
     if (status != SP_OK) {
@@ -436,7 +437,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
                                      .best_step = &ev->best_step,
                                      .refused = &refused};
     if (status == SP_OK) {
-        status = strategy->pack(&input, &step->packing, err);
+        status = sp_strategy_pack(strategy, &input, &step->packing, err);
     }
     ev->curtailed = ev->curtailed || meter.ended;
     ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;
@@ -789,19 +790,16 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
                               const sp_evaluate_options *options, sp_comparison_row *row,
                               sp_error *err)
 {
-    // A shallow copy: evaluating changes neither the scenario nor what it owns.
-    sp_scenario own = *scenario;
+    sp_scenario own;
+    const sp_scenario_changes changes = {.strategy = row->strategy};
     sp_evaluate_options compared = *options;
     sp_error met;
     compared.compared = true;
     sp_error_clear(&met);
-    // A choice that was resolved for another strategy is not for this one.
-    own.order_resolved = own.order_resolved && strcmp(own.strategy.kind, row->strategy) == 0;
-    snprintf(own.strategy.kind, sizeof own.strategy.kind, "%s", row->strategy);
-    own.strategy.asked[0] = '\0';
-    own.strategy.exchange_of[0] = '\0';
-    own.strategy.exchange_chosen = false;
-    row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+    row->status = sp_scenario_derive(scenario, &changes, &own, &met);
+    if (row->status == SP_OK) {
+        row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+    }
     if (row->status == SP_OK) {
         return SP_OK;
     }

@@ -13,11 +13,14 @@ typedef struct sp_i_evaluation {
     sp_scenario own;
     sp_oom_diagnosis oom; // the worst of the result's batches so far, or of one that was refused
     bool refused;         // for lack of memory: the strategy has no plan
-    int64_t tried;        // work of other settings that were tried (solver/search.h)
-    bool curtailed;       // the bound of work has ended some search
-    bool repeats;         // some packs so far run their forward again
-    bool offloads;        // some so far have an action that copies to host memory
-    bool copies;          // and it takes something there
+    // sp_evaluate(), by which other settings are tried: it calls upon them itself.
+    sp_status (*evaluate)(const sp_scenario *scenario, const sp_batches *batches,
+                          const sp_evaluate_options *options, sp_result *result, sp_error *err);
+    int64_t tried;  // work of other settings that were tried (solver/search.h)
+    bool curtailed; // the bound of work has ended some search
+    bool repeats;   // some packs so far run their forward again
+    bool offloads;  // some so far have an action that copies to host memory
+    bool copies;    // and it takes something there
     sp_i_group_starts starts;
     sp_i_best_step best_step; // of the batch at hand
     sp_batch carried;         // what the batches so far delayed; it stands in front of the next one
@@ -54,10 +57,10 @@ sp_status sp_i_evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *ba
                               int64_t context, sp_i_step *step, sp_error *err);
 void sp_i_step_fini(sp_i_step *step);
 
-// With which other settings the whole scenario would fit: each is read into the scenario as it was
-// stated, as --set does, and evaluated on the same batches, into ev->oom. A stated number of nodes
-// follows the degrees. Tries nothing where the document is not known. At most 19 evaluations (7
-// where the strategy searches by effort), each up to the first batch that does not fit.
+// Finds other settings with which the whole scenario would fit: each is read into the scenario as
+// it was stated, as --set does, and evaluated on the same batches, into ev->oom. A stated number of
+// nodes follows the degrees. Tries nothing where the document is not known. At most 19 evaluations
+// (7 where the strategy searches by effort), each up to the first batch that does not fit.
 sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
 
 // Adds to the error of a refused batch with which settings it would have a plan.

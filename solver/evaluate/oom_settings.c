@@ -1,5 +1,5 @@
-// Which other settings would have let a step fit that is out of memory, or be faster where memory
-// is short.
+// Finds other settings that would have let a step fit that is out of memory, or be faster where
+// memory is short.
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
@@ -90,7 +90,7 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
     if (status != SP_OK || hopeless) {
         return status;
     }
-    status = sp_evaluate(scenario, batches, &options, &result, err);
+    status = ev->evaluate(scenario, batches, &options, &result, err);
     ev->tried += meter.spent;
     if (status == SP_OK && !sp_result_is_oom(&result)) {
         found->bytes = result.peak_bytes;

@@ -608,8 +608,8 @@ static double pack_s(const sp_step_costs *costs, const sp_layout *layout, size_t
     double sum_s = 0.0;
     for (int v = 0; v < sp_layout_vstages(layout); v++) {
         size_t at = pack * (size_t)costs->classes + (size_t)costs->stages[v].cost_class;
-        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->f[at]);
-        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->b[at]);
+        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->action[SP_ACTION_F][at]);
+        sum_s += 1e-9 * (double)sp_action_cost_ns(&costs->action[SP_ACTION_B][at]);
     }
     return sum_s;
 }

@@ -10,7 +10,6 @@
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "solver/step/step.h"
-#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 
 // Part of the time in which packs are searched for before nested groups are tried.
@@ -193,44 +192,6 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 //
 // Packs of all data-parallel ranks together (slimpack.c), slimpack's and zeppelin's are simulated,
 // and the fastest are taken.
-//
-// A job keeps its order, its model chunks and its exchange of keys and values. What the scenario
-// does not state of them is chosen by all batches: they are slimpack's, or with zeppelin's
-// exchange, or all are zeppelin's.
-
-enum { MOST_WAYS = 7 };
-
-static int list_ways(const sp_scenario *scenario, bool compared, sp_i_job_way ways[MOST_WAYS])
-{
-    const sp_layout *layout = &scenario->layout;
-    bool open = (int64_t)layout->dp * layout->cp > 1 &&
-                !(scenario->cp_overlap_given && scenario->cp_ring_nics_given);
-    bool ordered = layout->pp > 1 || scenario->schedule_given;
-    bool starts = scenario->strategy.group_start_ms > 0.0 && scenario->workload.batches > 1;
-    int count = 0;
-    ways[count++] = (sp_i_job_way){.kind = "slimpack-zones"};
-    if (open) {
-        ways[count++] = (sp_i_job_way){.kind = "slimpack-zones", .exchange_of = "zeppelin"};
-    }
-    // Its packs are among those of each batch, in this order and exchange.
-    if (open || ordered || starts) {
-        ways[count++] = (sp_i_job_way){.kind = "zeppelin"};
-    }
-    if (starts) {
-        ways[count++] = (sp_i_job_way){.kind = "slimpack"};
-        ways[count++] = (sp_i_job_way){.kind = "te-cp"};
-        ways[count++] = (sp_i_job_way){.kind = "hybrid-dp"};
-        ways[count++] = (sp_i_job_way){.kind = "llama-cp"};
-    }
-    bool other = scenario->schedule_given && scenario->schedule.kind != SP_SCHEDULE_PACKFLOW;
-    return other && !compared ? 1 : count; // resolving then says that the order is another
-}
-
-sp_status sp_i_choose_slimpack_zones(sp_scenario *scenario, bool compared, sp_error *err)
-{
-    sp_i_job_way ways[MOST_WAYS];
-    return sp_i_job_choose(scenario, ways, list_ways(scenario, compared, ways), compared, err);
-}
 
 static sp_status pack_slimpack_for_all(const sp_strategy_input *input, sp_packing *packing,
                                        sp_error *err)

@@ -20,6 +20,8 @@ static double published_bubble(const sp_scenario *scenario);
 static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings);
+static void warn_of_jitter(const sp_scenario *scenario, sp_warnings *warnings);
+static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *warnings);
 
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
 {
@@ -65,6 +67,41 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
     warn_of_free_settings(scenario, &result->warnings);
     warn_of_profile(scenario, &result->warnings);
+    warn_of_jitter(scenario, &result->warnings);
+    warn_of_passing_stages(scenario, &result->warnings);
+}
+
+// The cost model slows all computation with each doubling of the nodes from one on.
+static void warn_of_jitter(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const double left_out = scenario->jitter_replaces;
+    double nodes =
+        (double)sp_ceil_div(sp_layout_ranks(&scenario->layout), scenario->cluster.gpus_per_node);
+    if (left_out > 0.0 && nodes > 1.0) {
+        sp_warnings_add(warnings,
+                        "jitter.gpu_cv takes the place of profile %s's own growth of computation "
+                        "with nodes (%.1f %% on these), so that a step can be faster with jitter "
+                        "than without",
+                        scenario->profile.name, 100.0 * left_out * log2(nodes));
+    }
+}
+
+// Stages that nothing but hidden states pass through: of layers that are stated, or as nanotron
+// spreads them.
+static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_layout *layout = &scenario->layout;
+    int vstages = sp_layout_vstages(layout);
+    int passing = 0;
+    for (int s = 1; layout->stage_layers != NULL && s + 1 < vstages; s++) {
+        passing += layout->stage_layers[s] == 0;
+    }
+    if (passing > 0 && !layout->vocab_parallel) {
+        sp_warnings_add(warnings,
+                        "parallel.stage_layers: %d of %d stages hold no layer, neither embedding "
+                        "nor head, and only pass hidden states on",
+                        passing, vstages);
+    }
 }
 
 static void describe_slowest(const sp_scenario *scenario, sp_slowest_gpu *slowest)

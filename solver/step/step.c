@@ -325,7 +325,7 @@ void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
         int64_t ns =
             sp_ns_from_s(1e-3 * starts->start_ms) * most_joined(starts, list, &list->packs[k]);
         for (int c = 0; c < costs->classes; c++) {
-            costs->f[k * (size_t)costs->classes + (size_t)c].cp_ns += ns;
+            costs->action[SP_ACTION_F][k * (size_t)costs->classes + (size_t)c].cp_ns += ns;
         }
     }
 }

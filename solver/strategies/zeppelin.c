@@ -30,7 +30,6 @@
 #include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/step/step.h"
-#include "solver/strategies/job_choice.h"
 #include "solver/strategy_list.h"
 
 // Which packs of several ranks gather keys and values, as llama-cp does.
@@ -136,17 +135,6 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
     }
     const way taken = nth_way(input, best);
     return status == SP_OK ? pack(input, &taken, packing, err) : status;
-}
-
-// Groups that one batch starts are there for the next ones: what is least for each batch need not
-// be least for the job.
-sp_status sp_i_choose_zeppelin(sp_scenario *scenario, bool compared, sp_error *err)
-{
-    static const sp_i_job_way ways[] = {
-        {.kind = "zeppelin"}, {.kind = "te-cp"}, {.kind = "hybrid-dp"}, {.kind = "llama-cp"}};
-    bool starts = scenario->strategy.group_start_ms > 0.0 && scenario->workload.batches > 1 &&
-                  scenario->strategy.zones;
-    return sp_i_job_choose(scenario, ways, starts ? 4 : 1, compared, err);
 }
 
 // Where another exchange than a ring is stated, it is that of all packs.

@@ -264,7 +264,7 @@ static double improve(const char *text, const char *kind, sp_prng *prng, int tri
                                      .context = batches.context,
                                      .cost = &cost,
                                      .threads = 1};
-    require(sp_strategy_find(kind)->pack(&input, &packing, &err), &err);
+    require(sp_strategy_pack(sp_strategy_find(kind), &input, &packing, &err), &err);
     double ms = NAN;
     if (take(&packing, &best)) {
         ms = search(&input, prng, trials, first_ms);

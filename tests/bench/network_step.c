@@ -233,8 +233,8 @@ static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
         costs->ranks[p].epilogue = (sp_epilogue_cost){.optimizer_ns = 0};
     }
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->f[k].dp_ns = 1000000;
-        costs->b[k].dp_ns = 3000000;
+        costs->action[SP_ACTION_F][k].dp_ns = 1000000;
+        costs->action[SP_ACTION_B][k].dp_ns = 3000000;
     }
 }
 
@@ -248,8 +248,10 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
     fill_packs(costs->backward, costs->backward_packs, 2.0 * RING_BYTES);
     for (size_t k = 0; k < costs->forward_packs; k++) {
         int64_t more_ns = uneven ? (int64_t)sp_prng_below(&prng, (uint64_t)UNEVEN_NS) : 0;
-        costs->f[k] = (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
-        costs->b[k] = (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
+        costs->action[SP_ACTION_F][k] =
+            (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
+        costs->action[SP_ACTION_B][k] =
+            (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
         costs->forward[k].p2p_internode_ns = costs->backward[k].p2p_internode_ns = 200000;
     }
     for (int p = 0; p < layout->pp; p++) {

@@ -17,7 +17,7 @@ static void run(const char *kind, const sp_batch *batch, int64_t context)
     sp_packing packing;
     sp_error err = {0};
     double started_s = sp_clock_s();
-    require(sp_strategy_find(kind)->pack(&input, &packing, &err), &err);
+    require(sp_strategy_pack(sp_strategy_find(kind), &input, &packing, &err), &err);
     double done_s = sp_clock_s();
     double room = (double)packing.forward.count * (double)context;
     printf("{\"bench\": \"row_strategies\", \"version\": \"%s\", \"strategy\": \"%s\", "

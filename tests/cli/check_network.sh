@@ -38,6 +38,11 @@ grep -q '"network"' closed.json && complain "provenance of a closed network"
 "$program" simulate s.json --json --set jitter.gpu_cv=0.02 | grep -q '"lower_bound_ms": null' ||
     complain "a bound beside jitter"
 
+# What a profile was fitted with is left out, and said; on one node there is none of it.
+expect "what jitter takes the place of" 1 "$("$program" simulate s.json --json --set jitter.gpu_cv=0.001 2>/dev/null |
+    grep -cE '^    "jitter\.gpu_cv takes the place of profile [^ ]+ own growth of computation with nodes \([0-9.]+ % on these\), so that a step can be faster with jitter than without"')"
+"$program" simulate s.json --set jitter.gpu_cv=0 2>&1 | grep -q 'takes the place of' && complain "jitter 0 leaves something out"
+
 "$program" simulate s.json --topology t.svg >/dev/null || complain "--topology failed"
 expect "nodes" 4 "$(grep -c '>NVSwitch of node [0-3]<' t.svg)"
 expect "full disk" "error: /dev/full: cannot write the picture of the cluster: No space left on device" \

@@ -127,4 +127,24 @@ expect "answers with a batch without a plan" 3 "$(wc -l <answers)"
 sed -n 2p answers | grep -q '"batches":\[\],"reason":".*longer than the context' ||
     complain "the reason of a batch without a plan: $(sed -n 2p answers)"
 cmp <(sed '2d' answers) <(printf '[5]\n[6]\n' | stream) || complain "other answers around a batch without a plan"
+
+# ---- paths in what is written are those from where it lies ----
+
+mkdir -p here/data here/out
+seq 100 7 3000 >here/data/lengths.txt
+cp "$source/profiles/h100.json" here/data/own.json
+cat >here/s.json <<'END'
+{"model": "llama-3-8b", "cluster": "h100-8", "profile": "data/own.json", "parallel": {"tp": 2, "pp": 2},
+ "workload": {"lengths": "data/lengths.txt", "samples_per_batch": 16, "context": 4096}}
+END
+(cd here && "$program" plan s.json -o out/plan.json --quiet >/dev/null &&
+    "$program" tune llama-3-8b --gpus 8 --context 4K --lengths data/lengths.txt --set profile=data/own.json --strategies slimpack \
+        --set workload.tokens_per_batch=65536 -o out/best.json >/dev/null 2>&1) || complain "no plan or no answer of tune"
+for file in plan best; do
+    "$program" simulate here/out/$file.json --json --quiet >from_above.json || complain "$file cannot be read from above"
+    (cd here/out && "$program" simulate $file.json --json --quiet) >from_beside.json || complain "$file cannot be read from beside"
+    cmp from_above.json from_beside.json >/dev/null || expect "$file.json from two folders" "$(grep '"iteration_ms"' from_above.json | head -1)" "$(grep '"iteration_ms"' from_beside.json | head -1)"
+    grep -q '"\.\./data/own\.json"' here/out/$file.json || complain "$file.json does not name the profile beside it"
+done
+grep -q '"group"' here/out/best.json && complain "tune writes a group of a schedule that does not interleave"
 exit "$failed"

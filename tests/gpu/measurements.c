@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "backends/api/device.h"
-#include "backends/cuda/calibrate.h"
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/multi_process.h"
 #include "backends/record/result.h"
@@ -51,24 +50,21 @@ static bool is_looked_at(const sp_result_file *file)
            l->tp * l->cp * l->dp == 1 && !l->vocab_parallel;
 }
 
-static sp_status print_gaps(const char *name, const sp_result_file *file, sp_error *err)
+static void print_gaps(const char *name, const sp_result_file *file)
 {
     const sp_measured_step *step = &file->batches[0].step;
     int64_t *idle_ns = sp_calloc(step->timeline.rank_count, sizeof *idle_ns);
     size_t worst = 0;
-    sp_status status = sp_measured_step_idle(step->timeline.plan, step, idle_ns, err);
+    sp_measured_step_idle(step->timeline.plan, step, idle_ns);
     for (size_t r = 1; r < step->timeline.rank_count; r++) {
         worst = idle_ns[r] > idle_ns[worst] ? r : worst;
     }
-    if (status == SP_OK) {
-        double step_ns = (double)step->timeline.iteration_ns;
-        printf("{\"gaps\":\"%s\",\"pp\":%d,\"rank\":%zu,\"actions\":%zu,\"idle_us\":%.3f,"
-               "\"step_us\":%.3f,\"share\":%.6f}\n",
-               name, file->plans.plans[0].layout.pp, worst, step->timeline.ranks[worst].count,
-               1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
-    }
+    double step_ns = (double)step->timeline.iteration_ns;
+    printf("{\"gaps\":\"%s\",\"pp\":%d,\"rank\":%zu,\"actions\":%zu,\"idle_us\":%.3f,"
+           "\"step_us\":%.3f,\"share\":%.6f}\n",
+           name, file->plans.plans[0].layout.pp, worst, step->timeline.ranks[worst].count,
+           1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
     sp_free(idle_ns);
-    return status;
 }
 
 // Counts what was looked at.
@@ -92,7 +88,7 @@ static sp_status look_at(const char *folder, const char *name, int *count, sp_er
     }
     status = sp_result_json_read(root, path, &scenario.layout, &file, err);
     if (status == SP_OK && is_looked_at(&file)) {
-        status = print_gaps(name, &file, err);
+        print_gaps(name, &file);
         (*count)++;
     }
     if (status == SP_OK) {

@@ -86,7 +86,8 @@ static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
         double ns = 0.0;
         for (int s = 0; s < PACKS; s++) {
             size_t at = k * (size_t)costs->classes + (size_t)costs->stages[s].cost_class;
-            ns += (double)(sp_action_cost_ns(&costs->f[at]) + sp_action_cost_ns(&costs->b[at]));
+            ns += (double)(sp_action_cost_ns(&costs->action[SP_ACTION_F][at]) +
+                           sp_action_cost_ns(&costs->action[SP_ACTION_B][at]));
         }
         most = fmax(most, ns);
         sum += ns;
@@ -151,8 +152,8 @@ static sp_status add_time(void *context, const sp_step_view *view, sp_error *err
     double *ns = context;
     const sp_step_costs *costs = view->costs;
     for (size_t k = 0; k < view->plan->packing->forward.count; k++) {
-        *ns += (double)(sp_action_cost_ns(&costs->f[k * (size_t)costs->classes]) +
-                        sp_action_cost_ns(&costs->b[k * (size_t)costs->classes]));
+        *ns += (double)(sp_action_cost_ns(&costs->action[SP_ACTION_F][k * (size_t)costs->classes]) +
+                        sp_action_cost_ns(&costs->action[SP_ACTION_B][k * (size_t)costs->classes]));
     }
     return SP_OK;
 }

@@ -142,7 +142,7 @@ static size_t best_fit_rows(sp_batch *batch, int64_t context)
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
-    must_succeed(sp_strategy_find("bfd")->pack(&input, &packing, ERR));
+    must_succeed(sp_strategy_pack(sp_strategy_find("bfd"), &input, &packing, ERR));
     size_t rows = packing.forward.count;
     for (size_t k = 0; k < rows; k++) {
         assert_true(packing.forward.packs[k].tokens <= context);

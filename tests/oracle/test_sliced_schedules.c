@@ -223,9 +223,9 @@ static void set_costs(const sp_layout *layout, const int *weights, int64_t f_ns,
     sp_step_costs_uniform(&none, layout, &step->packing, &step->costs);
     for (size_t k = 0; k < step->packing.forward.count; k++) {
         int m = step->packing.forward.packs[k].microbatch;
-        step->costs.f[k].compute_ns = f_ns * weights[m];
+        step->costs.action[SP_ACTION_F][k].compute_ns = f_ns * weights[m];
         m = step->packing.backward.packs[k].microbatch;
-        step->costs.b[k].compute_ns = b_ns * weights[m];
+        step->costs.action[SP_ACTION_B][k].compute_ns = b_ns * weights[m];
     }
 }
 
@@ -346,7 +346,7 @@ TEST(chunkflow_memory)
     assert_non_null(step.costs.unit);
     assert_non_null(step.costs.backward_unit);
     for (int s = 0; s < N; s++) {
-        step.costs.r[s].compute_ns = 300;
+        step.costs.action[SP_ACTION_R][s].compute_ns = 300;
         step.costs.unit[s].held.of[SP_MEM_KV_CACHE] = KV;
         step.costs.unit[s].held.of[SP_MEM_ACTIVATIONS] = ACTIVATIONS;
         step.costs.unit[s].repeated.of[SP_MEM_KV_CACHE] = KV;
@@ -493,7 +493,7 @@ TEST(terapipe_forward_time)
         int64_t sum = 0, longest = 0;
         for (int s = 0; s < n; s++) {
             int64_t ns = 1 + (int64_t)sp_prng_below(&prng, 5000);
-            step.costs.f[s].compute_ns = ns;
+            step.costs.action[SP_ACTION_F][s].compute_ns = ns;
             sum += ns;
             longest = ns > longest ? ns : longest;
         }

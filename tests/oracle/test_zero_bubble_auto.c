@@ -101,7 +101,8 @@ TEST(cap_of_one)
 static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
 {
     size_t cells = costs->forward_packs * (size_t)pp;
-    sp_action_cost **tables[] = {&costs->f, &costs->i, &costs->w};
+    sp_action_cost **tables[] = {&costs->action[SP_ACTION_F], &costs->action[SP_ACTION_I],
+                                 &costs->action[SP_ACTION_W]};
     costs->classes = pp;
     for (int r = 0; r < pp; r++) {
         costs->stages[r].cost_class = r;

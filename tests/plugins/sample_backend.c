@@ -55,18 +55,17 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
     return SP_OK;
 }
 
-static bool note_memory(const sp_rank_timeline *rank, bool points, sp_rank_memory *memory)
+static void note_memory(const sp_rank_timeline *rank, bool points, sp_rank_memory *memory)
 {
     sp_bytes held = {{0}};
-    bool ok = sp_rank_memory_note(memory, 0, &held, NULL, points);
-    for (size_t i = 0; ok && i < rank->count; i++) {
+    sp_rank_memory_note(memory, 0, &held, NULL, points);
+    for (size_t i = 0; i < rank->count; i++) {
         const sp_span *span = &rank->spans[i];
         bool forward = span->action.kind == SP_ACTION_F;
         held.of[SP_MEM_ACTIVATIONS] += forward ? UNIT_BYTES : -UNIT_BYTES;
-        ok = sp_rank_memory_note(memory, forward ? span->start_ns : span->end_ns, &held,
-                                 &span->action, points);
+        sp_rank_memory_note(memory, forward ? span->start_ns : span->end_ns, &held, &span->action,
+                            points);
     }
-    return ok;
 }
 
 static sp_status run_step(const sp_run_request *request, sp_measured_step *step, sp_error *err)
@@ -79,10 +78,7 @@ static sp_status run_step(const sp_run_request *request, sp_measured_step *step,
         sp_memory_timeline_init(&step->memory, &step->timeline);
     }
     for (size_t r = 0; status == SP_OK && r < step->timeline.rank_count; r++) {
-        if (!note_memory(&step->timeline.ranks[r], request->memory_points,
-                         &step->memory.ranks[r])) {
-            status = sp_error_no_memory(err, "the memory of a step");
-        }
+        note_memory(&step->timeline.ranks[r], request->memory_points, &step->memory.ranks[r]);
     }
     return status;
 }

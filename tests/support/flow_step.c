@@ -140,12 +140,13 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     int vstages = sp_layout_vstages(&s->layout);
     size_t classes = (size_t)costs->classes;
     size_t backward = costs->backward_packs * classes;
-    set_shown(prng, costs->f, costs->forward_packs * classes, zero == 3);
-    set_shown(prng, costs->i, backward, zero == 3);
-    set_shown(prng, costs->w, backward, zero >= 2);
-    set_shown(prng, costs->r, backward, false);
+    set_shown(prng, costs->action[SP_ACTION_F], costs->forward_packs * classes, zero == 3);
+    set_shown(prng, costs->action[SP_ACTION_I], backward, zero == 3);
+    set_shown(prng, costs->action[SP_ACTION_W], backward, zero >= 2);
+    set_shown(prng, costs->action[SP_ACTION_R], backward, false);
     for (size_t i = 0; i < backward; i++) {
-        costs->b[i].dp_ns = costs->i[i].dp_ns + costs->w[i].dp_ns;
+        costs->action[SP_ACTION_B][i].dp_ns =
+            costs->action[SP_ACTION_I][i].dp_ns + costs->action[SP_ACTION_W][i].dp_ns;
     }
     if (zero < 2) {
         return;

@@ -3,7 +3,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_FLOW_STEP_WORLD_H
 #define SLIMPACK_TESTS_SUPPORT_FLOW_STEP_WORLD_H
 
-#include "sim/network/collective_route.h"
+#include "sim/network/route.h"
 #include "tests/support/flow_step.h"
 
 enum { MOST_FLOWS = 8192, MOST_LINKS = 512, MOST_CHUNKS = 2, MOST_PP = 4, MOST_GPUS = 64 };

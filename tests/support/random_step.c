@@ -61,7 +61,8 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
         for (size_t c = 0; c < classes; c++) {
             size_t at = k * classes + c;
             size_t from = same * classes + c;
-            costs->f[at] = copy ? costs->f[from] : draw_cost(prng);
+            costs->action[SP_ACTION_F][at] =
+                copy ? costs->action[SP_ACTION_F][from] : draw_cost(prng);
             if (copy) {
                 costs->unit[at] = costs->unit[from];
             } else {
@@ -82,9 +83,12 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
         for (size_t c = 0; c < classes; c++) {
             size_t at = k * classes + c;
             size_t from = same * classes + c;
-            costs->i[at] = copy ? costs->i[from] : draw_cost(prng);
-            costs->w[at] = copy ? costs->w[from] : draw_cost(prng);
-            costs->b[at] = sum(costs->i[at], costs->w[at]);
+            costs->action[SP_ACTION_I][at] =
+                copy ? costs->action[SP_ACTION_I][from] : draw_cost(prng);
+            costs->action[SP_ACTION_W][at] =
+                copy ? costs->action[SP_ACTION_W][from] : draw_cost(prng);
+            costs->action[SP_ACTION_B][at] =
+                sum(costs->action[SP_ACTION_I][at], costs->action[SP_ACTION_W][at]);
             if (costs->backward_unit != NULL) {
                 draw_bytes(prng, &costs->backward_unit[at].backward);
                 costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;

@@ -36,7 +36,7 @@ static sp_status try_pack(fixture *f, const sp_batch *batch, size_t carried, int
                                      .carried = carried,
                                      .context = context,
                                      .cost = &f->cost};
-    return sp_strategy_find("balanced")->pack(&input, packing, err);
+    return sp_strategy_pack(sp_strategy_find("balanced"), &input, packing, err);
 }
 
 static void pack(fixture *f, const sp_batch *batch, size_t carried, int64_t context,
@@ -348,8 +348,9 @@ static double imbalance(fixture *f, const sp_packing *packing)
     must_succeed(sp_cost_model_build(&f->cost, packing, &costs, ERR));
     double most = 0.0, sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
-        double ns = (double)(sp_action_cost_ns(&costs.f[k * (size_t)costs.classes]) +
-                             sp_action_cost_ns(&costs.b[k * (size_t)costs.classes]));
+        double ns =
+            (double)(sp_action_cost_ns(&costs.action[SP_ACTION_F][k * (size_t)costs.classes]) +
+                     sp_action_cost_ns(&costs.action[SP_ACTION_B][k * (size_t)costs.classes]));
         most = fmax(most, ns);
         sum += ns;
     }

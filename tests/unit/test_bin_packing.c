@@ -40,7 +40,7 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     sp_packing packing;
-    must_succeed(sp_strategy_find(kind)->pack(&input, &packing, ERR));
+    must_succeed(sp_strategy_pack(sp_strategy_find(kind), &input, &packing, ERR));
     memset(rows, 0, sizeof *rows);
     rows->count = packing.forward.count;
     size_t samples = 0;

@@ -40,7 +40,7 @@ static void fixture_init(fixture *f, const char *kind, const char *more, int dp,
 static void fixture_pack(fixture *f)
 {
     const sp_strategy *strategy = sp_strategy_find(f->scenario.strategy.kind);
-    must_succeed(strategy->pack(&f->input, &f->packing, ERR));
+    must_succeed(sp_strategy_pack(strategy, &f->input, &f->packing, ERR));
 }
 
 static void fixture_fini(fixture *f)
@@ -262,8 +262,9 @@ TEST(slices_are_uniform)
         }
         if (slice == 0 && short_row) {
             sp_error_clear(ERR);
-            assert_int_equal(sp_strategy_find("slimpipe")->pack(&f.input, &f.packing, ERR),
-                             SP_ERR_INFEASIBLE);
+            assert_int_equal(
+                sp_strategy_pack(sp_strategy_find("slimpipe"), &f.input, &f.packing, ERR),
+                SP_ERR_INFEASIBLE);
             f.packing = (sp_packing){0};
         } else {
             static span spans[MOST_PACKS];

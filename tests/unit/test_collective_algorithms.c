@@ -4,7 +4,7 @@
 #include "tests/support/test_main.h"
 
 #include "sim/cost/cost_private.h"
-#include "sim/network/collective_shape.h"
+#include "sim/network/route.h"
 
 // 8 GPUs and 4 NICs of 25 GB/s a node: 10 GB/s for each GPU with the flat profile.
 static const sp_cluster plain_cluster = {

@@ -4,8 +4,7 @@
 #include "tests/support/flow_ends.h"
 
 #include "sim/cost/op_time.h"
-#include "sim/network/collective_route.h"
-#include "sim/network/collective_shape.h"
+#include "sim/network/route.h"
 
 enum { MOST = 64, MOST_LINKS = 1024 };
 

@@ -13,7 +13,6 @@ typedef struct job {
     int all, some;
     atomic_int computing, most;
     _Atomic uint64_t runs[RANKS];
-    sp_status seen[RANKS];
 } job;
 
 static sp_comm_world *world_of_fibers(int ranks)
@@ -85,64 +84,7 @@ TEST(several_compute_otherwise)
     sp_comm_world_free(j.world);
 }
 
-// ---- Failures ----
-
-// Ranks are anywhere when one gives up: at work, waiting for a message or for their turn.
-static sp_status give_up(sp_comm *me, void *data, sp_error *err)
-{
-    job *j = data;
-    int rank = sp_comm_rank(me);
-    sp_prng prng = prng_seeded(atomic_fetch_add(&j->runs[rank], 1) * RANKS + (uint64_t)rank);
-    uint64_t last = sp_prng_below(&prng, 30);
-    sp_status status = SP_OK;
-    for (uint64_t i = 0; status == SP_OK; i++) {
-        sleep_sometimes(&prng, 10, 100);
-        if (rank == 2 && i == last) {
-            return sp_error_set(err, SP_ERR_IO, "torn");
-        }
-        status = exchange(me, j, (int)i, err);
-    }
-    j->seen[rank] = status;
-    return status;
-}
-
-TEST(a_rank_fails)
-{
-    job j = {0};
-    for (int again = 0; again < 60; again++) {
-        j.world = world_of_fibers(RANKS);
-        j.all = group_of_all(j.world);
-        j.some = group_of(j.world, "some", (const int[]){4, 0, 3}, 3);
-        memset(j.seen, 0, sizeof j.seen);
-        must_fail(run_ranks(j.world, give_up, &j, ERR), SP_ERR_IO, "rank 2: torn");
-        for (int rank = 0; rank < RANKS; rank++) {
-            assert_int_equal(j.seen[rank], rank == 2 ? SP_OK : SP_ERR_IO);
-        }
-        sp_comm_world_free(j.world);
-    }
-}
-
-// Rank 3 ends without a word; the others wait for it in a barrier.
-static sp_status stay_away(sp_comm *me, void *data, sp_error *err)
-{
-    job *j = data;
-    if (sp_comm_rank(me) == 3) {
-        return SP_OK;
-    }
-    return j->seen[sp_comm_rank(me)] = sp_comm_barrier(me, j->all, err);
-}
-
-TEST(a_rank_stays_away)
-{
-    job j = {.world = world_of_fibers(RANKS)};
-    j.all = group_of_all(j.world);
-    must_fail_with(run_ranks(j.world, stay_away, &j, ERR), SP_ERR_LIMIT,
-                   "waits for ever for rank 3 (barrier");
-    for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(j.seen[rank], rank == 3 ? SP_OK : SP_ERR_LIMIT);
-    }
-    sp_comm_world_free(j.world);
-}
+// ---- Failures: in every operation in test_comm_failure.c ----
 
 // One keeps its turn until the deadline of all; the others never had one.
 static sp_status keep_the_turn(sp_comm *me, void *data, sp_error *err)

@@ -84,13 +84,17 @@ TEST(closed_form)
     double backward_s = 8 * 10 * pairs * 1024 / FLAT_BACKWARD_FLOPS_PER_S;
     assert_int_equal(f.costs.classes, 1);
     assert_int_equal(f.costs.backward_packs, 1);
-    assert_within((double)f.costs.f[0].compute_ns, 1e9 * (linear_s + forward_s), 2);
-    assert_within((double)f.costs.i[0].compute_ns, 1e9 * (linear_s + backward_s), 2);
-    assert_within((double)f.costs.w[0].compute_ns, 1e9 * linear_s, 2);
-    assert_int_equal(f.costs.b[0].compute_ns, f.costs.i[0].compute_ns + f.costs.w[0].compute_ns);
-    assert_int_equal(f.costs.r[0].compute_ns, 0);
-    assert_int_equal(f.costs.f[0].tp_ns, 0);
-    assert_int_equal(f.costs.f[0].cp_ns, 0);
+    assert_within((double)f.costs.action[SP_ACTION_F][0].compute_ns, 1e9 * (linear_s + forward_s),
+                  2);
+    assert_within((double)f.costs.action[SP_ACTION_I][0].compute_ns, 1e9 * (linear_s + backward_s),
+                  2);
+    assert_within((double)f.costs.action[SP_ACTION_W][0].compute_ns, 1e9 * linear_s, 2);
+    assert_int_equal(f.costs.action[SP_ACTION_B][0].compute_ns,
+                     f.costs.action[SP_ACTION_I][0].compute_ns +
+                         f.costs.action[SP_ACTION_W][0].compute_ns);
+    assert_int_equal(f.costs.action[SP_ACTION_R][0].compute_ns, 0);
+    assert_int_equal(f.costs.action[SP_ACTION_F][0].tp_ns, 0);
+    assert_int_equal(f.costs.action[SP_ACTION_F][0].cp_ns, 0);
     // One rank: nothing to reduce.
     assert_int_equal(f.costs.ranks[0].epilogue.grad_reduce_ns, 0);
     assert_int_equal(f.costs.ranks[0].epilogue.param_gather_ns, 0);
@@ -118,14 +122,14 @@ TEST(tensor_parallel)
         build(both[i]);
     }
     int inner = split.costs.stages[3].cost_class;
-    assert_within((double)(2 * split.costs.f[inner].compute_ns),
-                  (double)whole.costs.f[inner].compute_ns, 3);
-    assert_within((double)(2 * split.costs.b[inner].compute_ns),
-                  (double)whole.costs.b[inner].compute_ns, 5);
+    assert_within((double)(2 * split.costs.action[SP_ACTION_F][inner].compute_ns),
+                  (double)whole.costs.action[SP_ACTION_F][inner].compute_ns, 3);
+    assert_within((double)(2 * split.costs.action[SP_ACTION_B][inner].compute_ns),
+                  (double)whole.costs.action[SP_ACTION_B][inner].compute_ns, 5);
     double bytes = 4096.0 * 1024 * 2;
-    assert_within((double)split.costs.f[inner].tp_ns,
+    assert_within((double)split.costs.action[SP_ACTION_F][inner].tp_ns,
                   1e9 * (4 * 0.5 * bytes / FLAT_NVLINK_BYTES_PER_S), 1);
-    assert_int_equal(whole.costs.f[inner].tp_ns, 0);
+    assert_int_equal(whole.costs.action[SP_ACTION_F][inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
     assert_within((double)split.costs.forward[0].p2p_ns,
@@ -166,17 +170,21 @@ TEST(slices_add_up)
     double f_ns = 0.0, b_ns = 0.0;
     size_t packs = f.packing.forward.count;
     for (size_t k = first_cut; k < packs; k++) {
-        f_ns += total_ns(f.costs.f[k]);
-        b_ns += total_ns(f.costs.b[k]);
+        f_ns += total_ns(f.costs.action[SP_ACTION_F][k]);
+        b_ns += total_ns(f.costs.action[SP_ACTION_B][k]);
         // Full recompute runs the layers again, not the head.
-        assert_true(f.costs.r[k].compute_ns < f.costs.f[k].compute_ns);
+        assert_true(f.costs.action[SP_ACTION_R][k].compute_ns <
+                    f.costs.action[SP_ACTION_F][k].compute_ns);
     }
-    assert_within(f_ns, total_ns(f.costs.f[0]), 2.0 * (double)packs);
-    assert_within(b_ns, total_ns(f.costs.b[0]), 4.0 * (double)packs);
-    assert_memory_equal(&f.costs.f[0], &f.costs.f[1], sizeof f.costs.f[0]);
-    assert_memory_equal(&f.costs.b[0], &f.costs.b[1], sizeof f.costs.b[0]);
+    assert_within(f_ns, total_ns(f.costs.action[SP_ACTION_F][0]), 2.0 * (double)packs);
+    assert_within(b_ns, total_ns(f.costs.action[SP_ACTION_B][0]), 4.0 * (double)packs);
+    assert_memory_equal(&f.costs.action[SP_ACTION_F][0], &f.costs.action[SP_ACTION_F][1],
+                        sizeof f.costs.action[SP_ACTION_F][0]);
+    assert_memory_equal(&f.costs.action[SP_ACTION_B][0], &f.costs.action[SP_ACTION_B][1],
+                        sizeof f.costs.action[SP_ACTION_B][0]);
     double head_ns = 1e9 * (double)tokens * head_flops / FLAT_GEMM_FLOPS_PER_S;
-    assert_within((double)f.costs.r[0].compute_ns, ((double)f.costs.f[0].compute_ns - head_ns), 2);
+    assert_within((double)f.costs.action[SP_ACTION_R][0].compute_ns,
+                  ((double)f.costs.action[SP_ACTION_F][0].compute_ns - head_ns), 2);
     end(&f);
 }
 
@@ -195,9 +203,12 @@ TEST(is_linear_in_equal_samples)
     }
     build(&f);
     for (int k = 0; k < 3; k++) {
-        assert_within((double)f.costs.f[k + 1].compute_ns, 2 * (double)f.costs.f[k].compute_ns, 3);
-        assert_within((double)f.costs.b[k + 1].compute_ns, 2 * (double)f.costs.b[k].compute_ns, 6);
-        assert_within((double)f.costs.b[k + 1].tp_ns, 2 * (double)f.costs.b[k].tp_ns, 6);
+        assert_within((double)f.costs.action[SP_ACTION_F][k + 1].compute_ns,
+                      2 * (double)f.costs.action[SP_ACTION_F][k].compute_ns, 3);
+        assert_within((double)f.costs.action[SP_ACTION_B][k + 1].compute_ns,
+                      2 * (double)f.costs.action[SP_ACTION_B][k].compute_ns, 6);
+        assert_within((double)f.costs.action[SP_ACTION_B][k + 1].tp_ns,
+                      2 * (double)f.costs.action[SP_ACTION_B][k].tp_ns, 6);
         assert_within((double)f.costs.forward[k + 1].p2p_ns, 2 * (double)f.costs.forward[k].p2p_ns,
                       2);
     }
@@ -222,7 +233,8 @@ TEST(maps_classes)
     assert_true(f.cost.class_stage[f.costs.stages[7].cost_class].head);
     int inner = f.costs.stages[1].cost_class;
     int last = f.costs.stages[7].cost_class;
-    assert_within((double)(f.costs.f[last].compute_ns - f.costs.f[inner].compute_ns),
+    assert_within((double)(f.costs.action[SP_ACTION_F][last].compute_ns -
+                           f.costs.action[SP_ACTION_F][inner].compute_ns),
                   1e9 * (1000 * head_flops / FLAT_GEMM_FLOPS_PER_S), 2);
     // Chunks of rank 3 are the virtual stages 3 and 7: the head's parameters are there.
     assert_true(f.costs.ranks[3].states.of[SP_MEM_PARAMETERS] >
@@ -257,17 +269,17 @@ TEST(context_parallel)
     build(&f);
     double kv_bytes = 2 * 512 * 2; // K and V of 4 heads of 128, bf16
     double attention_s = 4 * 100.0 * 100 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
-    assert_within((double)f.costs.f[0].cp_ns,
+    assert_within((double)f.costs.action[SP_ACTION_F][0].cp_ns,
                   1e9 * (8 * (0.5 * 100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2)),
                   1);
-    assert_int_equal(f.costs.f[1].cp_ns, 0);
+    assert_int_equal(f.costs.action[SP_ACTION_F][1].cp_ns, 0);
     // A short slice of a long sample: the ring moves all its context.
     attention_s = 4 * (100.0 * 100 / 2 + 100.0 * 100000) * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2;
-    assert_within((double)f.costs.f[2].cp_ns,
+    assert_within((double)f.costs.action[SP_ACTION_F][2].cp_ns,
                   1e9 * (8 * (0.5 * 100100 * kv_bytes / FLAT_NVLINK_BYTES_PER_S - attention_s / 2)),
                   1);
     double linear_s = 200000.0 / 2 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
-    assert_within((double)f.costs.f[1].compute_ns,
+    assert_within((double)f.costs.action[SP_ACTION_F][1].compute_ns,
                   1e9 * (linear_s + 8 * 4 * 2e5 * 2e5 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2),
                   2);
     end(&f);
@@ -289,11 +301,13 @@ TEST(merged_ranks_are_context_parallel)
     add_slice(&cp, 0, 0, 3000, true);
     build(&merged);
     build(&cp);
-    assert_memory_equal(merged.costs.f, cp.costs.f, sizeof *cp.costs.f);
-    assert_memory_equal(merged.costs.b, cp.costs.b, sizeof *cp.costs.b);
+    assert_memory_equal(merged.costs.action[SP_ACTION_F], cp.costs.action[SP_ACTION_F],
+                        sizeof *cp.costs.action[SP_ACTION_F]);
+    assert_memory_equal(merged.costs.action[SP_ACTION_B], cp.costs.action[SP_ACTION_B],
+                        sizeof *cp.costs.action[SP_ACTION_B]);
     assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
     assert_int_equal(merged.costs.forward[0].p2p_ns, cp.costs.forward[0].p2p_ns);
-    assert_true(merged.costs.f[0].cp_ns > 0);
+    assert_true(merged.costs.action[SP_ACTION_F][0].cp_ns > 0);
     end(&merged);
     end(&cp);
 }
@@ -336,8 +350,10 @@ TEST(unfused_attention)
     build(&f);
     double linear_s = 2048 * (8 * layer_flops + head_flops) / FLAT_GEMM_FLOPS_PER_S;
     double matmul_s = 8 * 2 * 2048.0 * 2048 * 1024 / FLAT_GEMM_FLOPS_PER_S;
-    assert_within((double)f.costs.f[0].compute_ns, 1e9 * (linear_s + 2 * matmul_s), 2);
-    assert_within((double)f.costs.i[0].compute_ns, 1e9 * (linear_s + 4 * matmul_s), 2);
+    assert_within((double)f.costs.action[SP_ACTION_F][0].compute_ns,
+                  1e9 * (linear_s + 2 * matmul_s), 2);
+    assert_within((double)f.costs.action[SP_ACTION_I][0].compute_ns,
+                  1e9 * (linear_s + 4 * matmul_s), 2);
     end(&f);
 }
 
@@ -394,9 +410,9 @@ static void check_size(fixture *f, int stage, double tokens, double squares, siz
     double f_s = size->f_pack_s + tokens * l->f_token_s + squares * l->f_square_s;
     double b_s = size->b_pack_s + tokens * l->b_token_s + squares * l->b_square_s;
     double i_s = size->i_pack_s + tokens * l->i_token_s + squares * l->i_square_s;
-    assert_true(total_ns(f->costs.f[at]) >= 1e9 * f_s * (1.0 - 1e-9) - 100.0);
-    assert_true(total_ns(f->costs.b[at]) >= 1e9 * b_s * (1.0 - 1e-9) - 100.0);
-    assert_true(total_ns(f->costs.i[at]) >= 1e9 * i_s * (1.0 - 1e-9) - 100.0);
+    assert_true(total_ns(f->costs.action[SP_ACTION_F][at]) >= 1e9 * f_s * (1.0 - 1e-9) - 100.0);
+    assert_true(total_ns(f->costs.action[SP_ACTION_B][at]) >= 1e9 * b_s * (1.0 - 1e-9) - 100.0);
+    assert_true(total_ns(f->costs.action[SP_ACTION_I][at]) >= 1e9 * i_s * (1.0 - 1e-9) - 100.0);
     assert_true(size->f_pack_s >= l->f_pack_s && size->b_pack_s >= l->b_pack_s);
 }
 
@@ -416,9 +432,12 @@ static void check_lines(fixture *f)
                 double f_s = l->f_pack_s + tokens * l->f_token_s + squares * l->f_square_s;
                 double b_s = l->b_pack_s + tokens * l->b_token_s + squares * l->b_square_s;
                 double i_s = l->i_pack_s + tokens * l->i_token_s + squares * l->i_square_s;
-                assert_true(total_ns(f->costs.f[at]) >= 1e9 * f_s * (1.0 - 1e-9) - 100.0);
-                assert_true(total_ns(f->costs.b[at]) >= 1e9 * b_s * (1.0 - 1e-9) - 100.0);
-                assert_true(total_ns(f->costs.i[at]) >= 1e9 * i_s * (1.0 - 1e-9) - 100.0);
+                assert_true(total_ns(f->costs.action[SP_ACTION_F][at]) >=
+                            1e9 * f_s * (1.0 - 1e-9) - 100.0);
+                assert_true(total_ns(f->costs.action[SP_ACTION_B][at]) >=
+                            1e9 * b_s * (1.0 - 1e-9) - 100.0);
+                assert_true(total_ns(f->costs.action[SP_ACTION_I][at]) >=
+                            1e9 * i_s * (1.0 - 1e-9) - 100.0);
             }
         }
     }
@@ -470,7 +489,8 @@ TEST(least_work_is_a_bound)
             for (int s = 0; s < layout.pp; s++) {
                 size_t at = k * (size_t)f.costs.classes + (size_t)f.costs.stages[s].cost_class;
                 paid_ns += f.packing.forward.packs[k].dp_count *
-                           (total_ns(f.costs.f[at]) + total_ns(f.costs.b[at]));
+                           (total_ns(f.costs.action[SP_ACTION_F][at]) +
+                            total_ns(f.costs.action[SP_ACTION_B][at]));
             }
         }
         double work_s = sp_cost_model_sample_work_s(&f.cost, tokens);
@@ -510,13 +530,13 @@ TEST(layer_efficiency)
         double flops = n * sp_model_layer_linear_flops_per_token(&model) +
                        n * n / 2 * sp_model_attention_flops_per_pair(&model);
         double peak = flops / 8 / cluster.peak_flops_per_s;
-        double f_mfu = peak / (1e-9 * total_ns(costs.f[inner]));
-        double b_mfu = 2 * peak / (1e-9 * total_ns(costs.b[inner]));
+        double f_mfu = peak / (1e-9 * total_ns(costs.action[SP_ACTION_F][inner]));
+        double b_mfu = 2 * peak / (1e-9 * total_ns(costs.action[SP_ACTION_B][inner]));
         print_message("llama-13b, tp 8, h800, %lld tokens: layer MFU forward %.3f (%.3f without "
                       "communication), backward %.3f (%.3f)\n",
                       (long long)lengths[i], f_mfu,
-                      peak / (1e-9 * (double)costs.f[inner].compute_ns), b_mfu,
-                      2 * peak / (1e-9 * (double)costs.b[inner].compute_ns));
+                      peak / (1e-9 * (double)costs.action[SP_ACTION_F][inner].compute_ns), b_mfu,
+                      2 * peak / (1e-9 * (double)costs.action[SP_ACTION_B][inner].compute_ns));
         assert_true(f_mfu > 0.1 && f_mfu < 0.9);
         assert_true(b_mfu > 0.1 && b_mfu < 0.9);
         sp_step_costs_fini(&costs);
@@ -586,9 +606,9 @@ TEST(vocabulary_exchange)
     assert_true(gather_s > 0.0 && scatter_s > 0.0);
     for (int s = 0; s < 4; s++) {
         int class = f.costs.stages[s].cost_class;
-        assert_within((double)f.costs.f[class].tp_ns, 1e9 * gather_s, 1.0);
-        assert_within((double)f.costs.i[class].tp_ns, 1e9 * scatter_s, 1.0);
-        assert_within((double)f.costs.b[class].tp_ns, 1e9 * scatter_s, 1.0);
+        assert_within((double)f.costs.action[SP_ACTION_F][class].tp_ns, 1e9 * gather_s, 1.0);
+        assert_within((double)f.costs.action[SP_ACTION_I][class].tp_ns, 1e9 * scatter_s, 1.0);
+        assert_within((double)f.costs.action[SP_ACTION_B][class].tp_ns, 1e9 * scatter_s, 1.0);
     }
     end(&f);
 }

@@ -80,7 +80,7 @@ static void is_segment(const given *g, int32_t i, int64_t row, int64_t queries, 
                        int64_t gradient_row)
 {
     assert_in_range(i, 0, g->segments.count - 1);
-    const sp_i_cuda_segment *s = &g->segments.of[i];
+    const sp_i_cuda_segment *s = &g->segments.list[i];
     assert_int_equal(s->row, row);
     assert_int_equal(s->queries, queries);
     assert_int_equal(s->keys, keys);

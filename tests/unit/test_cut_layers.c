@@ -2,8 +2,8 @@
 // shares and nothing stated, as simulated; closed forms of the time that it goes by; and the memory
 // limit.
 #include "sim/schedule/schedule.h"
+#include "solver/choices/cut_layers.h"
 #include "solver/evaluate/evaluate.h"
-#include "solver/strategies/cut_layers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -63,7 +63,7 @@ static sp_status pack(bench *b, const char *kind, sp_packing *packing, sp_error 
 {
     sp_strategy_input input = {
         .scenario = &b->scenario, .batch = &b->batch, .context = b->context, .cost = &b->cost};
-    return sp_strategy_find(kind)->pack(&input, packing, err);
+    return sp_strategy_pack(sp_strategy_find(kind), &input, packing, err);
 }
 
 static int64_t rank_tokens(const bench *b)
@@ -579,7 +579,7 @@ TEST(groups_of_packs_and_zones)
     sp_i_group_starts starts;
     sp_packing packing = {0};
     sp_action_cost f[4] = {0};
-    sp_step_costs costs = {.classes = 1, .f = f};
+    sp_step_costs costs = {.classes = 1, .action = {f}};
     static const int expected[] = {1, 0, 1, 3};
     sp_i_group_starts_init(&starts, &scenario);
     for (int k = 0; k < 4; k++) {

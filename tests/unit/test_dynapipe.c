@@ -129,7 +129,7 @@ TEST(no_cut_is_better)
         fixture f;
         sp_packing packing;
         fixture_init(&f, &prng);
-        must_succeed(sp_strategy_find("dynapipe")->pack(&f.input, &packing, ERR));
+        must_succeed(sp_strategy_pack(sp_strategy_find("dynapipe"), &f.input, &packing, ERR));
         assert_sorted_groups(&f, &packing);
         double sum_s = 0.0, longest_s = 0.0;
         for (size_t k = 0; k < packing.forward.count; k++) {

@@ -123,7 +123,7 @@ TEST(unlike_ranks_stay_apart)
     must_succeed(uniform_packing(&packing, layout.dp, 4, ERR));
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
-    costs.f[4 * (size_t)costs.classes].compute_ns += 1;
+    costs.action[SP_ACTION_F][4 * (size_t)costs.classes].compute_ns += 1;
     generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
     assert_int_equal(s.timeline.rank_count, 4);
@@ -392,16 +392,17 @@ TEST(explicit_recompute)
     simulated_plan s;
     must_succeed(uniform_packing(&packing, 1, 1, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
-    costs.r[0] = costs.f[0];
-    costs.b[0].compute_ns += costs.r[0].compute_ns;
-    costs.b[0].tp_ns += costs.r[0].tp_ns;
-    costs.b[0].cp_ns += costs.r[0].cp_ns;
+    costs.action[SP_ACTION_R][0] = costs.action[SP_ACTION_F][0];
+    costs.action[SP_ACTION_B][0].compute_ns += costs.action[SP_ACTION_R][0].compute_ns;
+    costs.action[SP_ACTION_B][0].tp_ns += costs.action[SP_ACTION_R][0].tp_ns;
+    costs.action[SP_ACTION_B][0].cp_ns += costs.action[SP_ACTION_R][0].cp_ns;
     sp_plan_init(&plan, &layout, &packing);
     plan_add_actions(&plan, 0, 0, "F0 R0 B0");
     simulate(&plan, &costs, false, &s);
     // What the recomputation exchanges (ZeRO 3) comes on top.
-    assert_int_equal(s.metrics.makespan_ns, sp_action_cost_ns(&costs.f[0]) +
-                                                sp_action_cost_ns(&costs.b[0]) + costs.r[0].dp_ns);
+    assert_int_equal(s.metrics.makespan_ns, sp_action_cost_ns(&costs.action[SP_ACTION_F][0]) +
+                                                sp_action_cost_ns(&costs.action[SP_ACTION_B][0]) +
+                                                costs.action[SP_ACTION_R][0].dp_ns);
     simulated_plan_fini(&s);
     sp_step_costs_fini(&costs);
     sp_plan_fini(&plan);

@@ -285,7 +285,7 @@ TEST(reduction_behind_the_last_backward)
             priced_step_run(&c, &step);
             double n = whole ? 1.0 : 8.0;
             double all_ns = (double)step.costs.buckets[0].total_ns;
-            double backward_ns = (double)sp_action_cost_ns(&step.costs.b[0]);
+            double backward_ns = (double)sp_action_cost_ns(&step.costs.action[SP_ACTION_B][0]);
             const sp_rank_timeline *rank = &step.timeline.ranks[0];
             assert_int_equal(rank->reduce_start_ns, step.metrics.makespan_ns);
             assert_within((double)(rank->reduce_end_ns - rank->reduce_start_ns),
@@ -312,7 +312,7 @@ TEST(gather_behind_the_first_forward)
         c.memory.stack.hide_parameter_gather = true;
         priced_step_run(&c, &step);
         double gather_ns = (double)step.costs.ranks[0].epilogue.param_gather_ns;
-        double forward_ns = (double)step.costs.f[0].compute_ns;
+        double forward_ns = (double)step.costs.action[SP_ACTION_F][0].compute_ns;
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
         assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
                       fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);

@@ -43,7 +43,8 @@ static double bubble_ratio(const sp_plan *plan, const sp_step_costs *costs)
 static int64_t half_blocks_of(const uniform_step *step, int pp, int rank, int t, bool backward)
 {
     int pack = t - (backward ? pp - 1 - rank : rank);
-    const sp_action_cost *table = backward ? step->costs.b : step->costs.f;
+    const sp_action_cost *table =
+        backward ? step->costs.action[SP_ACTION_B] : step->costs.action[SP_ACTION_F];
     const sp_action_cost *cost = &table[pack * pp + rank];
     assert_int_equal(cost->compute_ns, cost->attention_ns);
     assert_int_equal(cost->attention_ns % 1000, 0);
@@ -162,15 +163,15 @@ TEST(random_steps_conserve_attention)
         uniform_case c = random_case(&prng);
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        sp_action_cost *f = copy_of(step.costs.f, step.costs.forward_packs);
-        sp_action_cost *b = copy_of(step.costs.b, step.costs.backward_packs);
-        sp_action_cost *i = copy_of(step.costs.i, step.costs.backward_packs);
+        sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.forward_packs);
+        sp_action_cost *b = copy_of(step.costs.action[SP_ACTION_B], step.costs.backward_packs);
+        sp_action_cost *i = copy_of(step.costs.action[SP_ACTION_I], step.costs.backward_packs);
         sp_exchange_report report = exchange(&step);
         size_t vstages = (size_t)(c.pp * c.chunks);
         assert_int_equal(step.costs.classes, (int)vstages);
-        check_conserved(step.costs.f, f, step.costs.forward_packs, vstages);
-        check_conserved(step.costs.b, b, step.costs.backward_packs, vstages);
-        check_conserved(step.costs.i, i, step.costs.backward_packs, vstages);
+        check_conserved(step.costs.action[SP_ACTION_F], f, step.costs.forward_packs, vstages);
+        check_conserved(step.costs.action[SP_ACTION_B], b, step.costs.backward_packs, vstages);
+        check_conserved(step.costs.action[SP_ACTION_I], i, step.costs.backward_packs, vstages);
         assert_true(report.imbalance_after >= 1.0 - 1e-9);
         assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
         sp_free(f);
@@ -316,16 +317,16 @@ TEST(rows_of_several_samples)
         sp_plan_init(&plan, &layout, &packing);
         assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, NULL), SP_OK);
         random_costs(&prng, &layout, &packing, 0, &costs);
-        fill_attention(&packing.forward, costs.classes, costs.f);
-        fill_attention(&packing.backward, costs.classes, costs.b);
+        fill_attention(&packing.forward, costs.classes, costs.action[SP_ACTION_F]);
+        fill_attention(&packing.backward, costs.classes, costs.action[SP_ACTION_B]);
         size_t packs = packing.forward.count;
-        int64_t f = attention_sum(&costs, costs.f, packs, p);
-        int64_t b = attention_sum(&costs, costs.b, packs, p);
+        int64_t f = attention_sum(&costs, costs.action[SP_ACTION_F], packs, p);
+        int64_t b = attention_sum(&costs, costs.action[SP_ACTION_B], packs, p);
         sp_exchange_report report;
         assert_int_equal(sp_exchange_apply(&plan, &costs, &report, NULL), SP_OK);
-        assert_int_equal(attention_sum(&costs, costs.f, packs, p), f);
-        assert_int_equal(attention_sum(&costs, costs.b, packs, p), b);
-        check_steps(&packing.forward, costs.f, p);
+        assert_int_equal(attention_sum(&costs, costs.action[SP_ACTION_F], packs, p), f);
+        assert_int_equal(attention_sum(&costs, costs.action[SP_ACTION_B], packs, p), b);
+        check_steps(&packing.forward, costs.action[SP_ACTION_F], p);
         assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
         messages += report.messages;
         sp_step_costs_fini(&costs);
@@ -400,9 +401,9 @@ TEST(one_rank_has_no_partner)
     uniform_case c = half_blocks(1, 8, 2);
     uniform_step step;
     uniform_step_run(&c, &plain, &step);
-    sp_action_cost *f = copy_of(step.costs.f, step.costs.forward_packs);
+    sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.forward_packs);
     sp_exchange_report report = exchange(&step);
-    assert_memory_equal(f, step.costs.f, step.costs.forward_packs * sizeof *f);
+    assert_memory_equal(f, step.costs.action[SP_ACTION_F], step.costs.forward_packs * sizeof *f);
     assert_int_equal(report.messages, 0);
     assert_within(report.imbalance_before, 1.0, 0.0);
     assert_within(report.imbalance_after, 1.0, 0.0);
@@ -413,10 +414,10 @@ TEST(one_rank_has_no_partner)
 static void refuse(whole_step *step, const char *text)
 {
     sp_exchange_report report;
-    const sp_action_cost *f = step->costs.f;
+    const sp_action_cost *f = step->costs.action[SP_ACTION_F];
     must_fail_with(sp_exchange_apply(&step->plan, &step->costs, &report, ERR), SP_ERR_CONTENT,
                    text);
-    assert_ptr_equal(step->costs.f, f);
+    assert_ptr_equal(step->costs.action[SP_ACTION_F], f);
     assert_int_equal(step->costs.classes, 2);
 }
 

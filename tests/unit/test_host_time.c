@@ -248,11 +248,11 @@ TEST(actions_wait_for_launches)
     const struct {
         const sp_action_cost *bare, *with;
         double host_ns;
-    } actions[] = {{bare.f, costs.f, 4e6},
-                   {bare.r, costs.r, 4e6},
-                   {bare.i, costs.i, 8e6},
-                   {bare.w, costs.w, 4e6},
-                   {bare.b, costs.b, 12e6}};
+    } actions[] = {{bare.action[SP_ACTION_F], costs.action[SP_ACTION_F], 4e6},
+                   {bare.action[SP_ACTION_R], costs.action[SP_ACTION_R], 4e6},
+                   {bare.action[SP_ACTION_I], costs.action[SP_ACTION_I], 8e6},
+                   {bare.action[SP_ACTION_W], costs.action[SP_ACTION_W], 4e6},
+                   {bare.action[SP_ACTION_B], costs.action[SP_ACTION_B], 12e6}};
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         double gpu_ns = (double)sp_action_cost_ns(actions[i].bare);
         double norm_ns = sqrt(gpu_ns * gpu_ns + actions[i].host_ns * actions[i].host_ns);
@@ -262,7 +262,8 @@ TEST(actions_wait_for_launches)
         assert_int_equal(actions[i].with->attention_ns, actions[i].bare->attention_ns);
     }
     // Minkowski: the norm of sums is at most the sum of norms.
-    assert_true(costs.b->compute_ns <= costs.i->compute_ns + costs.w->compute_ns + 2);
+    assert_true(costs.action[SP_ACTION_B]->compute_ns <=
+                costs.action[SP_ACTION_I]->compute_ns + costs.action[SP_ACTION_W]->compute_ns + 2);
     assert_int_equal(epilogue.optimizer_ns, bare_epilogue.optimizer_ns);
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
@@ -277,11 +278,15 @@ TEST(fixed_times)
     build(NULL, &bare, &bare_epilogue);
     build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs,
           &epilogue);
-    assert_int_equal(costs.f->compute_ns - bare.f->compute_ns, 1000000);
-    assert_int_equal(costs.i->compute_ns - bare.i->compute_ns, 500000);
-    assert_int_equal(costs.w->compute_ns - bare.w->compute_ns, 500000);
-    assert_int_equal(costs.b->compute_ns - bare.b->compute_ns, 1000000);
-    assert_int_equal(costs.r->compute_ns, bare.r->compute_ns);
+    assert_int_equal(costs.action[SP_ACTION_F]->compute_ns - bare.action[SP_ACTION_F]->compute_ns,
+                     1000000);
+    assert_int_equal(costs.action[SP_ACTION_I]->compute_ns - bare.action[SP_ACTION_I]->compute_ns,
+                     500000);
+    assert_int_equal(costs.action[SP_ACTION_W]->compute_ns - bare.action[SP_ACTION_W]->compute_ns,
+                     500000);
+    assert_int_equal(costs.action[SP_ACTION_B]->compute_ns - bare.action[SP_ACTION_B]->compute_ns,
+                     1000000);
+    assert_int_equal(costs.action[SP_ACTION_R]->compute_ns, bare.action[SP_ACTION_R]->compute_ns);
     assert_int_equal(epilogue.optimizer_ns - bare_epilogue.optimizer_ns, 1500000);
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);

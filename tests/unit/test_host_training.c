@@ -2,7 +2,7 @@
 // and tokens follow their seeds alone.
 #include <unistd.h>
 
-#include "backends/api/backend_private.h"
+#include "backends/api/device.h"
 #include "backends/executor/run.h"
 #include "backends/executor/tensors.h"
 #include "tests/support/host_run.h"

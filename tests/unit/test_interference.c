@@ -23,11 +23,12 @@ TEST(each_doubling_of_nodes_slows_computation)
         state_constant(&c, "interference.doubling_share=0.03");
         priced_step_run(&c, &uneven);
         double factor = 1.0 + 0.03 * log2((double)nodes);
-        assert_near((double)uneven.costs.f[0].compute_ns,
-                    factor * (double)even.costs.f[0].compute_ns, 1e-9, 2.0);
-        assert_near((double)uneven.costs.b[0].compute_ns,
-                    factor * (double)even.costs.b[0].compute_ns, 1e-9, 2.0);
-        assert_int_equal(uneven.costs.f[0].tp_ns, even.costs.f[0].tp_ns);
+        assert_near((double)uneven.costs.action[SP_ACTION_F][0].compute_ns,
+                    factor * (double)even.costs.action[SP_ACTION_F][0].compute_ns, 1e-9, 2.0);
+        assert_near((double)uneven.costs.action[SP_ACTION_B][0].compute_ns,
+                    factor * (double)even.costs.action[SP_ACTION_B][0].compute_ns, 1e-9, 2.0);
+        assert_int_equal(uneven.costs.action[SP_ACTION_F][0].tp_ns,
+                         even.costs.action[SP_ACTION_F][0].tp_ns);
         assert_int_equal(uneven.costs.ranks[0].epilogue.grad_reduce_ns,
                          even.costs.ranks[0].epilogue.grad_reduce_ns);
         priced_step_fini(&even);
@@ -55,8 +56,10 @@ TEST(hidden_collectives_slow_computation)
         stack->hide_forward_gather = stack->hide_forward_reduce = true;
         stack->hide_backward_gather = stack->hide_backward_reduce = true;
         priced_step_run(&c, &hidden);
-        const sp_action_cost *before[] = {&blocking.costs.f[0], &blocking.costs.b[0]};
-        const sp_action_cost *after[] = {&hidden.costs.f[0], &hidden.costs.b[0]};
+        const sp_action_cost *before[] = {&blocking.costs.action[SP_ACTION_F][0],
+                                          &blocking.costs.action[SP_ACTION_B][0]};
+        const sp_action_cost *after[] = {&hidden.costs.action[SP_ACTION_F][0],
+                                         &hidden.costs.action[SP_ACTION_B][0]};
         for (int i = 0; i < 2; i++) {
             double away_ns = (double)(before[i]->tp_ns - after[i]->tp_ns);
             assert_true(away_ns > 0.0);

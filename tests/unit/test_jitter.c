@@ -134,8 +134,8 @@ TEST(every_rank_takes_its_own_factor)
     must_succeed(uniform_packing(&packing, layout.dp, 3, ERR));
     sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     for (size_t k = 0; k < packing.forward.count; k++) {
-        costs.f[k].compute_ns = 10000;
-        costs.b[k].compute_ns = 20000;
+        costs.action[SP_ACTION_F][k].compute_ns = 10000;
+        costs.action[SP_ACTION_B][k].compute_ns = 20000;
     }
     must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, ERR));
     simulate_plan(&plan, &costs, &options, &s);

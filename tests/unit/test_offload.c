@@ -29,8 +29,8 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
     sp_stage_plan *stage = sp_plan_stage(&s->plan, 0, 0);
     for (int k = 0; k < m; k++) {
         sp_stage_plan_add(stage, SP_ACTION_F, 0, k);
-        s->costs.f[k].compute_ns = t.f_ns;
-        s->costs.b[k].compute_ns = t.b_ns;
+        s->costs.action[SP_ACTION_F][k].compute_ns = t.f_ns;
+        s->costs.action[SP_ACTION_B][k].compute_ns = t.b_ns;
         s->costs.o_ns[k] = t.o_ns;
         s->costs.l_ns[k] = t.l_ns;
         s->costs.unit[k].held.of[SP_MEM_ACTIVATIONS] = HELD;

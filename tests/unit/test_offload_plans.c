@@ -84,8 +84,8 @@ TEST(regrouped_slices)
     plan_add_actions(&s.plan, 0, 0, "F0 F1 B0 B1");
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     for (int k = 0; k < 2; k++) {
-        s.costs.f[k].compute_ns = 10;
-        s.costs.b[k].compute_ns = 20;
+        s.costs.action[SP_ACTION_F][k].compute_ns = 10;
+        s.costs.action[SP_ACTION_B][k].compute_ns = 20;
         s.costs.o_ns[k] = 5;
         s.costs.l_ns[k] = 17;
         s.costs.unit[k].held.of[SP_MEM_ACTIVATIONS] = 70;

@@ -102,15 +102,17 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     for (int split = 0; backward && split < 2; split++) {
         sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1, first_ns, second_ns);
         for (int c = 0; c < cost->stage_classes; c++) {
-            const sp_action_cost *first = &(split ? costs->i : costs->b)[at + (size_t)c];
+            const sp_action_cost *first =
+                &(split ? costs->action[SP_ACTION_I] : costs->action[SP_ACTION_B])[at + (size_t)c];
             assert_int_equal(first_ns[c], total_ns(first));
-            assert_int_equal(second_ns[c], split ? total_ns(&costs->w[at + (size_t)c]) : 0);
+            assert_int_equal(second_ns[c],
+                             split ? total_ns(&costs->action[SP_ACTION_W][at + (size_t)c]) : 0);
         }
     }
     if (!backward) {
         sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns);
         for (int c = 0; c < cost->stage_classes; c++) {
-            assert_int_equal(first_ns[c], total_ns(&costs->f[at + (size_t)c]));
+            assert_int_equal(first_ns[c], total_ns(&costs->action[SP_ACTION_F][at + (size_t)c]));
         }
     }
 }

@@ -1,4 +1,6 @@
 // The sections of a profile that hold constants of models: units, defaults, limits, levels.
+#include <stddef.h>
+
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
@@ -20,106 +22,110 @@ static void refused(const char *override, const char *path)
     }
 }
 
-TEST(gemm_model_units)
+// A number of a section as a file has it and as the profile does.
+typedef struct number {
+    const char *section, *key;
+    const char *value;
+    size_t offset; // of a double in the profile
+    double expected, absent;
+} number;
+
+#define NUMBER(section, key, value, field, expected, absent)               \
+    {                                                                      \
+        section, key, value, offsetof(sp_profile, field), expected, absent \
+    }
+
+// Numbers that a section must have beside the one in question.
+static const char *required_of(const char *section)
+{
+    return strcmp(section, "gemm_model") == 0         ? "\"tflops\":273,"
+           : strcmp(section, "node_collectives") == 0 ? "\"gb_per_s\":[[2,194]],"
+                                                      : "";
+}
+
+// The flat profile with this section in which one number stands, or none.
+static double read_number(const number *n, bool given)
+{
+    char text[256];
+    sp_profile profile;
+    if (given) {
+        snprintf(text, sizeof text, "%s={%s\"%s\":%s" SOURCE, n->section, required_of(n->section),
+                 n->key, n->value);
+    } else {
+        snprintf(text, sizeof text, "%s={%s\"level\":\"fitted\",\"source\":\"s\"}", n->section,
+                 required_of(n->section));
+    }
+    flat_profile_load((const char *[]){text, NULL}, &profile);
+    double value;
+    memcpy(&value, (const char *)&profile + n->offset, sizeof value);
+    sp_profile_fini(&profile);
+    return value;
+}
+
+// Absent numbers have no effect.
+TEST(units_and_defaults)
+{
+    static const number numbers[] = {
+        NUMBER("gemm_model", "half_rate_k", "64", gemm_model.half_rate_k, 64, 0),
+        NUMBER("gemm_model", "fixed_us", "5", gemm_model.fixed_s, 5e-6, 0),
+        NUMBER("decode", "call_us", "630", decode.call_s, 0.63e-3, 0),
+        NUMBER("decode", "graph_miss_us", "1500", decode.graph_miss_s, 1.5e-3, 0),
+        NUMBER("host", "layer_us", "3160", host.layer_s, 3.16e-3, 0),
+        NUMBER("host", "tp_growth", "0.034", host.tp_growth, 0.034, 0),
+        NUMBER("host", "unfused_softmax_us", "495", host.softmax_s, 0.495e-3, 0),
+        NUMBER("host", "head_us", "3500", host.head_s, 3.5e-3, 0),
+        NUMBER("host", "overlap_power", "3.9", host.overlap_power, 3.9, 0),
+        NUMBER("host", "unit_us", "2000", host.unit_s, 2e-3, 0),
+        NUMBER("host", "iteration_us", "1000", host.iteration_s, 1e-3, 0),
+        NUMBER("host", "cp_step_us", "700", host.cp_step_s, 0.7e-3, 0),
+        NUMBER("unfused_attention", "traffic_factor", "0.56", scores.factor, 0.56, 1),
+        NUMBER("unfused_attention", "traffic_growth", "1.7", scores.growth, 1.7, 0),
+        NUMBER("unfused_attention", "growth_from_keys", "512", scores.from_keys, 512, 1024),
+        NUMBER("unfused_attention", "growth_to_keys", "4096", scores.to_keys, 4096, 2048),
+        NUMBER("node_collectives", "latency_us", "39", groups.latency_s, 39e-6, 0),
+        NUMBER("node_collectives", "latency_per_doubling_us", "19.4", groups.doubling_s, 19.4e-6,
+               0),
+        NUMBER("node_collectives", "between_latency_us", "100", groups.between_s, 100e-6, 0)};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const number *n = &numbers[i];
+        assert_close(read_number(n, true), n->expected, 1e-12);
+        assert_close(read_number(n, false), n->absent, 1e-12);
+        // Limits, and numbers that are none.
+        static const char *const wrong[] = {"-1", "1e300", "true", "\"3\""};
+        for (size_t w = 0; w < sizeof wrong / sizeof wrong[0]; w++) {
+            char text[160], path[64];
+            snprintf(text, sizeof text, "%s={%s\"%s\":%s" SOURCE, n->section,
+                     required_of(n->section), n->key, wrong[w]);
+            snprintf(path, sizeof path, "%s.%s", n->section, n->key);
+            refused(text, path);
+        }
+    }
+}
+
+TEST(tables_and_integers)
 {
     sp_profile profile;
     flat_profile_load(
-        (const char *[]){"gemm_model={\"tflops\":273,\"half_rate_k\":64,\"fixed_us\":5,"
-                         "\"sms\":108,\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
-                         NULL},
+        (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108,"
+                         "\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
+                         "loss={\"bytes_per_logit\":123" SOURCE,
+                         "node_collectives={\"gb_per_s\":[[2,194],[4,221],[8,230]]" SOURCE,
+                         "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
         &profile);
     assert_close(profile.gemm_model.flops_per_s, 273e12, 1e-12);
-    assert_close(profile.gemm_model.half_rate_k, 64.0, 1e-12);
-    assert_close(profile.gemm_model.fixed_s, 5e-6, 1e-12);
     assert_int_equal(profile.gemm_model.sms, 108);
     assert_int_equal(profile.gemm_model.tile_count, 2);
     assert_int_equal(profile.gemm_model.tiles[0].m, 128);
     assert_int_equal(profile.gemm_model.tiles[0].n, 256);
     assert_close(profile.gemm_model.tiles[1].efficiency, 0.7, 1e-12);
     assert_int_equal(profile.gemm_model.level, SP_LEVEL_FITTED);
-    sp_profile_fini(&profile);
-    flat_profile_load((const char *[]){"gemm_model={\"tflops\":273" SOURCE, NULL}, &profile);
-    assert_true(profile.gemm_model.half_rate_k == 0.0 && profile.gemm_model.fixed_s == 0.0);
-    assert_int_equal(profile.gemm_model.sms, 0);
-    assert_int_equal(profile.gemm_model.tile_count, 0);
-    sp_profile_fini(&profile);
-}
-
-TEST(decode_units)
-{
-    sp_profile profile;
-    flat_profile_load(
-        (const char *[]){"decode={\"call_us\":630,\"graph_miss_us\":1500" SOURCE, NULL}, &profile);
-    assert_close(profile.decode.call_s, 0.63e-3, 1e-12);
-    assert_close(profile.decode.graph_miss_s, 1.5e-3, 1e-12);
-    sp_profile_fini(&profile);
-    flat_profile_load(NULL, &profile);
-    assert_true(profile.decode.call_s == 0.0 && profile.decode.graph_miss_s == 0.0);
-    sp_profile_fini(&profile);
-    refused("decode={\"call_us\":-1" SOURCE, "decode.call_us");
-}
-
-TEST(host_units)
-{
-    sp_profile profile;
-    flat_profile_load(
-        (const char *[]){"host={\"layer_us\":3160,\"tp_growth\":0.034,\"unfused_softmax_us\":495,"
-                         "\"head_us\":3500,\"overlap_power\":3.9,\"unit_us\":2000,"
-                         "\"iteration_us\":1000,\"cp_step_us\":700" SOURCE,
-                         NULL},
-        &profile);
-    assert_close(profile.host.layer_s, 3.16e-3, 1e-12);
-    assert_close(profile.host.tp_growth, 0.034, 1e-12);
-    assert_close(profile.host.softmax_s, 0.495e-3, 1e-12);
-    assert_close(profile.host.head_s, 3.5e-3, 1e-12);
-    assert_close(profile.host.overlap_power, 3.9, 1e-12);
-    assert_close(profile.host.unit_s, 2e-3, 1e-12);
-    assert_close(profile.host.iteration_s, 1e-3, 1e-12);
-    assert_close(profile.host.cp_step_s, 0.7e-3, 1e-12);
-    sp_profile_fini(&profile);
-    flat_profile_load((const char *[]){"host={\"layer_us\":1" SOURCE, NULL}, &profile);
-    assert_true(profile.host.tp_growth == 0.0 && profile.host.softmax_s == 0.0 &&
-                profile.host.head_s == 0.0 && profile.host.overlap_power == 0.0 &&
-                profile.host.unit_s == 0.0 && profile.host.iteration_s == 0.0 &&
-                profile.host.cp_step_s == 0.0);
-    sp_profile_fini(&profile);
-}
-
-TEST(score_loss_and_group_units)
-{
-    sp_profile profile;
-    flat_profile_load(
-        (const char *[]){"unfused_attention={\"traffic_factor\":0.56,\"traffic_growth\":1.7,"
-                         "\"growth_from_keys\":512,\"growth_to_keys\":4096" SOURCE,
-                         "loss={\"bytes_per_logit\":123" SOURCE,
-                         "node_collectives={\"latency_us\":39,\"latency_per_doubling_us\":19.4,"
-                         "\"between_latency_us\":100,\"gb_per_s\":[[2,194],[4,221],[8,230]]" SOURCE,
-                         "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
-        &profile);
-    assert_close(profile.scores.factor, 0.56, 1e-12);
-    assert_close(profile.scores.growth, 1.7, 1e-12);
-    assert_close(profile.scores.from_keys, 512.0, 1e-12);
-    assert_close(profile.scores.to_keys, 4096.0, 1e-12);
     assert_close(profile.loss_bytes_per_logit, 123.0, 1e-12);
-    assert_close(profile.groups.latency_s, 39e-6, 1e-12);
-    assert_close(profile.groups.doubling_s, 19.4e-6, 1e-12);
-    assert_close(profile.groups.between_s, 100e-6, 1e-12);
     assert_int_equal(profile.groups.bytes_per_s.points, 3);
     assert_close(profile.groups.bytes_per_s.x[1], 4.0, 1e-12);
     assert_close(profile.groups.bytes_per_s.y[1], 221e9, 1e-12);
     assert_string_equal(profile.groups.bytes_per_s.source, "s");
     assert_close(profile.p2p_bytes_per_s, 90e9, 1e-12);
     assert_close(profile.p2p_latency_s, 200e-6, 1e-12);
-    sp_profile_fini(&profile);
-    flat_profile_load((const char *[]){"unfused_attention={\"level\":\"fitted\",\"source\":\"s\"}",
-                                       "node_collectives={\"gb_per_s\":[[2,194]]" SOURCE, NULL},
-                      &profile);
-    assert_close(profile.scores.factor, 1.0, 1e-12);
-    assert_true(profile.scores.growth == 0.0);
-    assert_close(profile.scores.from_keys, 1024.0, 1e-12);
-    assert_close(profile.scores.to_keys, 2048.0, 1e-12);
-    assert_true(profile.groups.latency_s == 0.0 && profile.groups.doubling_s == 0.0 &&
-                profile.groups.between_s == 0.0);
     sp_profile_fini(&profile);
 }
 
@@ -177,87 +183,53 @@ TEST(fit_is_for_people)
     sp_profile_fini(&profile);
 }
 
-TEST(wrong_gemm_models)
+TEST(wrong_sections)
 {
-    refused("gemm_model={\"level\":\"fitted\",\"source\":\"s\"}", "gemm_model");
-    refused("gemm_model={\"tflops\":1,\"level\":\"fitted\"}", "gemm_model");
-    refused("gemm_model={\"tflops\":1,\"source\":\"s\"}", "gemm_model");
-    refused("gemm_model={\"tflops\":0" SOURCE, "gemm_model.tflops");
-    refused("gemm_model={\"tflops\":\"1\"" SOURCE, "gemm_model.tflops");
-    refused("gemm_model={\"tflops\":1,\"half_rate_k\":-1" SOURCE, "gemm_model.half_rate_k");
-    refused("gemm_model={\"tflops\":1,\"half_rate_k\":1e7" SOURCE, "gemm_model.half_rate_k");
-    refused("gemm_model={\"tflops\":1,\"fixed_us\":-1" SOURCE, "gemm_model.fixed_us");
-    refused("gemm_model={\"tflops\":1,\"sms\":-1" SOURCE, "gemm_model.sms");
-    refused("gemm_model={\"tflops\":1,\"sms\":4097,\"tiles\":[[1,1,1]]" SOURCE, "gemm_model.sms");
-    refused("gemm_model={\"tflops\":1,\"sms\":1.5" SOURCE, "gemm_model.sms");
-    refused("gemm_model={\"tflops\":1,\"tile\":[]" SOURCE, "gemm_model");
+    static const char *const wrong[][2] = {
+        {"gemm_model={\"level\":\"fitted\",\"source\":\"s\"}", "gemm_model"},
+        {"gemm_model={\"tflops\":1,\"level\":\"fitted\"}", "gemm_model"},
+        {"gemm_model={\"tflops\":1,\"source\":\"s\"}", "gemm_model"},
+        {"gemm_model={\"tflops\":0" SOURCE, "gemm_model.tflops"},
+        {"gemm_model={\"tflops\":1,\"half_rate_k\":1e7" SOURCE, "gemm_model.half_rate_k"},
+        {"gemm_model={\"tflops\":1,\"sms\":4097,\"tiles\":[[1,1,1]]" SOURCE, "gemm_model.sms"},
+        {"gemm_model={\"tflops\":1,\"sms\":1.5" SOURCE, "gemm_model.sms"},
+        {"gemm_model={\"tflops\":1,\"tile\":[]" SOURCE, "gemm_model"},
+        {"gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles"},
+        // Below one the "norm" would be longer than the sum of the two.
+        {"host={\"overlap_power\":0.5" SOURCE, "host.overlap_power"},
+        {"host={\"level\":\"fitted\"}", "host"},
+        {"host={\"layers_us\":1" SOURCE, "host"},
+        {"unfused_attention={\"traffic_factor\":0" SOURCE, "unfused_attention.traffic_factor"},
+        {"unfused_attention={\"growth_from_keys\":0" SOURCE, "unfused_attention.growth_from_keys"},
+        {"unfused_attention={\"level\":\"fitted\"}", "unfused_attention"},
+        {"loss={\"level\":\"fitted\",\"source\":\"s\"}", "loss"},
+        {"loss={\"bytes_per_logit\":0" SOURCE, "loss.bytes_per_logit"},
+        {"links.p2p_gb_per_s=0", "links.p2p_gb_per_s"},
+        {"links.p2p_latency_us=-1", "links.p2p_latency_us"},
+        {"node_collectives={\"latency_us\":39" SOURCE, "node_collectives"},
+        {"node_collectives={\"gb_per_s\":[]" SOURCE, "node_collectives.gb_per_s"},
+        {"node_collectives={\"gb_per_s\":[[2,0]]" SOURCE, "node_collectives.gb_per_s[0]"},
+        {"node_collectives={\"gb_per_s\":[[2,1],[2,2]]" SOURCE, "node_collectives.gb_per_s[1]"},
+        {"node_collectives={\"gb_per_s\":[[2,1]],\"level\":\"fitted\"}", "node_collectives"}};
     static const char *const tiles[] = {
         "7",
-        "{}",
         "[7]",
         "[[128,128]]",
         "[[128,128,1,1]]",
         "[[0,128,1]]",
-        "[[128,0,1]]",
-        "[[1,1,0]]",
         "[[1,1,11]]",
         "[[4097,1,1]]",
         "[[1.5,1,1]]",
         "[[1,1,\"1\"]]",
-        "[[1,\"1\",1]]",
         "[[1,1,1],[1,1,1],[1,1,1],[1,1,1],[1,1,1],[1,1,1],[1,1,1],[1,1,1],[1,1,1]]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        refused(wrong[i][0], wrong[i][1]);
+    }
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         char text[256];
         snprintf(text, sizeof text, "gemm_model={\"tflops\":1,\"tiles\":%s" SOURCE, tiles[i]);
         refused(text, "gemm_model.tiles");
     }
-    refused("gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles");
-}
-
-TEST(wrong_constants)
-{
-    static const char *const host[] = {"layer_us",      "tp_growth", "unfused_softmax_us",
-                                       "head_us",       "unit_us",   "iteration_us",
-                                       "overlap_power", "cp_step_us"};
-    static const char *const values[] = {"-1", "1e300", "true", "\"3\""};
-    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++) {
-        for (size_t j = 0; j < sizeof values / sizeof values[0]; j++) {
-            char text[128], path[64];
-            snprintf(text, sizeof text, "host={\"%s\":%s" SOURCE, host[i], values[j]);
-            snprintf(path, sizeof path, "host.%s", host[i]);
-            refused(text, path);
-        }
-    }
-    // Below one the "norm" would be longer than the sum of the two.
-    refused("host={\"overlap_power\":0.5" SOURCE, "host.overlap_power");
-    refused("host={\"level\":\"fitted\"}", "host");
-    refused("host={\"layers_us\":1" SOURCE, "host");
-    refused("unfused_attention={\"traffic_factor\":0" SOURCE, "unfused_attention.traffic_factor");
-    refused("unfused_attention={\"traffic_growth\":11" SOURCE, "unfused_attention.traffic_growth");
-    refused("unfused_attention={\"growth_from_keys\":0" SOURCE,
-            "unfused_attention.growth_from_keys");
-    refused("unfused_attention={\"growth_to_keys\":0.5" SOURCE, "unfused_attention.growth_to_keys");
-    refused("unfused_attention={\"level\":\"fitted\"}", "unfused_attention");
-    refused("loss={\"level\":\"fitted\",\"source\":\"s\"}", "loss");
-    refused("loss={\"bytes_per_logit\":0" SOURCE, "loss.bytes_per_logit");
-    refused("loss={\"bytes_per_logit\":1e7" SOURCE, "loss.bytes_per_logit");
-    refused("links.p2p_gb_per_s=0", "links.p2p_gb_per_s");
-    refused("links.p2p_latency_us=-1", "links.p2p_latency_us");
-}
-
-TEST(wrong_groups)
-{
-    refused("node_collectives={\"latency_us\":39" SOURCE, "node_collectives");
-    refused("node_collectives={\"gb_per_s\":[]" SOURCE, "node_collectives.gb_per_s");
-    refused("node_collectives={\"gb_per_s\":[[2,0]]" SOURCE, "node_collectives.gb_per_s[0]");
-    refused("node_collectives={\"gb_per_s\":[[2,1],[2,2]]" SOURCE, "node_collectives.gb_per_s[1]");
-    refused("node_collectives={\"gb_per_s\":[[2,1]],\"latency_us\":-1" SOURCE,
-            "node_collectives.latency_us");
-    refused("node_collectives={\"gb_per_s\":[[2,1]],\"latency_per_doubling_us\":-1" SOURCE,
-            "node_collectives.latency_per_doubling_us");
-    refused("node_collectives={\"gb_per_s\":[[2,1]],\"between_latency_us\":1e300" SOURCE,
-            "node_collectives.between_latency_us");
-    refused("node_collectives={\"gb_per_s\":[[2,1]],\"level\":\"fitted\"}", "node_collectives");
 }
 
 // All other levels measured, one section fitted: the weakest that was used.

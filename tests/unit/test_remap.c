@@ -222,7 +222,7 @@ TEST(packs_in_a_row)
     int64_t ns[4];
     for (int k = 0; k < 4; k++) {
         sp_cost_model_forward_ns(&b.cost, &packing.forward, &packing.forward.packs[k], &ns[k]);
-        assert_int_equal(sp_action_cost_ns(&costs.f[k]), ns[k]);
+        assert_int_equal(sp_action_cost_ns(&costs.action[SP_ACTION_F][k]), ns[k]);
     }
     assert_true(ns[0] != ns[1] && ns[1] != ns[2] && ns[2] == ns[3]);
     sp_step_costs_fini(&costs);

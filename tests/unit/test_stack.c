@@ -254,7 +254,8 @@ TEST(absent_and_null_leave_it)
 TEST(wrong_ones_are_refused)
 {
     const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
-                        "megatron-core-2025, megatron-bridge-2025, megatron-core-2023, internevo-2024, nanotron-2025, "
+                        "megatron-core-2025, megatron-bridge-2025, megatron-core-2023, "
+                        "internevo-2024, nanotron-2025, "
                         "fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,

@@ -32,7 +32,7 @@ static sp_status try_pack(const char *kind, int64_t microbatch_samples, sp_pad_t
         (sp_strategy_spec){.microbatch_samples = microbatch_samples, .pad_to = pad_to};
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = dp, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
-    return sp_strategy_find(kind)->pack(&input, packing, err);
+    return sp_strategy_pack(sp_strategy_find(kind), &input, packing, err);
 }
 
 static void pack(const char *kind, int64_t microbatch_samples, const sp_batch *batch,

@@ -274,7 +274,8 @@ TEST(sums_over_all_ranks)
         flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1}};
         flow_step_uniform(&s, 0.0, 0.0);
         for (int k = 0; k < 4; k++) {
-            s.costs.f[k].compute_ns = s.costs.b[k].compute_ns = cases[i / 2].action_ns;
+            s.costs.action[SP_ACTION_F][k].compute_ns = s.costs.action[SP_ACTION_B][k].compute_ns =
+                cases[i / 2].action_ns;
         }
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_FLOWS);
         // Alone, ranks that are alike run once.

@@ -49,7 +49,7 @@ static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
     set_groups(&s, detail);
     for (int k = 0; k < 2; k++) {
         s.costs.forward[k].cp = each_of_two(bytes, whole_ns);
-        s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
+        s.costs.action[SP_ACTION_F][k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
         plan_add_actions(&s.plan, k, 0, k == 0 ? "F0B0" : "F1B1");
     }
     flow_run(&s, &s.network, &timeline);
@@ -95,7 +95,8 @@ TEST(heads_follow_keys)
             exchange->head_ranks = 2;
             exchange->heads_s = 600e-9;
             exchange->heads_bytes = 6000.0;
-            s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 3000 + 1200};
+            s.costs.action[SP_ACTION_F][k] =
+                (sp_action_cost){.compute_ns = F_NS, .cp_ns = 3000 + 1200};
             plan_add_actions(&s.plan, k, 0, k == 0 ? "F0B0" : "F1B1");
         }
         flow_run(&s, &s.network, &timeline);
@@ -115,8 +116,8 @@ TEST(bytes_of_heads_and_keys)
     sp_cp_exchange exchange = {
         .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
     s.costs.forward[0].cp = s.costs.backward[0].cp = exchange;
-    s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
-    s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
+    s.costs.action[SP_ACTION_F][0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+    s.costs.action[SP_ACTION_B][0] = (sp_action_cost){.compute_ns = F_NS};
     plan_add_actions(&s.plan, 0, 0, "F0B0");
     flow_link_bytes(&s, sums);
     for (int inward = 0; inward < 2; inward++) {
@@ -137,8 +138,8 @@ TEST(bytes_of_a_ring_by_its_nics)
         set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
         s.cluster.nics_per_node = 2;
         s.costs.forward[0].cp = (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
-        s.costs.f[0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
-        s.costs.b[0] = (sp_action_cost){.compute_ns = F_NS};
+        s.costs.action[SP_ACTION_F][0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
+        s.costs.action[SP_ACTION_B][0] = (sp_action_cost){.compute_ns = F_NS};
         plan_add_actions(&s.plan, 0, 0, "F0B0");
         must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology, &bytes, ERR));
         for (int32_t l = 0; l < sp_topology_links(topology); l++) {
@@ -168,9 +169,12 @@ TEST(a_recomputation_exchanges_again)
             for (int k = 0; k < 2; k++) {
                 s.costs.forward[k].cp = each_of_two(20000.0, 2000);
                 s.costs.backward[k].cp_again = each_of_two(7500.0, 1000);
-                s.costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2000};
-                s.costs.r[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
-                s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 1000};
+                s.costs.action[SP_ACTION_F][k] =
+                    (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2000};
+                s.costs.action[SP_ACTION_R][k] =
+                    (sp_action_cost){.compute_ns = F_NS, .cp_ns = 1000};
+                s.costs.action[SP_ACTION_B][k] =
+                    (sp_action_cost){.compute_ns = F_NS + B_NS, .cp_ns = 1000};
                 const char *actions[2][2] = {{"F0B0", "F1B1"}, {"F0R0B0", "F1R1B1"}};
                 plan_add_actions(&s.plan, k, 0, actions[apart][k]);
             }

@@ -19,8 +19,8 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     flow_step_uniform(&s, 40000.0, 40000.0);
     s.costs.ranks[0].crosses_nodes = s.costs.ranks[1].crosses_nodes = 1;
     for (int k = 0; k < dp; k++) {
-        s.costs.f[k].compute_ns = F_NS + k * later_ns;
-        s.costs.b[k].compute_ns = B_NS;
+        s.costs.action[SP_ACTION_F][k].compute_ns = F_NS + k * later_ns;
+        s.costs.action[SP_ACTION_B][k].compute_ns = B_NS;
         s.costs.forward[k].p2p_internode_ns = s.costs.backward[k].p2p_internode_ns =
             llround(40000.0 / rate * dp * 1e9);
     }
@@ -78,8 +78,8 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
     assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
     flow_step_uniform(&s, 0.0, 0.0);
     for (int k = 0; k < 2; k++) {
-        s.costs.f[k].compute_ns = F_NS;
-        s.costs.b[k].compute_ns = b_ns;
+        s.costs.action[SP_ACTION_F][k].compute_ns = F_NS;
+        s.costs.action[SP_ACTION_B][k].compute_ns = b_ns;
         s.costs.ranks[k].epilogue.grad_reduce_ns = 4000;
         s.costs.ranks[k].epilogue.reduce_bytes = 40000.0;
     }

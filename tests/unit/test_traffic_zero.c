@@ -142,8 +142,8 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
             .s = (double)whole_ns * 1e-9, .bytes = bytes, .bare_s = (double)bare_ns * 1e-9};
     }
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
-        s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .dp_ns = shown_ns};
-        s->costs.b[k] = (sp_action_cost){.compute_ns = F_NS};
+        s->costs.action[SP_ACTION_F][k] = (sp_action_cost){.compute_ns = F_NS, .dp_ns = shown_ns};
+        s->costs.action[SP_ACTION_B][k] = (sp_action_cost){.compute_ns = F_NS};
     }
     flow_step_schedule(s, SP_SCHEDULE_GPIPE, SP_NETWORK_CLOSED);
     s->network.rates.nic_latency_s = 0.0;
@@ -200,7 +200,8 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
         // Each of two rings sends three quarters of a half.
         s.costs.stages[0].sharded.scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
         for (size_t k = 0; k < 4; k++) {
-            s.costs.b[k] = (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};
+            s.costs.action[SP_ACTION_B][k] =
+                (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};
         }
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, (sp_network_detail)detail);
         s.network.rates.nic_latency_s = s.network.rates.nvlink_latency_s = 0.0;

@@ -62,8 +62,9 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
     s->costs.backward[0].zones = s->costs.backward[1].zones = NULL;
     for (int k = 0; k < 2; k++) {
         int64_t moves_ns = moved_bytes > 0.0 ? MOVES_NS : 0;
-        s->costs.f[k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns + moves_ns};
-        s->costs.b[k] = (sp_action_cost){.compute_ns = F_NS};
+        s->costs.action[SP_ACTION_F][k] =
+            (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns + moves_ns};
+        s->costs.action[SP_ACTION_B][k] = (sp_action_cost){.compute_ns = F_NS};
     }
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     for (int r = 0; r < 4; r++) {
@@ -88,7 +89,7 @@ static void assert_forwards(double bytes, double moved_bytes, int64_t shown_ns, 
         make_stages(bytes, moved_bytes, shown_ns, &of, &s);
         s.network.detail = (sp_network_detail)detail;
         flow_run(&s, &s.network, &timeline);
-        int64_t alone_ns = s.costs.f[0].cp_ns;
+        int64_t alone_ns = s.costs.action[SP_ACTION_F][0].cp_ns;
         for (size_t i = 0; i < 2 * timeline.rank_count; i++) {
             const sp_rank_timeline *rank = &timeline.ranks[i / 2];
             const sp_span *span = &rank->spans[i % 2];

@@ -46,8 +46,8 @@ static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
 {
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
         size_t at = k * (size_t)s->costs.classes + (size_t)stage;
-        s->costs.f[at].compute_ns = f_ns;
-        s->costs.b[at].compute_ns = b_ns;
+        s->costs.action[SP_ACTION_F][at].compute_ns = f_ns;
+        s->costs.action[SP_ACTION_B][at].compute_ns = b_ns;
     }
 }
 
@@ -158,7 +158,8 @@ static int64_t recursion_ns(const pipeline *s, int m)
                     continue;
                 }
             }
-            const sp_action_cost *costs = forward ? s->costs.f : s->costs.b;
+            const sp_action_cost *costs =
+                forward ? s->costs.action[SP_ACTION_F] : s->costs.action[SP_ACTION_B];
             int64_t end_ns = later(free_ns[i], input_ns) + costs[i].compute_ns;
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;

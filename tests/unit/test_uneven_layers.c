@@ -151,12 +151,12 @@ TEST(time_is_proportional_to_layers)
         for (int s = 0; s < 4; s++) {
             int c = f.costs.stages[s].cost_class;
             double head_ns = s == 3 ? n * 2.0 * h * 32000.0 / FLAT_GEMM_FLOPS_PER_S * 1e9 : 0.0;
-            assert_within((double)f.costs.f[c].compute_ns, layers[s] * layer_s * 1e9 + head_ns,
-                          2.0);
-            assert_within((double)f.costs.w[c].compute_ns, layers[s] * linear_s * 1e9 + head_ns,
-                          2.0);
-            assert_within((double)f.costs.r[c].compute_ns, full ? layers[s] * layer_s * 1e9 : 0.0,
-                          2.0);
+            assert_within((double)f.costs.action[SP_ACTION_F][c].compute_ns,
+                          layers[s] * layer_s * 1e9 + head_ns, 2.0);
+            assert_within((double)f.costs.action[SP_ACTION_W][c].compute_ns,
+                          layers[s] * linear_s * 1e9 + head_ns, 2.0);
+            assert_within((double)f.costs.action[SP_ACTION_R][c].compute_ns,
+                          full ? layers[s] * layer_s * 1e9 : 0.0, 2.0);
         }
         flat_costs_fini(&f);
     }
@@ -193,9 +193,10 @@ TEST(every_stage_may_differ)
     flat_costs f;
     flat_costs_make(&model, &layout, SP_RECOMPUTE_NONE, 512, &f);
     assert_int_equal(f.costs.classes, 16);
-    const double one_ns = (double)f.costs.f[f.costs.stages[13].cost_class].compute_ns / layers[13];
+    const double one_ns =
+        (double)f.costs.action[SP_ACTION_F][f.costs.stages[13].cost_class].compute_ns / layers[13];
     for (int s = 0; s < 15; s++) {
-        double ns = (double)f.costs.f[f.costs.stages[s].cost_class].compute_ns;
+        double ns = (double)f.costs.action[SP_ACTION_F][f.costs.stages[s].cost_class].compute_ns;
         assert_within(ns, layers[s] * one_ns, 16.0);
     }
     flat_costs_fini(&f);
@@ -227,7 +228,8 @@ static sp_status measure(void *context, const sp_step_view *view, sp_error *err)
     int pp = view->plan->layout.pp;
     for (int stage = 0; stage < pp; stage++) {
         int c = costs->stages[stage].cost_class;
-        double work_ns = (double)(total_ns(costs->f[c]) + total_ns(costs->b[c]));
+        double work_ns = (double)(total_ns(costs->action[SP_ACTION_F][c]) +
+                                  total_ns(costs->action[SP_ACTION_B][c]));
         s->bound_ns = fmax(s->bound_ns, above_ns + m * work_ns);
         int below = (stage + 1) % pp;
         above_ns += work_ns + (double)(sp_step_costs_p2p_ns(costs, 0, 0, stage, below, pp) +

@@ -58,7 +58,7 @@ static void pack(bench *b, const char *kind, sp_packing *packing)
 {
     sp_strategy_input input = {
         .scenario = &b->scenario, .batch = &b->batch, .context = b->context, .cost = &b->cost};
-    must_succeed_for(kind, sp_strategy_find(kind)->pack(&input, packing, ERR));
+    must_succeed_for(kind, sp_strategy_pack(sp_strategy_find(kind), &input, packing, ERR));
 }
 
 // Every rank's tokens, causal pairs and packs, a pack's spread evenly over its ranks.

@@ -35,12 +35,12 @@ TEST(volumes)
     double baseline = (double)plain.costs.ranks[0].epilogue.grad_reduce_ns / BYTES_FP32;
     // A ring all-reduce: 2(n-1)/n of the tensor through each link.
     assert_within(baseline / (parameters * 1e5), 1.5, 1e-9);
-    double scattered = (double)two.costs.b[0].dp_ns / BYTES_FP32;
+    double scattered = (double)two.costs.action[SP_ACTION_B][0].dp_ns / BYTES_FP32;
     double gathered = (double)two.costs.ranks[0].epilogue.param_gather_ns / BYTES_BF16;
     assert_within((scattered + gathered) / baseline, 1.0, 1e-6);
-    assert_int_equal(two.costs.f[0].dp_ns, 0);
-    double forward = (double)three.costs.f[0].dp_ns;
-    double backward = (double)three.costs.b[0].dp_ns;
+    assert_int_equal(two.costs.action[SP_ACTION_F][0].dp_ns, 0);
+    double forward = (double)three.costs.action[SP_ACTION_F][0].dp_ns;
+    double backward = (double)three.costs.action[SP_ACTION_B][0].dp_ns;
     double elements = 2.0 * forward / BYTES_BF16 + (backward - forward) / BYTES_FP32;
     assert_within(elements / baseline, 1.5, 1e-6);
     priced_step_fini(&plain);
@@ -135,19 +135,25 @@ TEST(closed_form)
         double s = 1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
         int inner = step.costs.stages[1].cost_class;
         const sp_step_costs *costs = &step.costs;
-        double f = (double)costs->f[inner].compute_ns / n;
-        double b = (double)costs->b[inner].compute_ns / n;
-        double i = (double)costs->i[inner].compute_ns / n;
-        double w = (double)costs->w[inner].compute_ns / n;
-        double r = (double)costs->r[inner].compute_ns / n;
-        assert_within((double)costs->f[inner].dp_ns, g + (n - 1) * excess(g, f), n);
-        assert_within((double)costs->i[inner].dp_ns, g + (n - 1) * excess(g, i), n);
-        assert_within((double)costs->w[inner].dp_ns, s + (n - 1) * excess(s, w), n);
-        assert_within((double)costs->r[inner].dp_ns, r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
+        double f = (double)costs->action[SP_ACTION_F][inner].compute_ns / n;
+        double b = (double)costs->action[SP_ACTION_B][inner].compute_ns / n;
+        double i = (double)costs->action[SP_ACTION_I][inner].compute_ns / n;
+        double w = (double)costs->action[SP_ACTION_W][inner].compute_ns / n;
+        double r = (double)costs->action[SP_ACTION_R][inner].compute_ns / n;
+        assert_within((double)costs->action[SP_ACTION_F][inner].dp_ns, g + (n - 1) * excess(g, f),
+                      n);
+        assert_within((double)costs->action[SP_ACTION_I][inner].dp_ns, g + (n - 1) * excess(g, i),
+                      n);
+        assert_within((double)costs->action[SP_ACTION_W][inner].dp_ns, s + (n - 1) * excess(s, w),
+                      n);
+        assert_within((double)costs->action[SP_ACTION_R][inner].dp_ns,
+                      r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
         double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
-        assert_within((double)costs->b[inner].dp_ns, g + s + between, n);
+        assert_within((double)costs->action[SP_ACTION_B][inner].dp_ns, g + s + between, n);
         // Side by side, the halves of a backward hide no less than one after the other.
-        assert_true(costs->b[inner].dp_ns <= costs->i[inner].dp_ns + costs->w[inner].dp_ns + 2);
+        assert_true(costs->action[SP_ACTION_B][inner].dp_ns <=
+                    costs->action[SP_ACTION_I][inner].dp_ns +
+                        costs->action[SP_ACTION_W][inner].dp_ns + 2);
         priced_step_fini(&step);
     }
 }
@@ -165,8 +171,8 @@ TEST(ends_of_the_model)
         double gather_ns = 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16);
         double scatter_ns =
             1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
-        const sp_action_cost *f = &step.costs.f[0];
-        const sp_action_cost *b = &step.costs.b[0];
+        const sp_action_cost *f = &step.costs.action[SP_ACTION_F][0];
+        const sp_action_cost *b = &step.costs.action[SP_ACTION_B][0];
         assert_true((double)f->dp_ns <= gather_ns + 2.0);
         assert_true((double)(f->dp_ns + f->compute_ns) >= gather_ns);
         assert_true((double)b->dp_ns <= gather_ns + scatter_ns + 2.0);
@@ -183,8 +189,10 @@ TEST(nothing_to_exchange)
         priced_case c = sharded(zero, 1.0);
         c.layout.dp = zero >= 2 ? 1 : 4;
         priced_step_run(&c, &step);
-        const sp_action_cost *costs[] = {step.costs.f, step.costs.b, step.costs.i, step.costs.w,
-                                         step.costs.r};
+        const sp_action_cost *costs[] = {
+            step.costs.action[SP_ACTION_F], step.costs.action[SP_ACTION_B],
+            step.costs.action[SP_ACTION_I], step.costs.action[SP_ACTION_W],
+            step.costs.action[SP_ACTION_R]};
         for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
             assert_int_equal(costs[i]->dp_ns, 0);
         }
@@ -208,9 +216,12 @@ TEST(sharding_costs_time)
             int64_t epilogue_ns = costs->ranks[0].epilogue.grad_reduce_ns +
                                   costs->ranks[0].epilogue.optimizer_ns +
                                   costs->ranks[0].epilogue.param_gather_ns;
-            int64_t pack_ns = sp_action_cost_ns(&costs->f[0]) + sp_action_cost_ns(&costs->b[0]);
+            int64_t pack_ns = sp_action_cost_ns(&costs->action[SP_ACTION_F][0]) +
+                              sp_action_cost_ns(&costs->action[SP_ACTION_B][0]);
             assert_int_equal(step.metrics.iteration_ns, m * pack_ns + epilogue_ns);
-            assert_int_equal(step.metrics.dp_ns, 4 * m * (costs->f[0].dp_ns + costs->b[0].dp_ns));
+            assert_int_equal(step.metrics.dp_ns, 4 * m *
+                                                     (costs->action[SP_ACTION_F][0].dp_ns +
+                                                      costs->action[SP_ACTION_B][0].dp_ns));
             // Waiting for parameters keeps a rank busy.
             assert_int_equal(step.metrics.busy_ns, 4 * m * pack_ns);
             if (m > 1 || zero == 3) {

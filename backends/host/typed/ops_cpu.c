@@ -102,19 +102,21 @@ void SP_OP(rope_table)(int64_t positions, int64_t head_dim, double base, exact *
     int64_t position[BLOCK];
     for (int64_t first = 0; first < positions; first += BLOCK) {
         int64_t count = positions - first < BLOCK ? positions - first : BLOCK;
-        int64_t at = first * (head_dim / 2);
+        int64_t first_angle = first * (head_dim / 2);
         for (int64_t i = 0; i < count; i++) {
             position[i] = first + i;
         }
-        SP_KERNEL(rope_table)(count, position, head_dim, base, cosine + at, sine + at);
+        SP_KERNEL(rope_table)
+        (count, position, head_dim, base, cosine + first_angle, sine + first_angle);
     }
 }
 
 void SP_OP(rope)(int64_t tokens, int64_t begin, int64_t heads, int64_t head_dim,
                  const exact *cosine, const exact *sine, bool backward, real *x, int64_t x_stride)
 {
-    int64_t at = begin * (head_dim / 2);
-    SP_KERNEL(rope)(tokens, heads, head_dim, cosine + at, sine + at, backward, x, x_stride);
+    int64_t first_angle = begin * (head_dim / 2);
+    SP_KERNEL(rope)
+    (tokens, heads, head_dim, cosine + first_angle, sine + first_angle, backward, x, x_stride);
 }
 
 // ---- embedding and LM head ----

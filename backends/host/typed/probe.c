@@ -1,5 +1,5 @@
 #include "backends/executor/typed/layer.h"
-#include "backends/host/calibrate/calibration.h"
+#include "backends/host/calibrate.h"
 #include "kernels/typed.h"
 #include "sim/base/prng.h"
 

@@ -1,6 +1,6 @@
 #include "tests/gpu/support/emulated_backend.h"
 
-#include "backends/api/backend_private.h"
+#include "backends/api/device.h"
 #include "backends/cuda/execute.h"
 #include "backends/cuda/runtime.h"
 #include "backends/executor/executor.h"

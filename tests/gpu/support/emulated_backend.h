@@ -5,7 +5,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backends/api/backend_private.h"
 #include "backends/api/device.h"
 #include "backends/api/device_runtime.h"
 

@@ -1,6 +1,6 @@
 #include "tests/gpu/support/multi_gpu_backend.h"
 
-#include "backends/api/backend_private.h"
+#include "backends/api/device.h"
 #include "backends/cuda/execute.h"
 #include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"

@@ -42,10 +42,10 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
     const bool cp = layout->cp > 1;
     size_t vstages = (size_t)sp_layout_vstages(layout);
     costs->has_bytes = true;
-    draw_actions(prng, costs->f, packs, 20.0, cp);
-    draw_actions(prng, costs->b, packs, 40.0, cp);
-    draw_actions(prng, costs->i, packs, 20.0, cp);
-    draw_actions(prng, costs->w, packs, 20.0, false);
+    draw_actions(prng, costs->action[SP_ACTION_F], packs, 20.0, cp);
+    draw_actions(prng, costs->action[SP_ACTION_B], packs, 40.0, cp);
+    draw_actions(prng, costs->action[SP_ACTION_I], packs, 20.0, cp);
+    draw_actions(prng, costs->action[SP_ACTION_W], packs, 20.0, false);
     draw_sends(prng, costs->forward, packs);
     draw_sends(prng, costs->backward, packs);
     for (size_t k = 0; cp && k < packs; k++) {

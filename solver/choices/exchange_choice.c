@@ -12,10 +12,9 @@
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
+#include "solver/choices/choices.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/strategies/job_choice.h"
-#include "solver/strategy_list.h"
 
 // Actions timed for each exchange.
 enum { LOOK = 60000 };
@@ -101,20 +100,17 @@ static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_o
     return status;
 }
 
-// In a copy that has no document. An exchange that the layout or its cuts do not know has no plan.
+// An exchange that the layout or its cuts do not know has no plan.
 static sp_status look(const choice *c, sp_cp_overlap overlap, sp_packflow_outcome *outcome,
                       sp_error *err)
 {
     sp_error own;
-    sp_scenario tried = *c->scenario;
+    sp_scenario tried;
+    const sp_scenario_changes changes = {.cp_overlap = &overlap,
+                                         .memory_limit_bytes = c->unlimited ? UNLIMITED_BYTES : 0};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    tried.resolved = NULL;
-    tried.memory.stack.cp_overlap = overlap;
-    if (c->unlimited) {
-        tried.memory_limit_bytes = UNLIMITED_BYTES;
-    }
-    sp_status status = sp_scenario_resolve_layout(&tried, &own);
+    sp_status status = sp_scenario_derive(c->scenario, &changes, &tried, &own);
     bool alike = overlap == SP_CP_A2A_P2P && tried.layout.cp_a2a <= 1; // a ring alone
     if (status == SP_OK && !alike) {
         status = search(c, &tried, outcome, &own);
@@ -189,17 +185,13 @@ static sp_status plan(const choice *c, sp_cp_overlap overlap, double share,
     const double deadline_s = sp_i_deadline_part_s(c->deadline_s, share);
     const int64_t limit = sp_i_begin_part(c->scenario, share);
     sp_error own;
-    sp_scenario tried = *c->scenario;
+    sp_scenario tried;
+    const sp_scenario_changes changes = {
+        .cp_overlap = &overlap,
+        .time_limit_ms = deadline_s > 0.0 ? sp_i_deadline_left_ms(deadline_s) + 1 : 0};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    tried.resolved = NULL;
-    tried.chosen_layers = NULL;
-    tried.memory.stack.cp_overlap = overlap;
-    if (deadline_s > 0.0) {
-        tried.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
-        tried.strategy.spent_s = 0.0;
-    }
-    sp_status status = sp_scenario_resolve_layout(&tried, &own);
+    sp_status status = sp_scenario_derive(c->scenario, &changes, &tried, &own);
     if (status == SP_OK) {
         status = sp_i_choose_chunks(&tried, &own);
     }

@@ -6,12 +6,10 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/progress.h"
+#include "solver/choices/choices.h"
+#include "solver/choices/cut_layers.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
-#include "solver/step/step.h"
-#include "solver/strategies/cut_layers.h"
-#include "solver/strategies/job_choice.h"
-#include "solver/strategy_list.h"
 
 // Actions timed for a first look at each cut, before it of fewer where time is limited so that all
 // are looked at, and again for each of those that look best.
@@ -76,11 +74,12 @@ static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches
                           double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
 {
     sp_error own;
-    sp_scenario with = *scenario;
+    sp_scenario with;
+    const sp_layout layout = layout_of(scenario, tried);
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    with.layout = layout_of(scenario, tried);
-    sp_status status = sp_scenario_resolve_layout(&with, &own);
+    sp_status status =
+        sp_scenario_derive(scenario, &(sp_scenario_changes){.cut = &layout}, &with, &own);
     if (status == SP_OK) {
         status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
     }
@@ -346,7 +345,7 @@ static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_er
     const sp_scenario *scenario = c->scenario;
     cut cuts[MOST_CHUNKS * CUT_KINDS];
     chunk_choice symmetric = *c;
-    bool plans = sp_strategy_find(scenario->strategy.kind)->pack == sp_i_pack_slimpack &&
+    bool plans = strcmp(scenario->strategy.kind, "slimpack") == 0 &&
                  scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
     memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
     symmetric.cuts = cuts;
@@ -455,7 +454,7 @@ static cut cut_as_chosen(const sp_layout *layout)
 static sp_status make_cuts(const sp_scenario *scenario, cut *cuts, int *count, int *usual,
                            sp_error *err)
 {
-    bool chooses = sp_strategy_find(scenario->strategy.kind)->choose_chunks != NULL;
+    bool chooses = sp_strategy_find(scenario->strategy.kind)->chooses_chunks;
     int chunks = chooses && !scenario->chunks_given ? 1 : scenario->layout.chunks;
     sp_status status = SP_OK;
     if (scenario->model.layers % (scenario->layout.pp * chunks) == 0) {
@@ -510,7 +509,7 @@ sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err)
     int count = 0;
     int fastest = 0;
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
-    if (strategy->choose_chunks != NULL && scenario->strategy.time_limit_ms > 0) {
+    if (strategy->chooses_chunks && scenario->strategy.time_limit_ms > 0) {
         return SP_OK;
     }
     const double begun_s = sp_clock_s();

@@ -8,7 +8,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
-#include "solver/strategies/cut_layers.h"
+#include "solver/choices/cut_layers.h"
 
 // ---- the time of a cut: packs go through a pipeline of unlike stages ----
 

@@ -1,7 +1,7 @@
 // Layers of every virtual stage by predicted time, and the time that packs take through a pipeline
 // whose stages hold unlike shares of the model.
-#ifndef SLIMPACK_SOLVER_STRATEGIES_CUT_LAYERS_H
-#define SLIMPACK_SOLVER_STRATEGIES_CUT_LAYERS_H
+#ifndef SLIMPACK_SOLVER_CHOICES_CUT_LAYERS_H
+#define SLIMPACK_SOLVER_CHOICES_CUT_LAYERS_H
 
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"

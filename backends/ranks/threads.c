@@ -1,5 +1,4 @@
-// The ranks of a world at work: each on a thread of its own, or as fibers of one thread that
-// compute one at a time, or this process's rank alone.
+// Flows of control for ranks: worker threads, and fibers, which share one thread.
 //
 // The C library declares affinity, names of threads and anonymous mappings as extensions.
 #define _GNU_SOURCE
@@ -14,10 +13,27 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "backends/ranks/comm.h"
 #include "backends/ranks/private.h"
 #include "sim/base/alloc.h"
-#include "sim/base/status.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FOLLOWED_BY_ASAN
+#elif defined(__SANITIZE_THREAD__)
+#define FOLLOWED_BY_TSAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FOLLOWED_BY_ASAN
+#elif __has_feature(thread_sanitizer)
+#define FOLLOWED_BY_TSAN
+#endif
+#endif
+
+#ifdef FOLLOWED_BY_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef FOLLOWED_BY_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
 
 enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
 
@@ -308,25 +324,6 @@ void sp_workers_free(sp_workers *workers)
     release(workers);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-#define FOLLOWED_BY_ASAN
-#elif defined(__SANITIZE_THREAD__)
-#define FOLLOWED_BY_TSAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FOLLOWED_BY_ASAN
-#elif __has_feature(thread_sanitizer)
-#define FOLLOWED_BY_TSAN
-#endif
-#endif
-
-#ifdef FOLLOWED_BY_ASAN
-#include <sanitizer/common_interface_defs.h>
-#endif
-#ifdef FOLLOWED_BY_TSAN
-#include <sanitizer/tsan_interface.h>
-#endif
-
 // ---- Fibers ----
 
 // As a thread has by default; pages that are never used take no memory.
@@ -404,7 +401,7 @@ static void *flow_now(void)
 #endif
 }
 
-static sp_i_fiber *fiber_new(void)
+sp_i_fiber *sp_i_fiber_new(void)
 {
     sp_i_fiber *fiber = sp_calloc(1, sizeof *fiber);
     size_t guard = (size_t)sysconf(_SC_PAGESIZE);
@@ -445,8 +442,7 @@ static void enter(void)
     SP_UNREACHABLE("a flow that could not be left");
 }
 
-// The next resume enters main(data); no flow is under way.
-static void fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data)
+void sp_i_fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data)
 {
     SP_ASSERT(fiber->ended);
     fiber->main = main;
@@ -460,9 +456,7 @@ static void fiber_start(sp_i_fiber *fiber, void (*main)(void *data), void *data)
     makecontext(&fiber->own, enter, 0);
 }
 
-// Runs the flow until it parks (true) or has ended (false). A flow stays on the thread of its first
-// resume.
-static bool fiber_resume(sp_i_fiber *fiber)
+bool sp_i_fiber_resume(sp_i_fiber *fiber)
 {
     SP_ASSERT(!fiber->ended);
     entering = fiber;
@@ -473,219 +467,9 @@ static bool fiber_resume(sp_i_fiber *fiber)
     return !fiber->ended;
 }
 
-// ---- The scheduler of fibers: the next of those that may go on, in the order in which they asked
-// ----
-
-void sp_i_comm_fiber_ready(sp_comm *me)
+void sp_i_fiber_suspend(sp_i_fiber *fiber)
 {
-    sp_i_comm_scheduler *scheduler = &me->world->scheduler;
-    if (!me->queued) {
-        me->queued = true;
-        scheduler->queue[(scheduler->first + scheduler->waiting++) % me->world->rank_count] = me;
-    }
-}
-
-static sp_comm *next_of(sp_comm_world *world)
-{
-    sp_i_comm_scheduler *scheduler = &world->scheduler;
-    if (scheduler->waiting == 0) {
-        return NULL;
-    }
-    sp_comm *next = scheduler->queue[scheduler->first];
-    scheduler->first = (scheduler->first + 1) % world->rank_count;
-    scheduler->waiting--;
-    next->queued = false;
-    return next;
-}
-
-void sp_i_comm_fiber_suspend(sp_comm *me)
-{
-    sp_runtime *runtime = me->world->runtime;
-    sp_i_fiber *fiber = me->fiber;
     leave(&fiber->own_stack, &fiber->driver_stack, fiber->driver_flow);
     (void)swapcontext(&fiber->own, &fiber->driver);
     arrive(&fiber->own_stack, &fiber->driver_stack);
-    runtime->ops->enter(runtime, me->rank);
-}
-
-// Where nobody may go on, a failure has ended all waiting.
-static void ask_for_all(sp_comm_world *world)
-{
-    SP_ASSERT(atomic_load(&world->failed));
-    for (int rank = 0; rank < world->rank_count; rank++) {
-        if (!world->ranks[rank].ended) {
-            sp_i_comm_fiber_ready(&world->ranks[rank]);
-        }
-    }
-}
-
-// Drives the fibers that were started until all have ended.
-static void run_scheduler(sp_comm_world *world, int started)
-{
-    while (started > 0) {
-        sp_comm *next = next_of(world);
-        if (next == NULL) {
-            ask_for_all(world);
-        } else if (!fiber_resume(next->fiber)) {
-            started--;
-        }
-    }
-}
-
-// The C library declares affinity and names of threads as extensions of its own alone.
-
-typedef struct run {
-    sp_comm_world *world;
-    const int *ranks; // NULL: all, in order
-    int count;
-    sp_comm_body *body;
-    void *data;
-} run;
-
-static sp_comm *rank_at(const run *r, int number)
-{
-    return sp_comm_of(r->world, r->ranks != NULL ? r->ranks[number] : number);
-}
-
-// Before the ranks begin, or where they could not.
-static void set_all_ended(const run *r, bool ended)
-{
-    for (int i = 0; i < r->count; i++) {
-        sp_comm *me = rank_at(r, i);
-        pthread_mutex_lock(&me->lock);
-        me->ended = ended;
-        pthread_mutex_unlock(&me->lock);
-    }
-    sp_i_comm_start_work(r->world, ended ? -r->count : r->count);
-}
-
-// Waits for the work of a rank whose body has ended with this status, and adds what went wrong in
-// it to that of a good end. With a transport, work of a rank that failed may wait for others for
-// ever.
-static sp_status end_work(sp_comm *me, sp_status status, sp_error *err)
-{
-    sp_runtime *runtime = me->world->runtime;
-    sp_transport *transport = me->world->transport;
-    if (transport != NULL) {
-        return status == SP_OK ? transport->ops->synchronize(transport, err) : SP_OK;
-    }
-    return runtime->ops->synchronize(runtime, status == SP_OK ? err : NULL);
-}
-
-static sp_status run_rank(void *data, int number, sp_error *err)
-{
-    const run *r = data;
-    sp_comm *me = rank_at(r, number);
-    sp_runtime *runtime = r->world->runtime;
-    runtime->ops->enter(runtime, me->rank);
-    sp_i_comm_clock_skip(me);
-    sp_status status = r->body(me, r->data, err);
-    sp_status of_work = end_work(me, status, err);
-    status = status == SP_OK ? of_work : status;
-    if (status != SP_OK) {
-        sp_i_comm_fail(me, NULL, status, "%s",
-                       err->count > 0 ? err->message[0] : sp_status_text(status));
-    }
-    sp_i_comm_stop_work(me, true);
-    return status;
-}
-
-static sp_status run_threads(run *r, int threads, const sp_workers_options *options,
-                             sp_worker_run *work, int64_t timeout_ns, sp_error *err)
-{
-    sp_workers *workers;
-    sp_status status = sp_workers_start(threads, options, work, r, &workers, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    sp_workers_join(workers, timeout_ns, NULL);
-    if (sp_workers_running(workers) > 0) {
-        sp_i_comm_deadline_over(r->world);
-    }
-    sp_workers_free(workers);
-    return SP_OK;
-}
-
-// ---- Runs of fibers ----
-
-typedef struct fiber_rank {
-    run *run;
-    int number;
-} fiber_rank;
-
-static void run_fiber(void *data)
-{
-    const fiber_rank *rank = data;
-    sp_error own = {0};
-    (void)run_rank(rank->run, rank->number, &own);
-}
-
-static sp_status run_fibers(void *data, int thread, sp_error *err)
-{
-    run *r = data;
-    (void)thread;
-    (void)err;
-    fiber_rank *each = sp_calloc((size_t)r->count, sizeof *each);
-    for (int i = 0; i < r->count; i++) {
-        sp_comm *me = rank_at(r, i);
-        each[i] = (fiber_rank){r, i};
-        me->fiber = me->fiber != NULL ? me->fiber : fiber_new();
-        fiber_start(me->fiber, run_fiber, &each[i]);
-        sp_i_comm_fiber_ready(me);
-    }
-    run_scheduler(r->world, r->count);
-    sp_free(each);
-    return SP_OK;
-}
-
-// ---- Runs ----
-
-// Leaves the one rank that is this process's, where ranks are processes; false where the run is
-// without it. How long it may wait for others is its transport's matter.
-static bool keep_here(run *r)
-{
-    const int *here = &r->world->transport->rank;
-    bool found = false;
-    for (int i = 0; i < r->count; i++) {
-        found = found || (r->ranks != NULL ? r->ranks[i] : i) == *here;
-    }
-    r->ranks = here;
-    r->count = 1;
-    return found;
-}
-
-sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
-                      void *data, int64_t timeout_ns, sp_error *err)
-{
-    return sp_comm_run_ranks(world, NULL, sp_comm_world_ranks(world), options, body, data,
-                             timeout_ns, err);
-}
-
-sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
-                            const sp_workers_options *options, sp_comm_body *body, void *data,
-                            int64_t timeout_ns, sp_error *err)
-{
-    run r = {.world = world, .ranks = ranks, .count = count, .body = body, .data = data};
-    sp_status status = SP_OK;
-    if (world->transport != NULL && !keep_here(&r)) {
-        return sp_comm_world_failure(world, err);
-    }
-    timeout_ns = world->transport != NULL ? 0 : timeout_ns;
-    set_all_ended(&r, false);
-    if (r.count == 1 && timeout_ns == 0) {
-        sp_error own = {0};
-        run_rank(&r, 0, &own);
-    } else if (world->one_at_a_time && timeout_ns == 0) {
-        run_fibers(&r, 0, NULL);
-    } else if (world->one_at_a_time) {
-        // A deadline is kept by a thread beside the one that all ranks are on.
-        status = run_threads(&r, 1, options, run_fibers, timeout_ns, err);
-    } else {
-        status = run_threads(&r, r.count, options, run_rank, timeout_ns, err);
-    }
-    if (status != SP_OK) {
-        set_all_ended(&r, true);
-        return status;
-    }
-    return sp_comm_world_failure(world, err);
 }

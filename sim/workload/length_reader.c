@@ -1,0 +1,304 @@
+// A list of lengths, and the input that the readers of all formats share: lines, numbers, columns.
+#include "sim/workload/length_reader.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/csv.h"
+#include "sim/base/json.h"
+
+enum {
+    FIRST_CAPACITY = 1024,
+    BUFFER_BYTES = SP_I_LINE_BYTES + 2, // the longest line with its CRLF
+    LISTED_NAMES = 12,                  // columns listed in a message
+};
+
+// ---- the list ----
+
+void sp_lengths_fini(sp_lengths *lengths)
+{
+    sp_free(lengths->tokens);
+    *lengths = (sp_lengths){0};
+}
+
+static void resize(sp_lengths *lengths, size_t capacity)
+{
+    lengths->tokens = sp_realloc(lengths->tokens, capacity * sizeof *lengths->tokens);
+    lengths->capacity = capacity;
+}
+
+void sp_i_lengths_reserve(sp_lengths *lengths, size_t count)
+{
+    if (count > lengths->capacity) {
+        resize(lengths, count);
+    }
+}
+
+void sp_i_lengths_trim(sp_lengths *lengths)
+{
+    if (lengths->count < lengths->capacity) {
+        resize(lengths, lengths->count);
+    }
+}
+
+void sp_lengths_append(sp_lengths *lengths, int64_t tokens)
+{
+    if (lengths->count == lengths->capacity) {
+        // By an eighth: a list of 100 million must not hold half of itself in reserve.
+        size_t grown = lengths->capacity + lengths->capacity / 8;
+        resize(lengths, grown < FIRST_CAPACITY ? FIRST_CAPACITY : grown);
+    }
+    lengths->tokens[lengths->count++] = tokens;
+}
+
+// ---- the input: lines, numbers, columns ----
+
+// Column names and keys looked for when none is given, in this order.
+static const char *const column_names[] = {
+    "length",  "lengths",      "tokens",    "num_tokens", "n_tokens",
+    "seq_len", "input_length", "input_ids", "token_ids",
+};
+
+enum { COLUMN_NAMES = sizeof column_names / sizeof column_names[0] };
+
+sp_status sp_i_reader_init(sp_i_reader *reader)
+{
+    reader->begin = reader->end = 0;
+    reader->ended = false;
+    reader->line = 0;
+    reader->next_line = 1;
+    reader->refused = 0;
+    reader->bytes = -1;
+    reader->start = ftello(reader->stream);
+    if (reader->start >= 0 && fseeko(reader->stream, 0, SEEK_END) == 0) {
+        reader->bytes = ftello(reader->stream) - reader->start;
+        if (fseeko(reader->stream, reader->start, SEEK_SET) != 0) {
+            return sp_error_system(reader->err, reader->source, errno);
+        }
+    }
+    reader->buffer = sp_malloc(BUFFER_BYTES);
+    return sp_i_reader_fill(reader);
+}
+
+void sp_i_reader_fini(sp_i_reader *reader)
+{
+    sp_free(reader->buffer);
+    reader->buffer = NULL;
+}
+
+sp_status sp_i_reader_fill(sp_i_reader *reader)
+{
+    size_t held = reader->end - reader->begin;
+    memmove(reader->buffer, reader->buffer + reader->begin, held);
+    reader->begin = 0;
+    reader->end = held;
+    if (reader->ended) {
+        return SP_OK;
+    }
+    size_t wanted = BUFFER_BYTES - held;
+    errno = 0;
+    size_t got = fread(reader->buffer + held, 1, wanted, reader->stream);
+    reader->end += got;
+    reader->ended = got < wanted;
+    if (ferror(reader->stream)) {
+        return sp_error_set(reader->err, SP_ERR_IO, "%s: %s", reader->source,
+                            errno != 0 ? strerror(errno) : "cannot be read");
+    }
+    return SP_OK;
+}
+
+static size_t line_bytes(const char *text, size_t n, char delimiter)
+{
+    if (delimiter != '\0') {
+        return sp_csv_record_bytes(text, n, delimiter);
+    }
+    const char *newline = memchr(text, '\n', n);
+    return newline == NULL ? 0 : (size_t)(newline - text) + 1;
+}
+
+static long count_newlines(const char *text, size_t n)
+{
+    long count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += text[i] == '\n';
+    }
+    return count;
+}
+
+sp_status sp_i_reader_line(sp_i_reader *reader, char delimiter, const char **text, size_t *n)
+{
+    *text = NULL;
+    *n = 0;
+    size_t used =
+        line_bytes(reader->buffer + reader->begin, reader->end - reader->begin, delimiter);
+    if (used == 0 && !reader->ended) {
+        sp_status status = sp_i_reader_fill(reader);
+        if (status != SP_OK) {
+            return status;
+        }
+        used = line_bytes(reader->buffer, reader->end, delimiter);
+    }
+    size_t held = reader->end - reader->begin;
+    if (used == 0 && reader->ended) {
+        used = held;
+    }
+    if (used == 0 && held == 0) {
+        return SP_OK;
+    }
+    const char *line = reader->buffer + reader->begin;
+    size_t length = used > 0 ? used : held;
+    length -= length > 0 && line[length - 1] == '\n';
+    length -= length > 0 && line[length - 1] == '\r';
+    if (used == 0 || length > SP_I_LINE_BYTES) {
+        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->next_line, 0,
+                           "the line is longer than %d bytes", (int)SP_I_LINE_BYTES);
+    }
+    reader->begin += used;
+    reader->line = reader->next_line;
+    reader->next_line += delimiter == '\0' ? 1 : count_newlines(line, used);
+    *text = line;
+    *n = length;
+    return SP_OK;
+}
+
+bool sp_parse_length(const char *text, size_t n, int64_t *tokens)
+{
+    while (n > 0 && (text[0] == ' ' || text[0] == '\t')) {
+        text++;
+        n--;
+    }
+    while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t')) {
+        n--;
+    }
+    int64_t value = 0;
+    size_t i = 0;
+    for (; i < n && text[i] >= '0' && text[i] <= '9'; i++) {
+        value = value * 10 + (text[i] - '0');
+        if (value > SP_MAX_LENGTH_TOKENS) {
+            return false;
+        }
+    }
+    if (i > 0 && i + 1 < n && text[i] == '.') {
+        for (i++; i < n && text[i] == '0'; i++) {
+        }
+    }
+    *tokens = value;
+    return i == n && value > 0;
+}
+
+uint64_t sp_i_little_endian(const char *bytes, size_t n)
+{
+    uint64_t value = 0;
+    for (size_t i = n; i > 0; i--) {
+        value = value << 8 | (unsigned char)bytes[i - 1];
+    }
+    return value;
+}
+
+sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
+{
+    const char *format = "expected a length from 1 to %d, got %s";
+    sp_status status = where == NULL
+                           ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line,
+                                         0, format, (int)SP_MAX_LENGTH_TOKENS, found)
+                           : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where, format,
+                                         (int)SP_MAX_LENGTH_TOKENS, found);
+    reader->refused++;
+    // A file that begins with something else is most likely no list of lengths at all: one message
+    // says so better than ten.
+    bool hopeless = reader->lengths->count == 0 || reader->refused == SP_ERROR_MESSAGES;
+    return hopeless ? status : SP_OK;
+}
+
+void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE])
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool plain = c >= ' ' && c <= '~';
+        // Room for this character, "..." and the terminator.
+        if (used + (plain ? 1 : 4) + 4 > SP_I_QUOTE) {
+            memcpy(out + used, "...", 3);
+            used += 3;
+            break;
+        }
+        if (plain) {
+            out[used++] = text[i];
+        } else {
+            out[used++] = '\\';
+            out[used++] = 'x';
+            out[used++] = digits[c >> 4];
+            out[used++] = digits[c & 15];
+        }
+    }
+    out[used] = '\0';
+}
+
+static int find_name(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+// "a, b, c", cut at LISTED_NAMES.
+static void list_names(const char *const *names, int count, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < count && i < LISTED_NAMES && used + SP_I_QUOTE + 8 < bytes; i++) {
+        char quoted[SP_I_QUOTE];
+        sp_quote(names[i], strlen(names[i]), quoted);
+        bool last = i + 1 == count;
+        used += (size_t)snprintf(out + used, bytes - used, last ? "%s" : "%s, ", quoted);
+        if (!last && (i + 1 == LISTED_NAMES || used + SP_I_QUOTE + 8 >= bytes)) {
+            snprintf(out + used, bytes - used, "...");
+        }
+    }
+}
+
+sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
+                             int count, int *chosen)
+{
+    char listed[SP_ERROR_TEXT / 2];
+    *chosen = -1;
+    if (reader->column != NULL) {
+        *chosen = find_name(reader->column, names, count);
+        if (*chosen >= 0) {
+            return SP_OK;
+        }
+        const char *near = sp_nearest_name(reader->column, names, count);
+        if (near != NULL) {
+            char quoted[SP_I_QUOTE];
+            sp_quote(near, strlen(near), quoted);
+            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                               "no %s '%s' (did you mean '%s'?)", what, reader->column, quoted);
+        }
+        list_names(names, count, listed, sizeof listed);
+        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                           "no %s '%s' (there are: %s)", what, reader->column, listed);
+    }
+    if (count == 1) {
+        *chosen = 0;
+    }
+    for (int i = 0; i < COLUMN_NAMES && *chosen < 0; i++) {
+        *chosen = find_name(column_names[i], names, count);
+    }
+    if (*chosen >= 0) {
+        return SP_OK;
+    }
+    if (find_name("workload", names, count) >= 0) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "expected lengths, got a scenario: name its workload.lengths");
+    }
+    list_names(names, count, listed, sizeof listed);
+    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                       "which %s holds the lengths? (there are: %s): --column NAME, or "
+                       "workload.column of a scenario",
+                       what, listed);
+}

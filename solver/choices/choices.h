@@ -1,0 +1,52 @@
+// The choices that a job keeps from its first step to its last, and the trial runs that decide
+// them: groups of ranks, how they exchange keys and values, model chunks and their layers.
+#ifndef SLIMPACK_SOLVER_CHOICES_CHOICES_H
+#define SLIMPACK_SOLVER_CHOICES_CHOICES_H
+
+#include "sim/schedule/packflow.h"
+#include "solver/step/step.h"
+#include "solver/strategy.h"
+
+// ---- trial runs of a job (run_job.c) ----
+
+// A job as its scenario asks, over the batches so far.
+typedef struct sp_i_job {
+    sp_scenario scenario; // a copy that owns no more than the layers that its strategy chooses
+    sp_cost_model cost;
+    bool costed;
+    sp_i_group_starts starts;
+    int64_t context;
+    sp_packflow_outcome total; // SP_PACKFLOW_WORST once a batch had no plan
+} sp_i_job;
+
+void sp_i_job_init(sp_i_job *j, const sp_scenario *scenario);
+// Prepares the costs, once the strategy has made its choices.
+sp_status sp_i_job_begin(sp_i_job *j, sp_error *err);
+// Plans the next batch and adds its time, unless one before had no plan. Only fatal errors are
+// returned.
+sp_status sp_i_job_run_next(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err);
+// Notes that the job has no plan. Only fatal errors are returned.
+sp_status sp_i_job_give_up(sp_i_job *j, sp_status status, const sp_error *own, sp_error *err);
+void sp_i_job_fini(sp_i_job *j);
+
+// Adds up these batches, each planned in its turn as the resolved scenario asks, before the
+// deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
+// fatal errors are returned.
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
+                       sp_packflow_outcome *total, sp_error *err);
+
+// ---- choices ----
+
+// Chooses stack.cp_overlap where the scenario does not state it (exchange_choice.c).
+sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
+
+// Chooses the chunks of each pipeline rank where the scenario does not state them (cut_choice.c).
+sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
+
+// Chooses the layers of parallel.stage_layers "auto", once the strategy's order and chunks are in
+// place: of the cuts by time, or of the strategy's own choice, and of equal shares the cut with
+// which the strategy runs the first batch of the workload fastest. Where time is limited the
+// strategy's own choice stays.
+sp_status sp_i_choose_cut(sp_scenario *scenario, sp_error *err);
+
+#endif

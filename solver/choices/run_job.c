@@ -1,0 +1,137 @@
+// Runs strategies: packs one batch by the function of a strategy, or plans all batches of a job and
+// adds up their times.
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "solver/choices/choices.h"
+#include "solver/search.h"
+#include "solver/strategy_list.h"
+
+sp_status sp_strategy_pack(const sp_strategy *strategy, const sp_strategy_input *input,
+                           sp_packing *packing, sp_error *err)
+{
+    static const sp_strategy_pack_function functions[] = {
+#define X(text, function, ...) sp_i_pack_##function,
+        SP_STRATEGY_LIST(X)
+#undef X
+    };
+    size_t row = 0;
+    while (strcmp(sp_strategy_names[row], strategy->name) != 0) {
+        row++;
+    }
+    return functions[row](input, packing, err);
+}
+
+// ---- a job ----
+
+static bool has_plan(const sp_packflow_outcome *outcome)
+{
+    return outcome->makespan_ns < INT64_MAX;
+}
+
+static void add_step(sp_packflow_outcome *total, const sp_packflow_outcome *step)
+{
+    if (!has_plan(total) || !has_plan(step)) {
+        *total = SP_PACKFLOW_WORST;
+        return;
+    }
+    total->makespan_ns += step->makespan_ns;
+    total->lacking_bytes = sp_larger(total->lacking_bytes, step->lacking_bytes);
+    total->tight = total->tight || step->tight;
+    total->overfull = total->overfull || step->overfull;
+}
+
+sp_status sp_i_job_give_up(sp_i_job *j, sp_status status, const sp_error *own, sp_error *err)
+{
+    j->total = SP_PACKFLOW_WORST;
+    return sp_i_only_fatal(status, own, err);
+}
+
+static sp_status run_batch(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err)
+{
+    const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
+    const sp_strategy_input input = {.scenario = &j->scenario,
+                                     .batch = batch,
+                                     .context = j->context,
+                                     .cost = &j->cost,
+                                     .starts = &j->starts,
+                                     .deadline_s = deadline_s};
+    sp_packing packing;
+    sp_packflow_outcome outcome;
+    sp_status status = sp_strategy_pack(strategy, &input, &packing, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = strategy->sliced
+                 ? sp_step_judge_blocks(&input, &packing, &SP_PACKFLOW_WORST, &outcome, err)
+                 : sp_step_judge_rows(&input, &packing, &outcome, err);
+    if (status == SP_OK) {
+        sp_step_costs none = {0};
+        sp_i_group_starts_add(&j->starts, &packing, &none);
+        add_step(&j->total, &outcome);
+    }
+    sp_packing_fini(&packing);
+    return status;
+}
+
+sp_status sp_i_job_run_next(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err)
+{
+    sp_error own;
+    sp_batch joined = {0};
+    sp_error_clear(&own);
+    if (!has_plan(&j->total)) {
+        return SP_OK;
+    }
+    if (sp_strategy_find(j->scenario.strategy.kind)->joins_documents) {
+        sp_batch_concatenate(batch, j->context, j->scenario.strategy.attention_across, &joined);
+        batch = &joined;
+    }
+    sp_status status = run_batch(j, batch, deadline_s, &own);
+    sp_batch_fini(&joined);
+    return status == SP_OK ? SP_OK : sp_i_job_give_up(j, status, &own, err);
+}
+
+void sp_i_job_fini(sp_i_job *j)
+{
+    if (j->costed) {
+        sp_cost_model_fini(&j->cost);
+    }
+    sp_i_group_starts_fini(&j->starts);
+    sp_free(j->scenario.chosen_layers);
+}
+
+void sp_i_job_init(sp_i_job *j, const sp_scenario *scenario)
+{
+    *j = (sp_i_job){0};
+    sp_scenario_derive(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
+}
+
+sp_status sp_i_job_begin(sp_i_job *j, sp_error *err)
+{
+    sp_i_group_starts_init(&j->starts, &j->scenario);
+    sp_status status = sp_scenario_cost_model(&j->scenario, &j->cost, err);
+    j->costed = status == SP_OK;
+    return status;
+}
+
+sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
+                       sp_packflow_outcome *total, sp_error *err)
+{
+    sp_i_job j;
+    sp_error own;
+    sp_error_clear(&own);
+    sp_i_job_init(&j, scenario);
+    j.context = batches->context;
+    sp_status status = sp_i_job_begin(&j, &own);
+    if (status != SP_OK) {
+        status = sp_i_job_give_up(&j, status, &own, err);
+    }
+    for (int b = 0; status == SP_OK && b < batches->count; b++) {
+        double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (batches->count - b));
+        status = sp_i_job_run_next(&j, &batches->batch[b], part_s, err);
+    }
+    *total = j.total;
+    sp_i_job_fini(&j);
+    return status;
+}
