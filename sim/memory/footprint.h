@@ -72,7 +72,7 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute 
 }
 
 enum { SP_SAVED_TENSORS = 32 };
-#define SP_SOFTMAX_NAME "softmax of the logits"
+#define SP_SOFTMAX_NAME (sp_layer_tensors[SP_TENSOR_LOGITS].name)
 
 // The table of one layer, in the order in which the forward pass saves; returns its length.
 int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
