@@ -1,7 +1,5 @@
 #include "sim/memory/explicit_state.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/model/layout.h"
 
@@ -9,52 +7,14 @@ static sp_i_memory_gauge gauge_at(const sp_bytes *bytes);
 
 enum { BF16 = 2, FP32 = 4 };
 
-static const char *const names[SP_I_EXPLICIT_TENSORS] = {
-    [SP_I_INPUT] = "layer input",
-    [SP_I_NORM1] = "first norm output",
-    [SP_I_STATISTICS1] = "statistics of the first norm",
-    [SP_I_QUERIES] = "queries",
-    [SP_I_PROBABILITIES] = "probabilities",
-    [SP_I_PROBABILITY_MASK] = "probability dropout mask",
-    [SP_I_DROPPED_PROBABILITIES] = "dropped probabilities",
-    [SP_I_ATTENTION] = "attention output",
-    [SP_I_LOG_SUM_EXP] = "log-sum-exp",
-    [SP_I_ATTENTION_MASK] = "attention block dropout mask",
-    [SP_I_RESIDUAL] = "residual",
-    [SP_I_NORM2] = "second norm output",
-    [SP_I_STATISTICS2] = "statistics of the second norm",
-    [SP_I_ROUTER] = "router probabilities",
-    [SP_I_EXPERT_INPUT] = "expert input",
-    [SP_I_FC1] = "fc1 output",
-    [SP_I_FC2_INPUT] = "fc2 input",
-    [SP_I_EXPERT_OUTPUT] = "expert output",
-    [SP_I_MLP_MASK] = "MLP dropout mask",
-    [SP_I_KEYS_VALUES] = "keys and values",
-    [SP_I_EMBEDDING_MASK] = "embedding dropout mask",
-    [SP_I_FINAL_INPUT] = "final norm input",
-    [SP_I_FINAL_NORM] = "final norm output",
-    [SP_I_FINAL_STATISTICS] = "statistics of the final norm",
-    [SP_I_LOGITS] = SP_SOFTMAX_NAME,
-    [SP_I_LOGITS_SUM] = "log-sum-exp of the logits",
-};
-
 void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
 {
     x->gauge = gauge_at(there);
     x->rebuilds = false;
-    for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
+    for (int t = 0; t < SP_ALL_TENSORS; t++) {
         x->place[t] = SP_MEM_CATEGORIES;
         x->viewed[t] = false;
     }
-}
-
-static int tensor_of(const char *name)
-{
-    int t = 0;
-    while (t < SP_I_EXPLICIT_TENSORS && strcmp(names[t], name) != 0) {
-        t++;
-    }
-    return t;
 }
 
 void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int count, double ratio)
@@ -62,9 +22,7 @@ void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int 
     x->away_from_last = sp_unit_offload_from_last(ratio);
     for (int i = 0; i < count; i++) {
         if (tensors[i].away_bytes > 0) {
-            int t = tensor_of(tensors[i].name);
-            SP_ASSERT(t < SP_I_EXPLICIT_TENSORS);
-            x->away_layers[t] = (int)(tensors[i].away_bytes / tensors[i].bytes);
+            x->away_layers[tensors[i].id] = (int)(tensors[i].away_bytes / tensors[i].bytes);
         }
     }
 }
@@ -81,13 +39,17 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
 {
     for (int r = 0; r < count; r++) {
         const sp_saved_tensor *row = &rows[r];
-        int t = tensor_of(row->name);
-        SP_ASSERT(t < SP_I_EXPLICIT_TENSORS);
+        sp_layer_tensor_id t = row->id;
         int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
         if (row->is_kv) {
             int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
             x->kv_cached = cut(x->stage, cached);
             bytes -= cached;
+        }
+        const sp_layer_tensor *tensor = &sp_layer_tensors[t];
+        if (tensor->part == SP_PART_LAYER) {
+            x->made[tensor->made] |= 1u << t;
+            x->last_read[tensor->last_read] |= 1u << t;
         }
         x->bytes[t] = cut(x->stage, bytes);
         x->kept[t] = sp_saved_is_kept(row, mode);
@@ -195,12 +157,12 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     sp_shard shard = sp_shard_of(model, layout);
     int64_t local = sp_ceil_div(load->tokens, layout->cp);
     int64_t value = cut(x->stage, sp_mul_bytes(local, BF16)); // of one column
-    x->hidden = x->bytes[SP_I_INPUT];
+    x->hidden = x->bytes[SP_TENSOR_INPUT];
     x->hidden_gathered =
         shard.norm_split > 1 ? cut(x->stage, sp_mul_bytes(value, model->hidden)) : 0;
     x->q = cut(x->stage, sp_mul_bytes(value, shard.q));
     x->qkv = cut(x->stage, sp_mul_bytes(value, shard.q + 2 * shard.kv));
-    x->scores = x->bytes[SP_I_PROBABILITIES];
+    x->scores = x->bytes[SP_TENSOR_PROBABILITIES];
     x->ffn = cut(x->stage, sp_mul_bytes(value, shard.ffn * shard.active));
     x->fc1 = cut(x->stage, sp_mul_bytes(value, shard.fc1 * shard.active));
     x->logits_gradient = cut(x->stage, sp_mul_bytes(value, shard.vocab));
@@ -245,12 +207,12 @@ void sp_i_explicit_pass(sp_i_explicit *x, int64_t workspace_bytes)
     sp_i_explicit_give(x, workspace_bytes);
 }
 
-bool sp_i_explicit_has(const sp_i_explicit *x, sp_i_explicit_tensor tensor)
+bool sp_i_explicit_has(const sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     return x->place[tensor] != SP_MEM_CATEGORIES && x->bytes[tensor] > 0;
 }
 
-sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_tensor tensor)
+sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->rebuilds) {
         return SP_MEM_RECOMPUTE;
@@ -258,7 +220,7 @@ sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_ten
     return x->keeps && x->kept[tensor] ? x->category[tensor] : SP_MEM_WORKSPACE;
 }
 
-void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor)
+void sp_i_explicit_make(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] == SP_MEM_CATEGORIES) {
         x->place[tensor] = sp_i_explicit_place(x, tensor);
@@ -266,7 +228,7 @@ void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor)
     }
 }
 
-void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor)
+void sp_i_explicit_drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] != SP_MEM_CATEGORIES) {
         int64_t gone = x->viewed[tensor] ? 0 : x->bytes[tensor];

@@ -15,45 +15,13 @@ typedef struct sp_i_memory_gauge {
 void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 
-// Tensors that a layer or the head may keep; statistics of a norm stand behind its output.
-typedef enum sp_i_explicit_tensor {
-    SP_I_INPUT,
-    SP_I_NORM1,
-    SP_I_STATISTICS1,
-    SP_I_QUERIES,
-    SP_I_PROBABILITIES,
-    SP_I_PROBABILITY_MASK,
-    SP_I_DROPPED_PROBABILITIES,
-    SP_I_ATTENTION,
-    SP_I_LOG_SUM_EXP,
-    SP_I_ATTENTION_MASK,
-    SP_I_RESIDUAL,
-    SP_I_NORM2,
-    SP_I_STATISTICS2,
-    SP_I_ROUTER,
-    SP_I_EXPERT_INPUT,
-    SP_I_FC1,
-    SP_I_FC2_INPUT,
-    SP_I_EXPERT_OUTPUT,
-    SP_I_MLP_MASK,
-    SP_I_KEYS_VALUES, // of slices that no later slice reads
-    SP_I_LAYER_TENSORS,
-    SP_I_EMBEDDING_MASK = SP_I_LAYER_TENSORS,
-    SP_I_FINAL_INPUT,
-    SP_I_FINAL_NORM,
-    SP_I_FINAL_STATISTICS,
-    SP_I_LOGITS, // in the place of their softmax
-    SP_I_LOGITS_SUM,
-    SP_I_EXPLICIT_TENSORS
-} sp_i_explicit_tensor;
-
 typedef struct sp_i_explicit {
     sp_i_memory_gauge gauge;
     const sp_stage *stage;
     // Bytes on one rank, 0 of a tensor that the model does not have.
-    int64_t bytes[SP_I_EXPLICIT_TENSORS];
-    sp_memory_category category[SP_I_EXPLICIT_TENSORS]; // of one that is kept
-    bool kept[SP_I_EXPLICIT_TENSORS];
+    int64_t bytes[SP_ALL_TENSORS];
+    sp_memory_category category[SP_ALL_TENSORS]; // of one that is kept
+    bool kept[SP_ALL_TENSORS];
     int64_t hidden, hidden_gathered; // all rows, 0 where no gathering is
     int64_t q, qkv, scores, ffn, fc1;
     int64_t logits_gradient; // bf16
@@ -62,8 +30,11 @@ typedef struct sp_i_explicit {
     int64_t kv_cached;                      // of slices with later slices
     int64_t kv_found, kv_begun, kv_missing; // sums of gradients: found, for others, own made here
     bool collects;
+    // Tensors that the layer has, by the step that makes them and the last that reads them: bits of
+    // sp_layer_tensor_id.
+    uint32_t made[SP_LAYER_STEPS + 1], last_read[SP_LAYER_STEPS + 1];
     // Layers whose tensor an offload takes whole: so many from the first on, or from the last.
-    int away_layers[SP_I_EXPLICIT_TENSORS];
+    int away_layers[SP_ALL_TENSORS];
     bool away_from_last;
     // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
     // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
@@ -76,8 +47,8 @@ typedef struct sp_i_explicit {
     bool splits;   // a backward leaves the weight gradients
     bool loaded;   // a backward of what an offload took and brought back
     // Where each tensor of the layer at hand is counted; SP_MEM_CATEGORIES: not there.
-    sp_memory_category place[SP_I_EXPLICIT_TENSORS];
-    bool viewed[SP_I_EXPLICIT_TENSORS]; // of these a view of the copy's buffer, which stays
+    sp_memory_category place[SP_ALL_TENSORS];
+    bool viewed[SP_ALL_TENSORS]; // of these a view of the copy's buffer, which stays
 } sp_i_explicit;
 
 // Sizes of a unit; nothing has run.
@@ -95,12 +66,12 @@ void sp_i_explicit_take(sp_i_explicit *x, int64_t workspace_bytes);
 void sp_i_explicit_give(sp_i_explicit *x, int64_t workspace_bytes);
 // A buffer that comes and goes at once.
 void sp_i_explicit_pass(sp_i_explicit *x, int64_t workspace_bytes);
-bool sp_i_explicit_has(const sp_i_explicit *x, sp_i_explicit_tensor tensor);
+bool sp_i_explicit_has(const sp_i_explicit *x, sp_layer_tensor_id tensor);
 // Where the pass at hand counts a tensor that it makes.
-sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_i_explicit_tensor tensor);
+sp_memory_category sp_i_explicit_place(const sp_i_explicit *x, sp_layer_tensor_id tensor);
 // Makes a tensor of the layer at hand unless it is there.
-void sp_i_explicit_make(sp_i_explicit *x, sp_i_explicit_tensor tensor);
-void sp_i_explicit_drop(sp_i_explicit *x, sp_i_explicit_tensor tensor);
+void sp_i_explicit_make(sp_i_explicit *x, sp_layer_tensor_id tensor);
+void sp_i_explicit_drop(sp_i_explicit *x, sp_layer_tensor_id tensor);
 
 // A layer, embedding or LM head begins, in a forward or a backward, and ends.
 void sp_i_explicit_open(sp_i_explicit *x, sp_part part, bool backward);

@@ -70,7 +70,7 @@ static void layer_forward(sp_i_explicit *x);
 static void head_forward(sp_i_explicit *x);
 
 // Its readers are done: only what is kept survives them, and what a backward rebuilt.
-static void leave(sp_i_explicit *x, sp_i_explicit_tensor tensor)
+static void leave(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (!x->rebuilds && !(x->keeps && x->kept[tensor])) {
         sp_i_explicit_drop(x, tensor);
@@ -80,8 +80,8 @@ static void leave(sp_i_explicit *x, sp_i_explicit_tensor tensor)
 // The end of a layer: what is kept is nobody's to give until the backward.
 static void end_layer(sp_i_explicit *x)
 {
-    for (int t = 0; t < SP_I_EXPLICIT_TENSORS; t++) {
-        leave(x, (sp_i_explicit_tensor)t);
+    for (int t = 0; t < SP_ALL_TENSORS; t++) {
+        leave(x, (sp_layer_tensor_id)t);
         x->place[t] = SP_MEM_CATEGORIES;
     }
 }
@@ -91,16 +91,16 @@ static void end_layer(sp_i_explicit *x)
 void sp_i_explicit_forward(sp_i_explicit *x)
 {
     const sp_stage *stage = x->stage;
-    sp_i_explicit_make(x, stage->layers > 0 ? SP_I_INPUT : SP_I_FINAL_INPUT);
+    sp_i_explicit_make(x, stage->layers > 0 ? SP_TENSOR_INPUT : SP_TENSOR_FINAL_INPUT);
     if (stage->embedding) {
         sp_i_explicit_open(x, SP_PART_EMBEDDING, false);
         sp_i_explicit_pass(x, x->hidden_gathered);
-        sp_i_explicit_make(x, SP_I_EMBEDDING_MASK);
+        sp_i_explicit_make(x, SP_TENSOR_EMBEDDING_MASK);
         sp_i_explicit_close(x, SP_PART_EMBEDDING, false);
     }
     for (int i = 0; i < stage->layers; i++) {
         bool last = i + 1 == stage->layers;
-        sp_i_explicit_tensor next = last ? SP_I_FINAL_INPUT : SP_I_INPUT;
+        sp_layer_tensor_id next = last ? SP_TENSOR_FINAL_INPUT : SP_TENSOR_INPUT;
         sp_memory_category output = SP_MEM_CATEGORIES;
         if (!last || stage->head) {
             output = sp_i_explicit_place(x, next);
@@ -117,120 +117,132 @@ void sp_i_explicit_forward(sp_i_explicit *x)
         head_forward(x);
         sp_i_explicit_close(x, SP_PART_HEAD, false);
     } else if (stage->layers == 0) {
-        sp_i_explicit_drop(x, SP_I_FINAL_INPUT);
+        sp_i_explicit_drop(x, SP_TENSOR_FINAL_INPUT);
     }
     end_layer(x);
 }
 
-static void norm(sp_i_explicit *x, sp_i_explicit_tensor output)
+static sp_layer_tensor_id first_of(uint32_t tensors)
 {
-    sp_i_explicit_make(x, output);
-    sp_i_explicit_make(x, (sp_i_explicit_tensor)(output + 1));
+    return (sp_layer_tensor_id)__builtin_ctz(tensors);
 }
 
-// A column-parallel product has read its gathered input when its output is there.
-static void project(sp_i_explicit *x, sp_i_explicit_tensor output)
+static void make_all(sp_i_explicit *x, sp_layer_place step)
+{
+    for (uint32_t left = x->made[step]; left != 0; left &= left - 1) {
+        sp_i_explicit_make(x, first_of(left));
+    }
+}
+
+// A column-parallel product has read its gathered input when its output is there. Queries, keys
+// and values are taken from the output of theirs.
+static void project(sp_i_explicit *x, sp_layer_place step)
 {
     sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_make(x, output);
+    sp_i_explicit_take(x, step == SP_STEP_QKV ? x->qkv : 0);
+    make_all(x, step);
     sp_i_explicit_give(x, x->hidden_gathered);
 }
 
-static void project_qkv(sp_i_explicit *x)
+static void split_qkv(sp_i_explicit *x)
 {
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_take(x, x->qkv);
-    sp_i_explicit_give(x, x->hidden_gathered);
-    sp_i_explicit_make(x, SP_I_QUERIES);
+    sp_i_explicit_make(x, SP_TENSOR_QUERIES);
     if (!x->cached && !x->rebuilds) {
         sp_i_memory_take(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
-    sp_i_explicit_make(x, SP_I_KEYS_VALUES);
+    sp_i_explicit_make(x, SP_TENSOR_KEYS_VALUES);
     sp_i_explicit_give(x, x->qkv);
 }
 
+// The output is there before the scores, which go when there are probabilities.
 static void attend(sp_i_explicit *x)
 {
-    sp_i_explicit_make(x, SP_I_ATTENTION);
+    sp_i_explicit_make(x, SP_TENSOR_ATTENTION);
     sp_i_explicit_take(x, x->scores);
-    sp_i_explicit_make(x, SP_I_PROBABILITIES);
+    sp_i_explicit_make(x, SP_TENSOR_PROBABILITIES);
     sp_i_explicit_give(x, x->scores);
-    sp_i_explicit_make(x, SP_I_PROBABILITY_MASK);
-    sp_i_explicit_make(x, SP_I_DROPPED_PROBABILITIES);
-    sp_i_explicit_make(x, SP_I_LOG_SUM_EXP);
+    make_all(x, SP_STEP_CORE);
     sp_i_explicit_pass(x, x->attend);
 }
 
-static void attention_block(sp_i_explicit *x)
+// A row-parallel product gives all rows, whose sum goes into the residual path.
+static void reduce(sp_i_explicit *x, sp_layer_place step)
 {
-    sp_i_explicit_make(x, SP_I_RESIDUAL);
+    if (step == SP_STEP_OUTPUT_REDUCE) {
+        sp_i_explicit_make(x, SP_TENSOR_RESIDUAL);
+    }
     sp_i_explicit_pass(x, x->hidden_gathered);
-    sp_i_explicit_make(x, SP_I_ATTENTION_MASK);
-    leave(x, SP_I_ATTENTION_MASK);
 }
 
+static void run_step(sp_i_explicit *x, sp_layer_place step)
+{
+    switch (step) {
+    case SP_STEP_QKV:
+    case SP_STEP_FC1:
+        project(x, step);
+        break;
+    case SP_STEP_QKV_ELEMENTWISE:
+        split_qkv(x);
+        break;
+    case SP_STEP_CORE:
+        attend(x);
+        break;
+    case SP_STEP_OUTPUT_REDUCE:
+    case SP_STEP_FC2_REDUCE:
+        reduce(x, step);
+        break;
+    default:
+        make_all(x, step);
+    }
+}
+
+// A tensor goes when the last step of the forward that reads it is done.
 static void layer_forward(sp_i_explicit *x)
 {
-    norm(x, SP_I_NORM1);
-    project_qkv(x);
-    leave(x, SP_I_NORM1);
-    attend(x);
-    leave(x, SP_I_PROBABILITIES);
-    leave(x, SP_I_PROBABILITY_MASK);
-    leave(x, SP_I_DROPPED_PROBABILITIES);
-    leave(x, SP_I_LOG_SUM_EXP);
-    leave(x, SP_I_QUERIES);
-    attention_block(x);
-    leave(x, SP_I_ATTENTION);
-    norm(x, SP_I_NORM2);
-    sp_i_explicit_make(x, SP_I_ROUTER);
-    sp_i_explicit_make(x, SP_I_EXPERT_INPUT);
-    project(x, SP_I_FC1);
-    leave(x, SP_I_NORM2);
-    sp_i_explicit_make(x, SP_I_FC2_INPUT);
-    leave(x, SP_I_FC1);
-    sp_i_explicit_make(x, SP_I_EXPERT_OUTPUT);
-    sp_i_explicit_pass(x, x->hidden_gathered);
-    sp_i_explicit_make(x, SP_I_MLP_MASK);
+    for (int step = 0; step < SP_LAYER_STEPS; step++) {
+        run_step(x, (sp_layer_place)step);
+        for (uint32_t left = x->last_read[step]; left != 0; left &= left - 1) {
+            leave(x, first_of(left));
+        }
+    }
 }
 
-static bool misses(const sp_i_explicit *x, sp_i_explicit_tensor tensor)
+// Is anything missing that the step makes? A product runs for what is taken from its output, a
+// reduction for the residual path that it adds to.
+static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
 {
-    return x->place[tensor] == SP_MEM_CATEGORIES && x->bytes[tensor] > 0;
+    sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
+                          : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
+                                                          : step;
+    for (uint32_t left = x->made[made]; left != 0; left &= left - 1) {
+        sp_layer_tensor_id tensor = first_of(left);
+        if (x->place[tensor] == SP_MEM_CATEGORIES && x->bytes[tensor] > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 // Makes what a layer's backward reads and the mode dropped.
 static void rebuild(sp_i_explicit *x)
 {
     x->rebuilds = true;
-    norm(x, SP_I_NORM1);
-    if (misses(x, SP_I_QUERIES)) {
-        project_qkv(x);
+    for (int step = 0; step < SP_LAYER_STEPS; step++) {
+        if (misses_any(x, (sp_layer_place)step)) {
+            run_step(x, (sp_layer_place)step);
+        }
     }
-    // Of no pairs there are no probabilities, but there is an output.
-    if (misses(x, SP_I_LOG_SUM_EXP) || misses(x, SP_I_PROBABILITIES) || misses(x, SP_I_ATTENTION)) {
-        attend(x);
-    }
-    if (misses(x, SP_I_RESIDUAL)) {
-        attention_block(x);
-    }
-    norm(x, SP_I_NORM2);
-    sp_i_explicit_make(x, SP_I_ROUTER);
-    sp_i_explicit_make(x, SP_I_EXPERT_INPUT);
-    if (misses(x, SP_I_FC1)) {
-        project(x, SP_I_FC1);
-    }
-    sp_i_explicit_make(x, SP_I_FC2_INPUT);
-    sp_i_explicit_make(x, SP_I_EXPERT_OUTPUT);
-    sp_i_explicit_make(x, SP_I_MLP_MASK);
     x->rebuilds = false;
 }
 
 static void head_forward(sp_i_explicit *x)
 {
-    norm(x, SP_I_FINAL_NORM);
-    project(x, SP_I_LOGITS);
-    sp_i_explicit_make(x, SP_I_LOGITS_SUM);
+    sp_i_explicit_make(x, SP_TENSOR_FINAL_NORM);
+    sp_i_explicit_make(x, SP_TENSOR_FINAL_STATISTICS);
+    sp_i_explicit_take(x, x->hidden_gathered);
+    sp_i_explicit_make(x, SP_TENSOR_LOGITS);
+    sp_i_explicit_give(x, x->hidden_gathered);
+    sp_i_explicit_make(x, SP_TENSOR_LOGITS_SUM);
 }
 
 static void head_backward(sp_i_explicit *x);
@@ -270,13 +282,13 @@ static bool is_viewed(const sp_i_explicit *x, int tensor, int layer, int layers)
 
 // What the forward kept. Where its rows lie in several forward packs they are copied, and given
 // back where they came from.
-static void fetch(sp_i_explicit *x, sp_i_explicit_tensor first, sp_i_explicit_tensor end, int layer,
+static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id end, int layer,
                   int layers)
 {
     for (int t = (int)first; t < (int)end; t++) {
         x->place[t] = x->kept[t] ? x->category[t] : SP_MEM_CATEGORIES;
         x->viewed[t] = is_viewed(x, t, layer, layers);
-        if (x->kept[t] && x->collects && t != SP_I_KEYS_VALUES) {
+        if (x->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
             sp_i_memory_take(&x->gauge, x->category[t], x->bytes[t]);
             sp_i_memory_give(&x->gauge, x->category[t], x->bytes[t]);
         }
@@ -293,7 +305,7 @@ static void back_through(sp_i_explicit *x, int64_t bytes)
 
 // The end of a product: its input and the gradient of its output are read once more, by the weight
 // gradient, now or later. Until then they count as activations.
-static void finish(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_gradient)
+static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
         sp_i_memory_give(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->bytes[input]);
@@ -308,14 +320,14 @@ static void finish(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_
 }
 
 // The input of a column-parallel product is gathered once more for its weight gradient.
-static void finish_column(sp_i_explicit *x, sp_i_explicit_tensor input, int64_t output_gradient)
+static void finish_column(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     sp_i_explicit_pass(x, x->splits ? 0 : x->hidden_gathered);
     finish(x, input, output_gradient);
 }
 
 // The gradient of a block's output is behind its dropout a matrix of its own.
-static bool enter_block(sp_i_explicit *x, sp_i_explicit_tensor mask)
+static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask)
 {
     bool own = sp_i_explicit_has(x, mask);
     if (own) {
@@ -338,20 +350,20 @@ static void leave_block(sp_i_explicit *x, bool own)
 // What was gathered of the gradient of a block's output stays for the weight gradient.
 static void mlp_backward(sp_i_explicit *x)
 {
-    bool own = enter_block(x, SP_I_MLP_MASK);
-    sp_i_explicit_drop(x, SP_I_ROUTER);
-    sp_i_explicit_drop(x, SP_I_EXPERT_OUTPUT);
+    bool own = enter_block(x, SP_TENSOR_MLP_MASK);
+    sp_i_explicit_drop(x, SP_TENSOR_ROUTER);
+    sp_i_explicit_drop(x, SP_TENSOR_EXPERT_OUTPUT);
     sp_i_explicit_take(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->ffn);
     sp_i_explicit_take(x, x->fc1);
     sp_i_explicit_give(x, x->ffn);
-    sp_i_explicit_drop(x, SP_I_FC1);
+    sp_i_explicit_drop(x, SP_TENSOR_FC1);
     leave_block(x, own);
     sp_i_explicit_give(x, x->hidden_gathered);
-    finish(x, SP_I_FC2_INPUT, x->hidden);
-    finish_column(x, SP_I_NORM2, x->fc1);
-    sp_i_explicit_drop(x, SP_I_EXPERT_INPUT);
-    sp_i_explicit_drop(x, SP_I_RESIDUAL);
+    finish(x, SP_TENSOR_FC2_INPUT, x->hidden);
+    finish_column(x, SP_TENSOR_NORM2, x->fc1);
+    sp_i_explicit_drop(x, SP_TENSOR_EXPERT_INPUT);
+    sp_i_explicit_drop(x, SP_TENSOR_RESIDUAL);
 }
 
 // Slices add to the sums of their own and of earlier slices, then their own are complete. Keys that
@@ -368,38 +380,38 @@ static void attend_backward(sp_i_explicit *x)
     sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
     sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
     sp_i_memory_give(gauge, SP_MEM_KV_CACHE, x->kv_cached);
-    sp_i_explicit_drop(x, SP_I_KEYS_VALUES);
+    sp_i_explicit_drop(x, SP_TENSOR_KEYS_VALUES);
     sp_i_explicit_give(x, 2 * x->scores);
     sp_i_explicit_give(x, x->q);
 }
 
 static void attention_block_backward(sp_i_explicit *x)
 {
-    bool own = enter_block(x, SP_I_ATTENTION_MASK);
+    bool own = enter_block(x, SP_TENSOR_ATTENTION_MASK);
     sp_i_explicit_take(x, x->hidden_gathered);
     sp_i_explicit_take(x, x->q);
     sp_i_explicit_take(x, x->qkv);
     attend_backward(x);
     sp_i_explicit_give(x, x->q);
-    sp_i_explicit_drop(x, SP_I_PROBABILITIES);
-    sp_i_explicit_drop(x, SP_I_PROBABILITY_MASK);
-    sp_i_explicit_drop(x, SP_I_DROPPED_PROBABILITIES);
-    sp_i_explicit_drop(x, SP_I_QUERIES);
-    sp_i_explicit_drop(x, SP_I_LOG_SUM_EXP);
+    sp_i_explicit_drop(x, SP_TENSOR_PROBABILITIES);
+    sp_i_explicit_drop(x, SP_TENSOR_PROBABILITY_MASK);
+    sp_i_explicit_drop(x, SP_TENSOR_DROPPED_PROBABILITIES);
+    sp_i_explicit_drop(x, SP_TENSOR_QUERIES);
+    sp_i_explicit_drop(x, SP_TENSOR_LOG_SUM_EXP);
     leave_block(x, own);
     sp_i_explicit_give(x, x->hidden_gathered);
-    finish(x, SP_I_ATTENTION, x->hidden);
-    finish_column(x, SP_I_NORM1, x->qkv);
+    finish(x, SP_TENSOR_ATTENTION, x->hidden);
+    finish_column(x, SP_TENSOR_NORM1, x->qkv);
 }
 
 static void layer_backward(sp_i_explicit *x, int layer)
 {
-    fetch(x, SP_I_INPUT, SP_I_LAYER_TENSORS, layer, x->stage->layers);
+    fetch(x, SP_TENSOR_INPUT, SP_LAYER_TENSORS, layer, x->stage->layers);
     rebuild(x);
     mlp_backward(x);
     attention_block_backward(x);
-    for (int t = 0; t < SP_I_LAYER_TENSORS; t++) {
-        sp_i_explicit_drop(x, (sp_i_explicit_tensor)t);
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        sp_i_explicit_drop(x, (sp_layer_tensor_id)t);
     }
 }
 
@@ -409,25 +421,25 @@ static void head_backward(sp_i_explicit *x)
     int64_t gradient = x->logits_gradient;
     sp_i_explicit_take(x, x->hidden);
     sp_i_explicit_take(x, x->hidden);
-    fetch(x, SP_I_FINAL_INPUT, SP_I_EXPLICIT_TENSORS, 0, 1);
-    sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_I_LOGITS] - gradient);
-    x->place[SP_I_LOGITS] = SP_MEM_CATEGORIES;
+    fetch(x, SP_TENSOR_FINAL_INPUT, SP_ALL_TENSORS, 0, 1);
+    sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_TENSOR_LOGITS] - gradient);
+    x->place[SP_TENSOR_LOGITS] = SP_MEM_CATEGORIES;
     sp_i_explicit_pass(x, x->hidden_gathered);
     sp_i_explicit_give(x, x->hidden);
     if (x->splits) {
-        x->place[SP_I_FINAL_NORM] = SP_MEM_CATEGORIES;
+        x->place[SP_TENSOR_FINAL_NORM] = SP_MEM_CATEGORIES;
     } else {
         sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, gradient);
     }
-    for (int t = SP_I_FINAL_INPUT; t < SP_I_EXPLICIT_TENSORS; t++) {
-        sp_i_explicit_drop(x, (sp_i_explicit_tensor)t);
+    for (int t = SP_TENSOR_FINAL_INPUT; t < SP_ALL_TENSORS; t++) {
+        sp_i_explicit_drop(x, (sp_layer_tensor_id)t);
     }
 }
 
 static void embedding_backward(sp_i_explicit *x)
 {
-    fetch(x, SP_I_EMBEDDING_MASK, SP_I_FINAL_INPUT, 0, 1);
-    bool own = enter_block(x, SP_I_EMBEDDING_MASK);
+    fetch(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_FINAL_INPUT, 0, 1);
+    bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK);
     sp_i_explicit_pass(x, x->hidden_gathered);
     sp_i_explicit_give(x, own ? x->hidden : 0);
 }

@@ -1,7 +1,5 @@
 #include "sim/memory/tensor_program.h"
 
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/model/layout.h"
@@ -40,12 +38,14 @@ typedef struct program_builder {
     int64_t mask; // of the attention, from the data loader; 0: none
     int64_t weights[SP_LAYER_WEIGHTS];
     int64_t gathered_parameters; // of one layer, with ZeRO 3; 0: a rank holds them
-    // The layer's saved-tensor table, and which tensor each row is in the layer at hand.
-    sp_saved_tensor rows[SP_SAVED_TENSORS];
-    int row_count;
-    int32_t now[SP_SAVED_TENSORS];
-    int32_t *kept;   // [layers * row_count]: which tensor each row is among what a layer keeps
+    // The layer's saved tensors, and which tensor of the program each is in the layer at hand.
+    sp_saved_tensor rows[SP_LAYER_TENSORS];
+    int32_t now[SP_LAYER_TENSORS];
+    int32_t *kept;   // [layers][SP_LAYER_TENSORS]: the same of what a layer keeps
     int32_t *cached; // [layers]: keys and values of later slices, where the mode does not keep them
+    // Sets of them as bits: those that the layer has; by step, which it makes and which the
+    // function leaves that returns at its end.
+    uint32_t exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
     // Tables of embedding and LM head, and which tensor each of their rows is.
     sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
     int embedding_count, head_count;
@@ -94,21 +94,19 @@ static void free_tensor(program_builder *b, int32_t tensor)
     }
 }
 
-// Index into rows, or -1.
-static int find_row(const program_builder *b, const char *name)
+static bool has_row(const program_builder *b, sp_layer_tensor_id t)
 {
-    for (int r = 0; r < b->row_count; r++) {
-        if (strcmp(b->rows[r].name, name) == 0) {
-            return r;
-        }
-    }
-    return -1;
+    return (b->exist >> t & 1u) != 0;
 }
 
-static bool keeps(const program_builder *b, const char *name)
+static bool keeps(const program_builder *b, sp_layer_tensor_id t)
 {
-    int r = find_row(b, name);
-    return r >= 0 && sp_saved_is_kept(&b->rows[r], b->mode);
+    return has_row(b, t) && sp_saved_is_kept(&b->rows[t], b->mode);
+}
+
+static sp_layer_tensor_id first_of(uint32_t tensors)
+{
+    return (sp_layer_tensor_id)__builtin_ctz(tensors);
 }
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
@@ -116,15 +114,21 @@ static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
     return sp_saved_bytes(row, b->layout, b->tokens, b->pairs);
 }
 
-// Makes the tensor of a row; a name that the table does not have is no tensor.
-static int32_t make(program_builder *b, const char *name)
+// A tensor that the layer does not have is no tensor.
+static int32_t make(program_builder *b, sp_layer_tensor_id t)
 {
-    int r = find_row(b, name);
-    if (r < 0) {
+    if (!has_row(b, t)) {
         return SP_NO_TENSOR;
     }
-    b->now[r] = allocate(b, name, row_bytes(b, &b->rows[r]));
-    return b->now[r];
+    b->now[t] = allocate(b, b->rows[t].name, row_bytes(b, &b->rows[t]));
+    return b->now[t];
+}
+
+static void make_all(program_builder *b, uint32_t tensors)
+{
+    for (; tensors != 0; tensors &= tensors - 1) {
+        make(b, first_of(tensors));
+    }
 }
 
 // With ZeRO 3 the parameters of the layer that runs are gathered, and behind it those of the next.
@@ -135,20 +139,22 @@ static int32_t gather_parameters(program_builder *b)
                                       : SP_NO_TENSOR;
 }
 
-// The end of the function that made the tensor of a row, which only a saved one survives.
-static void leave(program_builder *b, const char *name)
+// The end of the function that made these tensors, which only saved ones survive.
+static void leave_all(program_builder *b, uint32_t tensors)
 {
-    int r = find_row(b, name);
-    if (r >= 0 && !sp_saved_is_kept(&b->rows[r], b->mode)) {
-        free_tensor(b, b->now[r]);
-        b->now[r] = SP_NO_TENSOR;
+    for (; tensors != 0; tensors &= tensors - 1) {
+        sp_layer_tensor_id t = first_of(tensors);
+        if (!sp_saved_is_kept(&b->rows[t], b->mode)) {
+            free_tensor(b, b->now[t]);
+            b->now[t] = SP_NO_TENSOR;
+        }
     }
 }
 
 // Part of a larger tensor.
-static void make_view(program_builder *b, const char *name, int32_t storage)
+static void make_view(program_builder *b, sp_layer_tensor_id t, int32_t storage)
 {
-    int32_t view = make(b, name);
+    int32_t view = make(b, t);
     if (view != SP_NO_TENSOR) {
         b->program->tensors[view].storage = storage;
     }
@@ -166,139 +172,140 @@ static int32_t project(program_builder *b, const char *name)
     return output;
 }
 
-// Gives the attention block's output; *gathered is left to the end of the layer.
-static int32_t attention_forward(program_builder *b, int32_t *gathered)
+// What passes between the steps of a layer's forward beside the tensors of the table.
+typedef struct layer_values {
+    int32_t mixed[3]; // outputs of the QKV projection
+    int32_t gathered; // keys and values, to the end of the layer
+    int32_t attention, mlp, output;
+    const char *output_name;
+} layer_values;
+
+static void project_qkv(program_builder *b, layer_values *v)
 {
-    bool whole = sp_recompute_is_whole(b->mode);
-    make(b, "first norm output");
-    int32_t mixed[3] = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR};
     if (b->splits_qkv) {
-        mixed[0] = allocate(b, "own keys", b->kv_own / 2);
-        mixed[1] = allocate(b, "own values", b->kv_own / 2);
+        v->mixed[0] = allocate(b, "own keys", b->kv_own / 2);
+        v->mixed[1] = allocate(b, "own values", b->kv_own / 2);
     } else {
-        mixed[0] = allocate(b, "QKV output", b->q + b->kv_own);
+        v->mixed[0] = allocate(b, "QKV output", b->q + b->kv_own);
     }
-    *gathered = SP_NO_TENSOR;
     if (b->kv_gathered > 0) {
-        *gathered = allocate(b, "gathered keys and values", b->kv_gathered);
+        v->gathered = allocate(b, "gathered keys and values", b->kv_gathered);
     }
     if (b->splits_qkv) {
-        mixed[2] = allocate(b, "queries before their rotation", b->q);
+        v->mixed[2] = allocate(b, "queries before their rotation", b->q);
     }
-    if (!whole) {
-        // Rebuilt inside the projection's own backward.
-        leave(b, "first norm output");
-    }
-    make(b, "rest of the QKV output");
-    make(b, "queries before their norm");
-    make(b, "keys before their norm");
-    if (b->mixed_views && *gathered == SP_NO_TENSOR) {
-        make_view(b, "queries", mixed[0]);
-        make_view(b, "keys and values", mixed[0]);
-    } else {
-        make(b, "queries");
-        if (*gathered == SP_NO_TENSOR) {
-            make(b, "keys and values");
-        }
-    }
-    for (int i = 0; i < 3; i++) {
-        free_tensor(b, mixed[i]);
-    }
-    int32_t scores = SP_NO_TENSOR;
-    if (b->unfused_attention) {
-        scores = allocate(b, "scores", b->scores);
-        make(b, "probabilities");
-        free_tensor(b, scores);
-        make(b, "probability dropout mask");
-        make(b, "dropped probabilities");
-    }
-    make(b, "attention output in its own order");
-    make(b, "attention output");
-    make(b, "log-sum-exp");
-    leave(b, "log-sum-exp");
-    leave(b, "probabilities");
-    leave(b, "probability dropout mask");
-    leave(b, "dropped probabilities");
-    int32_t output = project(b, "attention block output");
-    leave(b, "rest of the QKV output");
-    leave(b, "queries before their norm");
-    leave(b, "keys before their norm");
-    leave(b, "queries");
-    leave(b, "attention output in its own order");
-    leave(b, "attention output");
-    if (*gathered == SP_NO_TENSOR) {
-        leave(b, "keys and values");
-    }
-    return output;
 }
 
-static int32_t mlp_forward(program_builder *b)
+// Gathered keys and values stand in for this rank's own.
+static void split_qkv(program_builder *b, layer_values *v)
 {
-    bool halves = keeps(b, "fc1 output, gate half");
-    bool whole = keeps(b, "fc1 output");
-    make(b, "router probabilities");
-    make(b, "expert input");
-    int32_t fc1;
-    if (whole) {
-        fc1 = make(b, "fc1 output");
-    } else {
-        fc1 = allocate(b, "fc1 output", b->fc1);
+    uint32_t made = b->made[SP_STEP_QKV_ELEMENTWISE];
+    if (v->gathered != SP_NO_TENSOR) {
+        made &= ~(1u << SP_TENSOR_KEYS_VALUES);
+    } else if (b->mixed_views) {
+        make_all(b, made & ~(1u << SP_TENSOR_QUERIES | 1u << SP_TENSOR_KEYS_VALUES));
+        make_view(b, SP_TENSOR_QUERIES, v->mixed[0]);
+        make_view(b, SP_TENSOR_KEYS_VALUES, v->mixed[0]);
+        made = 0;
     }
-    if (halves) {
-        make_view(b, "fc1 output, gate half", fc1);
-        make_view(b, "fc1 output, up half", fc1);
-        free_tensor(b, fc1);
+    make_all(b, made);
+    for (int i = 0; i < 3; i++) {
+        free_tensor(b, v->mixed[i]);
     }
-    if (!sp_recompute_is_whole(b->mode)) {
-        leave(b, "second norm output");
-    }
-    if (b->swiglu && !b->fused_swiglu) {
-        make(b, "SiLU output");
-    }
-    make(b, "fc2 input");
-    leave(b, "SiLU output");
-    make(b, "expert output");
-    int32_t output = project(b, "MLP output");
-    leave(b, "fc2 input");
-    leave(b, "expert output");
-    leave(b, "expert input");
-    leave(b, "router probabilities");
-    if (!whole && !halves) {
-        free_tensor(b, fc1);
-    }
-    return output;
 }
 
-// The forward of one layer from its input to its output.
+// The probabilities of unfused attention are made beside the scores, before the output.
+static void attend(program_builder *b)
+{
+    if (b->unfused_attention) {
+        int32_t scores = allocate(b, "scores", b->scores);
+        make(b, SP_TENSOR_PROBABILITIES);
+        free_tensor(b, scores);
+        make(b, SP_TENSOR_PROBABILITY_MASK);
+        make(b, SP_TENSOR_DROPPED_PROBABILITIES);
+    }
+    make(b, SP_TENSOR_REORDERED);
+    make(b, SP_TENSOR_ATTENTION);
+    make(b, SP_TENSOR_LOG_SUM_EXP);
+}
+
+// Where the halves are kept, only they hold the whole.
+static void project_fc1(program_builder *b)
+{
+    int32_t fc1 = make(b, SP_TENSOR_FC1);
+    if (keeps(b, SP_TENSOR_GATE)) {
+        make_view(b, SP_TENSOR_GATE, fc1);
+        make_view(b, SP_TENSOR_UP, fc1);
+        free_tensor(b, fc1);
+        b->now[SP_TENSOR_FC1] = SP_NO_TENSOR;
+    }
+}
+
+static void add_to_residual(program_builder *b, layer_values *v)
+{
+    if (v->gathered != SP_NO_TENSOR && keeps(b, SP_TENSOR_KEYS_VALUES)) {
+        // This rank's own part, copied from what the group gathered.
+        make(b, SP_TENSOR_KEYS_VALUES);
+    }
+    make(b, SP_TENSOR_MLP_MASK);
+    v->output = allocate(b, v->output_name, b->hidden);
+    free_tensor(b, v->mlp);
+    free_tensor(b, v->attention);
+    free_tensor(b, v->gathered);
+}
+
+static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
+{
+    switch (step) {
+    case SP_STEP_QKV:
+        project_qkv(b, v);
+        break;
+    case SP_STEP_QKV_ELEMENTWISE:
+        split_qkv(b, v);
+        break;
+    case SP_STEP_CORE:
+        attend(b);
+        break;
+    case SP_STEP_OUTPUT_REDUCE:
+        v->attention = project(b, "attention block output");
+        break;
+    case SP_STEP_FC1:
+        project_fc1(b);
+        break;
+    case SP_STEP_FC2_REDUCE:
+        v->mlp = project(b, "MLP output");
+        break;
+    case SP_STEP_RESIDUAL2:
+        add_to_residual(b, v);
+        break;
+    default:
+        make_all(b, b->made[step]);
+    }
+}
+
+// The forward of one layer from its input to its output. A projection rebuilds the output of the
+// norm before it in its own backward, and so lets go of it; where whole layers are rebuilt they
+// stay as functions of their own leave them.
 static int32_t layer_forward(program_builder *b, int32_t input, const char *output_name)
 {
-    for (int r = 0; r < b->row_count; r++) {
-        b->now[r] = SP_NO_TENSOR;
+    layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
+                      .gathered = SP_NO_TENSOR,
+                      .output_name = output_name};
+    const uint32_t norms = 1u << SP_TENSOR_NORM1 | 1u << SP_TENSOR_NORM2;
+    uint32_t staying = sp_recompute_is_whole(b->mode) ? norms : 0;
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        b->now[t] = SP_NO_TENSOR;
     }
-    b->now[find_row(b, "layer input")] = input;
-    int32_t gathered;
-    int32_t attention = attention_forward(b, &gathered);
-    make(b, "attention block dropout mask");
-    make(b, "residual");
-    make(b, "second norm output");
-    if (sp_recompute_is_whole(b->mode)) {
-        leave(b, "first norm output");
+    b->now[SP_TENSOR_INPUT] = input;
+    for (int step = 0; step < SP_LAYER_STEPS; step++) {
+        run_step(b, &v, (sp_layer_place)step);
+        leave_all(b, b->scope[step] & ~staying);
+        if (step == SP_STEP_NORM2) {
+            leave_all(b, staying & 1u << SP_TENSOR_NORM1);
+        }
     }
-    int32_t mlp = mlp_forward(b);
-    if (gathered != SP_NO_TENSOR && keeps(b, "keys and values")) {
-        // This rank's own part, copied from what the group gathered.
-        make(b, "keys and values");
-    }
-    make(b, "MLP dropout mask");
-    int32_t output = allocate(b, output_name, b->hidden);
-    free_tensor(b, mlp);
-    free_tensor(b, attention);
-    free_tensor(b, gathered);
-    leave(b, "second norm output");
-    leave(b, "residual");
-    leave(b, "attention block dropout mask");
-    leave(b, "MLP dropout mask");
-    return output;
+    leave_all(b, staying & 1u << SP_TENSOR_NORM2);
+    return v.output;
 }
 
 static void save(program_builder *b, int32_t tensor, int64_t elements, bool contiguous, bool leaves)
@@ -319,15 +326,15 @@ static void save_row(program_builder *b, const sp_saved_tensor *row, int32_t ten
 
 static void save_layer(program_builder *b, int layer)
 {
-    for (int r = 0; r < b->row_count; r++) {
-        bool kept = sp_saved_is_kept(&b->rows[r], b->mode) && b->now[r] != SP_NO_TENSOR;
-        b->kept[layer * b->row_count + r] = kept ? b->now[r] : SP_NO_TENSOR;
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        bool kept = keeps(b, (sp_layer_tensor_id)t) && b->now[t] != SP_NO_TENSOR;
+        b->kept[layer * SP_LAYER_TENSORS + t] = kept ? b->now[t] : SP_NO_TENSOR;
         if (kept) {
-            save_row(b, &b->rows[r], b->now[r]);
+            save_row(b, &b->rows[t], b->now[t]);
         }
     }
     b->cached[layer] = SP_NO_TENSOR;
-    if (b->kv_cached > 0 && !keeps(b, "keys and values")) {
+    if (b->kv_cached > 0 && !keeps(b, SP_TENSOR_KEYS_VALUES)) {
         b->cached[layer] = allocate(b, "cached keys and values", b->kv_cached);
         save(b, b->cached[layer], b->kv_cached / BF16, true, false);
     }
@@ -428,36 +435,32 @@ static void release_around(program_builder *b, int32_t gradient, bool read)
     }
 }
 
-static int32_t take(program_builder *b, const char *name)
+static int32_t take(program_builder *b, sp_layer_tensor_id t)
 {
-    int r = find_row(b, name);
-    int32_t tensor = r < 0 ? SP_NO_TENSOR : b->now[r];
-    if (r >= 0) {
-        b->now[r] = SP_NO_TENSOR;
-    }
+    int32_t tensor = b->now[t];
+    b->now[t] = SP_NO_TENSOR;
     return tensor;
 }
 
-static void drop(program_builder *b, const char *name)
+static void drop(program_builder *b, sp_layer_tensor_id t)
 {
-    free_tensor(b, take(b, name));
+    free_tensor(b, take(b, t));
 }
 
-static void drop_for_weights(program_builder *b, const char *name)
+static void drop_for_weights(program_builder *b, sp_layer_tensor_id t)
 {
-    release_for_weights(b, take(b, name));
+    release_for_weights(b, take(b, t));
 }
 
-static bool has(const program_builder *b, const char *name)
+static bool has(const program_builder *b, sp_layer_tensor_id t)
 {
-    int r = find_row(b, name);
-    return r >= 0 && b->now[r] != SP_NO_TENSOR;
+    return b->now[t] != SP_NO_TENSOR;
 }
 
-static void rebuild(program_builder *b, const char *name)
+static void rebuild(program_builder *b, sp_layer_tensor_id t)
 {
-    if (!has(b, name)) {
-        make(b, name);
+    if (!has(b, t)) {
+        make(b, t);
     }
 }
 
@@ -500,21 +503,21 @@ static int32_t activation_backward(program_builder *b, int32_t product_gradient)
     if (!b->swiglu || b->fused_swiglu) {
         int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
         free_tensor(b, product_gradient);
-        drop(b, "fc1 output");
+        drop(b, SP_TENSOR_FC1);
         return gradient;
     }
     int32_t silu = allocate(b, "gradient of the SiLU output", b->ffn);
     int32_t up = allocate(b, "gradient of the up half", b->ffn);
     free_tensor(b, product_gradient);
-    drop(b, "SiLU output");
-    drop(b, "fc1 output, up half");
+    drop(b, SP_TENSOR_SILU);
+    drop(b, SP_TENSOR_UP);
     int32_t gate = allocate(b, "gradient of the gate half", b->ffn);
     free_tensor(b, silu);
-    drop(b, "fc1 output, gate half");
+    drop(b, SP_TENSOR_GATE);
     int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
     free_tensor(b, gate);
     free_tensor(b, up);
-    drop(b, "fc1 output");
+    drop(b, SP_TENSOR_FC1);
     return gradient;
 }
 
@@ -522,9 +525,9 @@ static int32_t activation_backward(program_builder *b, int32_t product_gradient)
 static int32_t rebuilding_fc2_backward(program_builder *b)
 {
     bool gated = b->swiglu && !b->fused_swiglu;
-    int32_t fc1 = take(b, "fc1 output");
+    int32_t fc1 = take(b, SP_TENSOR_FC1);
     if (fc1 == SP_NO_TENSOR) {
-        rebuild(b, "second norm output");
+        rebuild(b, SP_TENSOR_NORM2);
         fc1 = allocate(b, "fc1 output", b->fc1);
     }
     int32_t silu = gated ? allocate(b, "SiLU output", b->ffn) : SP_NO_TENSOR;
@@ -552,35 +555,35 @@ static int32_t rebuilding_fc2_backward(program_builder *b)
 static int32_t mlp_backward(program_builder *b, int32_t around)
 {
     int32_t output_gradient = SP_NO_TENSOR;
-    if (has(b, "MLP dropout mask")) {
+    if (has(b, SP_TENSOR_MLP_MASK)) {
         output_gradient = allocate(b, "gradient of the MLP output", b->hidden);
-        drop(b, "MLP dropout mask");
+        drop(b, SP_TENSOR_MLP_MASK);
     }
     int32_t routed = SP_NO_TENSOR;
     if (b->routed) {
         routed = allocate(b, "gradient of the expert output", b->routed_rows);
-        drop(b, "expert output");
-        drop(b, "router probabilities");
+        drop(b, SP_TENSOR_EXPERT_OUTPUT);
+        drop(b, SP_TENSOR_ROUTER);
     }
     int32_t fc1_gradient;
-    if (has(b, "fc2 input")) {
+    if (has(b, SP_TENSOR_FC2_INPUT)) {
         int32_t product = allocate(b, "gradient of fc2's input", b->ffn);
         make_weight_gradient(b, SP_WEIGHT_FC2);
-        drop_for_weights(b, "fc2 input");
+        drop_for_weights(b, SP_TENSOR_FC2_INPUT);
         fc1_gradient = activation_backward(b, product);
     } else {
         fc1_gradient = rebuilding_fc2_backward(b);
     }
     release_for_weights(b, routed);
     release_for_weights(b, output_gradient);
-    rebuild(b, "second norm output");
+    rebuild(b, SP_TENSOR_NORM2);
     int32_t inner = project_back(b, b->routed ? b->routed_rows : b->hidden_full);
     make_weight_gradient(b, SP_WEIGHT_FC1);
     release_for_weights(b, fc1_gradient);
-    drop_for_weights(b, "expert input");
-    drop_for_weights(b, "second norm output");
+    drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
+    drop_for_weights(b, SP_TENSOR_NORM2);
     int32_t sum = norm_backward(b, inner, around, output_gradient == SP_NO_TENSOR);
-    drop(b, "residual");
+    drop(b, SP_TENSOR_RESIDUAL);
     return sum;
 }
 
@@ -593,10 +596,10 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     int32_t rebuilt_output = SP_NO_TENSOR;
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
         rebuilt_output = allocate(b, "attention output", b->q);
-        rebuild(b, "probabilities");
-        rebuild(b, "probability dropout mask");
-        rebuild(b, "dropped probabilities");
-        rebuild(b, "log-sum-exp");
+        rebuild(b, SP_TENSOR_PROBABILITIES);
+        rebuild(b, SP_TENSOR_PROBABILITY_MASK);
+        rebuild(b, SP_TENSOR_DROPPED_PROBABILITIES);
+        rebuild(b, SP_TENSOR_LOG_SUM_EXP);
     }
     int32_t pairs[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
     if (b->unfused_attention) {
@@ -620,23 +623,19 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     free_tensor(b, pairs[0]);
     free_tensor(b, pairs[1]);
     free_tensor(b, rebuilt_output);
-    drop(b, "log-sum-exp");
-    drop(b, "probabilities");
-    drop(b, "probability dropout mask");
-    drop(b, "dropped probabilities");
-    drop(b, "rest of the QKV output");
-    drop(b, "queries before their norm");
-    drop(b, "keys before their norm");
-    drop(b, "queries");
-    drop(b, "attention output in its own order");
-    drop_for_weights(b, "attention output");
+    const uint32_t later = 1u << SP_TENSOR_ATTENTION | 1u << SP_TENSOR_KEYS_VALUES;
+    uint32_t read = (b->made[SP_STEP_CORE] | b->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
+    for (; read != 0; read &= read - 1) {
+        drop(b, first_of(read));
+    }
+    drop_for_weights(b, SP_TENSOR_ATTENTION);
     if (parallel) {
         int32_t own = allocate(b, "gradient of own keys and values", b->kv_own);
         free_tensor(b, kv);
         free_tensor(b, gathered);
         kv = own;
     }
-    drop(b, "keys and values");
+    drop(b, SP_TENSOR_KEYS_VALUES);
     outputs[0] = q;
     outputs[1] = kv;
     if (!b->splits_qkv) {
@@ -650,9 +649,9 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
 static int32_t attention_backward(program_builder *b, int32_t around, int32_t gathered)
 {
     int32_t block_gradient = SP_NO_TENSOR;
-    if (has(b, "attention block dropout mask")) {
+    if (has(b, SP_TENSOR_ATTENTION_MASK)) {
         block_gradient = allocate(b, "gradient of the attention block output", b->hidden);
-        drop(b, "attention block dropout mask");
+        drop(b, SP_TENSOR_ATTENTION_MASK);
     }
     int32_t output_gradient = allocate(b, "gradient of the attention output", b->q);
     make_weight_gradient(b, SP_WEIGHT_OUTPUT);
@@ -660,27 +659,27 @@ static int32_t attention_backward(program_builder *b, int32_t around, int32_t ga
     int32_t mixed[2];
     core_attention_backward(b, gathered, mixed);
     free_tensor(b, output_gradient);
-    rebuild(b, "first norm output");
+    rebuild(b, SP_TENSOR_NORM1);
     int32_t inner = project_back(b, b->hidden_full);
     make_weight_gradient(b, SP_WEIGHT_QKV);
     release_for_weights(b, mixed[0]);
     release_for_weights(b, mixed[1]);
-    drop_for_weights(b, "first norm output");
+    drop_for_weights(b, SP_TENSOR_NORM1);
     int32_t sum = norm_backward(b, inner, around, block_gradient == SP_NO_TENSOR);
-    drop(b, "layer input");
+    drop(b, SP_TENSOR_INPUT);
     return sum;
 }
 
 // Keys and values are gathered again behind the first GEMM of the layer's backward.
 static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 {
-    for (int r = 0; r < b->row_count; r++) {
-        b->now[r] = b->kept[layer * b->row_count + r];
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        b->now[t] = b->kept[layer * SP_LAYER_TENSORS + t];
     }
     int32_t output = SP_NO_TENSOR;
     if (b->recomputes_layers) {
         b->mode = SP_RECOMPUTE_NONE;
-        output = layer_forward(b, take(b, "layer input"), "rebuilt layer output");
+        output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
     int32_t gathered = SP_NO_TENSOR;
     if (b->kv_gathered > 0) {
@@ -815,7 +814,15 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .tokens = tokens,
                          .kv_tokens = kv_tokens,
                          .pairs = pairs};
-    b.row_count = sp_saved_layer(model, layout, options, b.rows);
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    int count = sp_saved_layer(model, layout, options, rows);
+    for (int r = 0; r < count; r++) {
+        const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
+        b.rows[rows[r].id] = rows[r];
+        b.exist |= 1u << rows[r].id;
+        b.made[tensor->made] |= 1u << rows[r].id;
+        b.scope[tensor->scope] |= 1u << rows[r].id;
+    }
     if (stage->embedding) {
         b.embedding_count =
             sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, b.embedding_rows);
@@ -825,7 +832,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     }
     measure(&b, model, &options->stack);
     size_t layers = (size_t)stage->layers;
-    b.kept = sp_calloc(layers * (size_t)b.row_count, sizeof *b.kept);
+    b.kept = sp_calloc(layers * SP_LAYER_TENSORS, sizeof *b.kept);
     b.cached = sp_calloc(layers, sizeof *b.cached);
     write_forward(&b);
     program->output_gradient = stage->head ? SP_NO_TENSOR : (int32_t)program->tensor_count;

@@ -21,6 +21,7 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
     }
     SP_ASSERT(to->count < SP_UNIT_TENSORS);
     to->tensors[to->count++] = (sp_unit_tensor){
+        .id = saved->id,
         .name = category == SP_MEM_KV_CACHE ? "keys and values of earlier slices" : saved->name,
         .category = category,
         .is_kv = saved->is_kv,

@@ -7,6 +7,7 @@
 
 // Tensors of one kind: one for each layer, or one of embedding or head.
 typedef struct sp_unit_tensor {
+    sp_layer_tensor_id id;
     const char *name;
     // Activations, keys and values that stay in the cache, logits, or statistics (workspace).
     sp_memory_category category;
