@@ -86,21 +86,9 @@ typedef struct sp_i_exec_job {
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;
 
-// The weight gradients of a layer read inputs of its products and gradients of their outputs.
-typedef enum sp_i_exec_deferred {
-    SP_I_EXEC_QKV_IN,
-    SP_I_EXEC_QKV_OUT,
-    SP_I_EXEC_PROJECTION_IN,
-    SP_I_EXEC_PROJECTION_OUT,
-    SP_I_EXEC_FC1_IN,
-    SP_I_EXEC_FC1_OUT,
-    SP_I_EXEC_FC2_IN,
-    SP_I_EXEC_FC2_OUT,
-    SP_I_EXEC_DEFERRED,
-    // The head has two.
-    SP_I_EXEC_HEAD_IN = 0,
-    SP_I_EXEC_HEAD_OUT = 1
-} sp_i_exec_deferred;
+// The weight gradients of a layer's four products read their inputs and the gradients of their
+// outputs, in this order; the head has one product.
+enum { SP_I_EXEC_DEFERRED = 8 };
 
 // Among the rank's flat parameters.
 typedef struct sp_i_exec_range {

@@ -103,8 +103,10 @@ void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
 {
     const sp_memory_options options = {.recompute = recompute, .stack = {.fused_swiglu = true}};
     saved_rows rows = {.cp = layout->cp};
-    *specs = (sp_i_exec_specs){
-        .value = {real_bytes, BF16}, .statistic = {exact_bytes, FP32}, .scratch = {exact_bytes, 0}};
+    *specs = (sp_i_exec_specs){.recompute = recompute,
+                               .value = {real_bytes, BF16},
+                               .statistic = {exact_bytes, FP32},
+                               .scratch = {exact_bytes, 0}};
     rows.count = sp_saved_layer(model, layout, &options, rows.row);
     set_layer(&rows, recompute, specs);
     specs->drops = sp_shard_of(model, layout).dropout;

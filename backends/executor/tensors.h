@@ -52,6 +52,7 @@ typedef struct sp_i_exec_spec {
 
 typedef struct sp_i_exec_specs {
     sp_i_exec_spec of[SP_I_EXEC_TENSORS];
+    sp_recompute recompute;
     bool drops;            // the model trains with dropout
     bool keeps_kv;         // of slices that no later slice reads; the others' stay in every mode
     int64_t kv_columns;    // keys, then values

@@ -263,13 +263,12 @@ static bool norm_gradient(const layer *l, real *dnorm)
 // Leaves what the table's gradient reads for later.
 static bool defer(layer *l, void **deferred)
 {
-    deferred[SP_I_EXEC_HEAD_IN] =
-        sp_i_exec_recount(l->stage->arena, l->t[SP_I_EXEC_FINAL_NORM], SP_MEM_ACTIVATIONS,
-                          l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
-    deferred[SP_I_EXEC_HEAD_OUT] = l->t[SP_I_EXEC_LOGITS];
+    deferred[0] = sp_i_exec_recount(l->stage->arena, l->t[SP_I_EXEC_FINAL_NORM], SP_MEM_ACTIVATIONS,
+                                    l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
+    deferred[1] = l->t[SP_I_EXEC_LOGITS];
     l->t[SP_I_EXEC_FINAL_NORM] = NULL;
     l->t[SP_I_EXEC_LOGITS] = NULL;
-    return deferred[SP_I_EXEC_HEAD_IN] != NULL;
+    return deferred[0] != NULL;
 }
 
 bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **dx)
@@ -301,10 +300,10 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
 bool SP_EXEC(head_weights)(const layer *l, int32_t backward_pack)
 {
     void **deferred = sp_i_exec_deferred_of(l->stage, backward_pack, l->stage->part.layers);
-    if (!table_gradient(l, deferred[SP_I_EXEC_HEAD_OUT], deferred[SP_I_EXEC_HEAD_IN])) {
+    if (!table_gradient(l, deferred[1], deferred[0])) {
         return false;
     }
-    for (int i = SP_I_EXEC_HEAD_IN; i <= SP_I_EXEC_HEAD_OUT; i++) {
+    for (int i = 0; i < 2; i++) {
         sp_i_exec_give(l->stage->arena, deferred[i]);
         deferred[i] = NULL;
     }
