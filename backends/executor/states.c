@@ -279,13 +279,13 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = range_of(weight);
-        if (weight->slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_slot(stage->part.layers, SP_PARAMETER_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+        int slot = sp_i_exec_slot(stage->part.layers, SP_PARAMETER_HEAD_TABLE);
         if (stage->part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }

@@ -13,6 +13,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/parameter_list.h"
 
 typedef enum sp_i_exec_tensor {
     SP_I_EXEC_INPUT, // of the layer
@@ -101,46 +102,17 @@ static inline double sp_i_exec_uniform(uint64_t bits)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-// Weights are [outputs, inputs], row-major.
-typedef enum sp_i_exec_layer_weight {
-    SP_I_EXEC_NORM1_WEIGHT,
-    SP_I_EXEC_NORM1_BIAS,
-    SP_I_EXEC_QKV_WEIGHT, // queries, keys, values
-    SP_I_EXEC_QKV_BIAS,
-    SP_I_EXEC_PROJECTION_WEIGHT,
-    SP_I_EXEC_PROJECTION_BIAS,
-    SP_I_EXEC_NORM2_WEIGHT,
-    SP_I_EXEC_NORM2_BIAS,
-    SP_I_EXEC_FC1_WEIGHT, // gate, then up
-    SP_I_EXEC_FC1_BIAS,
-    SP_I_EXEC_FC2_WEIGHT,
-    SP_I_EXEC_FC2_BIAS,
-    SP_I_EXEC_LAYER_WEIGHTS
-} sp_i_exec_layer_weight;
-
-typedef enum sp_i_exec_vocab_weight {
-    SP_I_EXEC_TOKEN_TABLE,
-    SP_I_EXEC_POSITION_TABLE,
-    SP_I_EXEC_FINAL_WEIGHT,
-    SP_I_EXEC_FINAL_BIAS,
-    SP_I_EXEC_HEAD_TABLE,
-    SP_I_EXEC_VOCAB_WEIGHTS
-} sp_i_exec_vocab_weight;
-
-// Slots of a virtual stage: those of each layer, then embedding and LM head.
-static inline int sp_i_exec_layer_slot(int layer, sp_i_exec_layer_weight weight)
+// Slots of a virtual stage: those of each layer, then embedding and LM head, whose `layer` is the
+// number of layers.
+static inline int sp_i_exec_slot(int layer, sp_parameter_kind kind)
 {
-    return layer * SP_I_EXEC_LAYER_WEIGHTS + (int)weight;
-}
-
-static inline int sp_i_exec_vocab_slot(int layers, sp_i_exec_vocab_weight weight)
-{
-    return layers * SP_I_EXEC_LAYER_WEIGHTS + (int)weight;
+    return layer * SP_PARAMETER_LAYER_KINDS + (int)kind -
+           (kind < SP_PARAMETER_LAYER_KINDS ? 0 : SP_PARAMETER_LAYER_KINDS);
 }
 
 static inline int sp_i_exec_slots(int layers)
 {
-    return sp_i_exec_vocab_slot(layers, SP_I_EXEC_VOCAB_WEIGHTS);
+    return sp_i_exec_slot(layers, SP_PARAMETER_KINDS);
 }
 
 enum { SP_I_EXEC_WEIGHT_NAME = 64 };

@@ -8,7 +8,7 @@
 typedef struct operation {
     sp_layer_operation operation;
     sp_i_exec_tensor input, output; // output LAYER_TENSORS: the output of the layer
-    sp_i_exec_layer_weight weight;
+    sp_parameter_kind weight;
     int product;           // from 1 on, in the order of the layer's products with weights
     sp_i_exec_tensor mask; // of the dropout behind a product that is reduced
     // No later operation of the forward reads these; INPUT: none. A block has the input of its
@@ -17,28 +17,30 @@ typedef struct operation {
 } operation;
 
 #define T(name) SP_I_EXEC_##name
+#define W(name) SP_PARAMETER_##name
 static const operation operations[] = {
-    {SP_LAYER_NORM1, T(INPUT), T(NORM1), T(NORM1_WEIGHT), 0, 0, {0}},
-    {SP_LAYER_QKV, T(NORM1), T(QUERIES), T(QKV_WEIGHT), 1, 0, {T(NORM1)}},
+    {SP_LAYER_NORM1, T(INPUT), T(NORM1), W(NORM1_WEIGHT), 0, 0, {0}},
+    {SP_LAYER_QKV, T(NORM1), T(QUERIES), W(QKV_WEIGHT), 1, 0, {T(NORM1)}},
     {SP_LAYER_CORE, T(QUERIES), T(ATTENTION), 0, 0, 0, {T(LSE), T(QUERIES)}},
-    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), T(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK), {0}},
+    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), W(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK), {0}},
     {SP_LAYER_RESIDUAL1, T(INPUT), T(RESIDUAL), 0, 0, 0, {T(ATTENTION)}},
-    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), T(NORM2_WEIGHT), 0, 0, {0}},
-    {SP_LAYER_FC1, T(NORM2), T(FC1), T(FC1_WEIGHT), 3, 0, {T(NORM2)}},
+    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), W(NORM2_WEIGHT), 0, 0, {0}},
+    {SP_LAYER_FC1, T(NORM2), T(FC1), W(FC1_WEIGHT), 3, 0, {T(NORM2)}},
     {SP_LAYER_ACTIVATION, T(FC1), T(FC2_INPUT), 0, 0, 0, {T(FC1)}},
-    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), T(FC2_WEIGHT), 4, T(MLP_MASK), {0}},
+    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), W(FC2_WEIGHT), 4, T(MLP_MASK), {0}},
     {SP_LAYER_RESIDUAL2, T(RESIDUAL), T(LAYER_TENSORS), 0, 0, 0, {0}},
 };
 #undef T
+#undef W
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 // A walk over the layer's steps, and what each leaves for the next.
 typedef struct walk {
     layer *l;
-    real *output;   // of the layer, for the forward
+    real *output;    // of the layer, for the forward
     real *projected; // forward: the output of a column-parallel product
-    real *gathered; // all rows of hidden states or of their gradient
-    real *part;     // this rank's part of a sum of hidden states
+    real *gathered;  // all rows of hidden states or of their gradient
+    real *part;      // this rank's part of a sum of hidden states
     // Backward: the gradient of what the last step read, and the one of the block's output, which
     // the residual carries past the block.
     real *gradient, *residual;
@@ -225,8 +227,8 @@ static bool norm(walk *w, const operation *o)
         }
     }
     SP_EXEC(norm)
-    (l, l->stage->value + sp_i_exec_layer_slot(l->index, o->weight), l->t[o->input],
-     l->t[o->output], l->t[o->output + 1], l->t[o->output + 2]);
+    (l, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->input], l->t[o->output],
+     l->t[o->output + 1], l->t[o->output + 2]);
     return true;
 }
 
@@ -247,7 +249,7 @@ static bool linear(walk *w, const operation *o)
 {
     layer *l = w->l;
     bool column = is_column_parallel(o);
-    const real *bias = l->stage->value[sp_i_exec_layer_slot(l->index, o->weight) + 1];
+    const real *bias = l->stage->value[sp_i_exec_slot(l->index, o->weight) + 1];
     if (o->operation != SP_LAYER_QKV && o->output != SP_I_EXEC_LAYER_TENSORS &&
         !SP_EXEC(make)(l, o->output)) {
         return false;
@@ -324,7 +326,7 @@ static bool activation(walk *w, const operation *o)
 static bool weight_gradient(const layer *l, const operation *o, void *const *pair, real *all)
 {
     bool column = is_column_parallel(o);
-    void *const *gradient = l->stage->gradient + sp_i_exec_layer_slot(l->index, o->weight);
+    void *const *gradient = l->stage->gradient + sp_i_exec_slot(l->index, o->weight);
     real *hidden = pair[column ? 0 : 1];
     all = all != NULL ? all : SP_EXEC(gather)(l, hidden);
     if (all == NULL) {
@@ -484,7 +486,7 @@ static bool attention_backward(walk *w, const operation *o)
 static bool norm_backward(walk *w, const operation *o)
 {
     layer *l = w->l;
-    int slot = sp_i_exec_layer_slot(l->index, o->weight);
+    int slot = sp_i_exec_slot(l->index, o->weight);
     real *dx = SP_EXEC(take_own)(l);
     if (dx == NULL) {
         return false;

@@ -46,7 +46,7 @@ void *SP_EXEC(take)(const layer *l, int64_t columns);
 // Hidden states [own, hidden], as workspace.
 void *SP_EXEC(take_own)(const layer *l);
 
-real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight);
+real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight);
 
 // ---- tensor parallelism (parts.c): hidden states of a layer stand at each rank, all
 // rows or its own part of them; products with the layer's matrices see all rows

@@ -74,9 +74,9 @@ void *SP_EXEC(take_own)(const layer *l)
                           l->stage->job->specs.value);
 }
 
-real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight)
+real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight)
 {
-    return l->stage->value[sp_i_exec_layer_slot(l->index, weight)];
+    return l->stage->value[sp_i_exec_slot(l->index, weight)];
 }
 
 // ---- Norms ----
