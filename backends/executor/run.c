@@ -21,9 +21,9 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->runtime = site->runtime;
     made->math = site->math;
     made->transport = site->transport;
-    made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
-    made->end_here =
-        site->transport != NULL ? made->here + 1 : (size_t)sp_layout_ranks(&plan->layout);
+    made->first_local = site->transport != NULL ? (size_t)site->transport->rank : 0;
+    made->end_local =
+        site->transport != NULL ? made->first_local + 1 : (size_t)sp_layout_ranks(&plan->layout);
     sp_status status = make(made, site, err);
     if (status != SP_OK) {
         sp_i_exec_run_free(made);
@@ -46,9 +46,9 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     if (status == SP_OK) {
         make_tables(made);
-        status =
-            sp_layout_stages(&plan->layout, request->model->layers,
-                             request->source != NULL ? request->source : "plan", made->parts, err);
+        status = sp_layout_stages(&plan->layout, request->model->layers,
+                                  request->source != NULL ? request->source : "plan",
+                                  made->model_parts, err);
     }
     sp_depends_init(&made->depends, plan, NULL);
     status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
@@ -75,7 +75,7 @@ static void make_tables(sp_i_exec_run *run)
     size_t ranks = sp_i_exec_rank_count(run);
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
-    run->parts = sp_calloc(vstages, sizeof *run->parts);
+    run->model_parts = sp_calloc(vstages, sizeof *run->model_parts);
     run->weights = sp_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
     run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
     run->ranks = sp_calloc(ranks, sizeof *run->ranks);
@@ -155,7 +155,7 @@ static int first_layer(const sp_i_exec_run *run, int vstage)
 {
     int layers = 0;
     for (int s = 0; s < vstage; s++) {
-        layers += run->parts[s].layers;
+        layers += run->model_parts[s].layers;
     }
     return layers;
 }
@@ -170,7 +170,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
     rank->share_log = sp_calloc(shares + 1, sizeof *rank->share_log);
-    if (!sp_i_exec_is_here(run, rank)) {
+    if (!sp_i_exec_is_local(run, rank)) {
         return SP_OK;
     }
     rank->arena =
@@ -180,7 +180,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
         status = sp_i_exec_stage_init(stage, rank->job, rank->arena, &rank->links,
-                                      run->parts[vstage], err);
+                                      run->model_parts[vstage], err);
         stage->first_layer = first_layer(run, vstage);
         stage->first = vstage == 0;
         stage->last = vstage + 1 == (int)sp_i_exec_vstages(run);
@@ -196,7 +196,7 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int i = 0; i < layout->pp * layout->tp; i++) {
-        sp_i_exec_weights_make(run->request->model, layout, run->parts, i / layout->tp,
+        sp_i_exec_weights_make(run->request->model, layout, run->model_parts, i / layout->tp,
                                i % layout->tp, &run->weights[i]);
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
@@ -233,7 +233,7 @@ static void find_repeats(sp_i_exec_run *run)
 static void make_copies(sp_i_exec_run *run)
 {
     find_repeats(run);
-    for (size_t r = run->here; r < run->end_here; r++) {
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         sp_i_exec_offload_make(run, &run->ranks[r]);
     }
 }
@@ -278,7 +278,7 @@ static void free_ranks(sp_i_exec_run *run)
 // A run that failed has left work behind.
 static void synchronize_ranks(const sp_i_exec_run *run)
 {
-    for (size_t r = run->here; run->ranks != NULL && r < run->end_here; r++) {
+    for (size_t r = run->first_local; run->ranks != NULL && r < run->end_local; r++) {
         sp_i_exec_enter(run, &run->ranks[r]);
         sp_i_exec_synchronize(run, NULL, NULL);
     }
@@ -307,7 +307,7 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     sp_free(run->ranks);
     sp_free(run->jobs);
     sp_free(run->weights);
-    sp_free(run->parts);
+    sp_free(run->model_parts);
     sp_i_exec_text_fini(&run->text);
     sp_free(run);
 }

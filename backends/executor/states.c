@@ -209,7 +209,7 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     sp_i_exec_states *s = &rank->states;
     sp_stage *parts = sp_calloc((size_t)layout->chunks, sizeof *parts);
     for (int c = 0; c < layout->chunks; c++) {
-        parts[c] = run->parts[sp_layout_vstage(layout, rank->pp, c)];
+        parts[c] = run->model_parts[sp_layout_vstage(layout, rank->pp, c)];
     }
     sp_bytes bytes;
     const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
@@ -260,7 +260,7 @@ static void place_stage(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     stage->member = replica_number(run, rank);
     stage->cosine = rank->states.cosine;
     stage->sine = rank->states.sine;
-    for (int s = 0; s < sp_i_exec_slots(stage->part.layers); s++) {
+    for (int s = 0; s < sp_i_exec_slots(stage->model_part.layers); s++) {
         if (stage->range[s].count > 0 && !stage->gathers) {
             stage->value[s] = value_at(run, rank, stage->range[s].begin);
         }
@@ -279,14 +279,14 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = range_of(weight);
-        if (weight->slot == sp_i_exec_slot(stage->part.layers, SP_PARAMETER_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_slot(stage->part.layers, SP_PARAMETER_HEAD_TABLE);
-        if (stage->part.head && stage->range[slot].count == 0) {
+        int slot = sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_HEAD_TABLE);
+        if (stage->model_part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }
         place_stage(run, rank, stage);
@@ -329,7 +329,7 @@ static sp_status draw_values(void *data, int thread, sp_error *err)
     (void)err;
     const drawing *d = data;
     start *s = sp_malloc(sizeof *s);
-    for (size_t r = d->run->here + (size_t)thread; r < d->run->end_here; r += d->threads) {
+    for (size_t r = d->run->first_local + (size_t)thread; r < d->run->end_local; r += d->threads) {
         sp_i_exec_enter(d->run, &d->run->ranks[r]);
         start_values(d->run, &d->run->ranks[r], s);
     }
@@ -339,7 +339,7 @@ static sp_status draw_values(void *data, int thread, sp_error *err)
 
 static sp_status start_all_values(const sp_i_exec_run *run, sp_error *err)
 {
-    const size_t ranks = run->end_here - run->here;
+    const size_t ranks = run->end_local - run->first_local;
     const size_t cores = (size_t)sp_i_cores();
     drawing d = {run, ranks < cores ? ranks : cores};
     sp_workers *workers = NULL;
@@ -361,7 +361,7 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
     for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
         set_share(run, &run->ranks[r]);
     }
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
         if (!take_states(run, rank) || !make_rope(run, rank)) {
@@ -372,7 +372,7 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
     if (status == SP_OK) {
         make_replicas(run);
     }
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         place_weights(run, &run->ranks[r]);
     }
     return status;
@@ -866,7 +866,7 @@ static sp_status place_part(reader *r, const sp_i_exec_rank *rank, const sp_i_ex
 static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            sp_error *err)
 {
-    if (!sp_i_exec_is_here(r->run, rank)) {
+    if (!sp_i_exec_is_local(r->run, rank)) {
         return SP_OK;
     }
     size_t bytes = (size_t)weight->elements * sizeof(double);

@@ -1,4 +1,4 @@
-#include "backends/executor/tensors.h"
+#include "backends/executor/stage.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/executor/tensors.h"
 #include "backends/executor/typed/layer.h"
 #include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"

@@ -8,12 +8,12 @@ static const sp_i_exec_job *job_of(const layer *l)
 
 static void *const *vocab_value(const sp_i_exec_stage *stage, sp_parameter_kind weight)
 {
-    return stage->value + sp_i_exec_slot(stage->part.layers, weight);
+    return stage->value + sp_i_exec_slot(stage->model_part.layers, weight);
 }
 
 static void *const *vocab_gradient(const sp_i_exec_stage *stage, sp_parameter_kind weight)
 {
-    return stage->gradient + sp_i_exec_slot(stage->part.layers, weight);
+    return stage->gradient + sp_i_exec_slot(stage->model_part.layers, weight);
 }
 
 // A number for each of the pack's rows.
@@ -300,7 +300,7 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
 
 bool SP_EXEC(head_weights)(const layer *l, int32_t backward_pack)
 {
-    void **deferred = sp_i_exec_deferred_of(l->stage, backward_pack, l->stage->part.layers);
+    void **deferred = sp_i_exec_deferred_of(l->stage, backward_pack, l->stage->model_part.layers);
     if (!table_gradient(l, deferred[1], deferred[0])) {
         return false;
     }
