@@ -1,5 +1,5 @@
-// Bytes a rank holds. The saved-tensor table below is the single source: the predictor sums it, the
-// executors allocate from it.
+// Bytes a rank holds. The table of tensors in sim/model/layer.h is the single source: the predictor
+// sums it, the executors allocate from it.
 #ifndef SLIMPACK_SIM_MEMORY_FOOTPRINT_H
 #define SLIMPACK_SIM_MEMORY_FOOTPRINT_H
 
@@ -53,6 +53,7 @@ typedef struct sp_memory_options {
 // of T tokens it has ceil(T / shard) rows of row_bytes, plus pair_bytes per full (query, key) pair
 // / cp.
 typedef struct sp_saved_tensor {
+    sp_layer_tensor_id id;
     const char *name;
     int64_t row_bytes;
     int element_bytes;

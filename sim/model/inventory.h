@@ -12,14 +12,10 @@
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
 
-typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
-
 extern const char *const sp_attention_names[]; // NULL-terminated
 
 // I is the gradient of the inputs, W of the weights; a full backward is both.
 typedef enum sp_pass { SP_PASS_F, SP_PASS_I, SP_PASS_W, SP_PASS_RECOMPUTE } sp_pass;
-typedef enum sp_part { SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD } sp_part;
-enum { SP_PARTS = SP_PART_HEAD + 1 };
 
 typedef enum sp_op_kind {
     SP_OP_GEMM,

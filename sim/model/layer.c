@@ -55,3 +55,67 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {
      "gather of the MLP output's gradient"},
     {SP_LAYER_RESIDUAL2, SP_LAYER_KIND_RESIDUAL, BOTH("second residual add")},
 };
+
+#define TENSOR(identifier, tensor_name, of_part, of_width, of_rows, of_type, operation, made_by, \
+               read, end, needs)                                                                 \
+    [SP_TENSOR_##identifier] = {.name = tensor_name,                                             \
+                                .part = SP_PART_##of_part,                                       \
+                                .width = SP_WIDTH_##of_width,                                    \
+                                .rows = SP_ROWS_##of_rows,                                       \
+                                .type = SP_TYPE_##of_type,                                       \
+                                .kept_by = (operation),                                          \
+                                .made = SP_##made_by,                                            \
+                                .last_read = SP_##read,                                          \
+                                .scope = SP_##end,                                               \
+                                .conditions = (needs)},
+const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
+#undef TENSOR
+
+unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                             sp_attention attention)
+{
+    bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
+    bool swiglu = model->activation == SP_SWIGLU;
+    bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
+    return (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
+           (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
+           (model->experts > 0 ? SP_IF_ROUTED : 0) | (is_explicit ? SP_IF_EXPLICIT : 0) |
+           (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
+           (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
+           (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
+           (reorders ? SP_IF_REORDERED : 0);
+}
+
+void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])
+{
+    widths[SP_WIDTH_ONE] = 1;
+    widths[SP_WIDTH_TWO] = 2;
+    widths[SP_WIDTH_HIDDEN] = model->hidden;
+    widths[SP_WIDTH_ROUTED] = model->hidden * shard->active;
+    widths[SP_WIDTH_Q] = shard->q;
+    widths[SP_WIDTH_K] = shard->kv;
+    widths[SP_WIDTH_QK] = shard->q + shard->kv;
+    widths[SP_WIDTH_KV] = 2 * shard->kv;
+    widths[SP_WIDTH_HEADS] = shard->heads;
+    widths[SP_WIDTH_EXPERTS] = shard->experts;
+    widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
+    widths[SP_WIDTH_FC1] = shard->fc1 * shard->active;
+    widths[SP_WIDTH_VOCAB] = shard->vocab;
+}
+
+int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
+{
+    enum { BF16 = 2, FP32 = 4 };
+    switch (type) {
+    case SP_TYPE_BYTE:
+        return 1;
+    case SP_TYPE_FP32:
+        return FP32;
+    case SP_TYPE_SOFTMAX:
+        return stack->unfused_softmax ? FP32 : BF16;
+    case SP_TYPE_LOGITS:
+        return sp_stack_keeps_bf16_logits(stack) ? BF16 : FP32;
+    default:
+        return BF16;
+    }
+}

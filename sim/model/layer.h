@@ -1,10 +1,21 @@
-// A transformer layer as one list of operations, and the recompute modes as sets of them. FLOPs and
-// operators (inventory.h) and saved tensors (footprint.h) follow from it: the forward runs the list
-// in order, the input gradient in reverse, a recompute mode the operations that it repeats.
+// A transformer layer as one list of operations and one table of the tensors that they write, and
+// the recompute modes as sets of operations. The forward runs the list in order, the input gradient
+// in reverse, a recompute mode the operations that it repeats. FLOPs and operators (inventory.h),
+// saved tensors (footprint.h), the allocator's program (tensor_program.h) and peaks of hand-written
+// passes (explicit_unit.h) follow from it.
 #ifndef SLIMPACK_SIM_MODEL_LAYER_H
 #define SLIMPACK_SIM_MODEL_LAYER_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/model/stack.h"
+
+typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
+typedef enum sp_part { SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD } sp_part;
+enum { SP_PARTS = SP_PART_HEAD + 1 };
 
 // Bits, so that a recompute mode is a set of them.
 typedef enum sp_layer_operation {
@@ -68,7 +79,190 @@ typedef struct sp_layer_step {
     const char *forward, *backward; // what it is called; NULL: the pass does not run it
 } sp_layer_step;
 
-enum { SP_LAYER_STEPS = 18 };
-extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS]; // in the order of the forward
+// The places of the steps in the list, which is in the order of the forward.
+typedef enum sp_layer_place {
+    SP_STEP_NORM1,
+    SP_STEP_QKV_GATHER,
+    SP_STEP_QKV,
+    SP_STEP_QKV_ELEMENTWISE,
+    SP_STEP_CORE,
+    SP_STEP_OUTPUT,
+    SP_STEP_OUTPUT_REDUCE,
+    SP_STEP_RESIDUAL1,
+    SP_STEP_NORM2,
+    SP_STEP_ROUTER,
+    SP_STEP_FC1_GATHER,
+    SP_STEP_PERMUTATION,
+    SP_STEP_FC1,
+    SP_STEP_ACTIVATION,
+    SP_STEP_FC2,
+    SP_STEP_UNPERMUTATION,
+    SP_STEP_FC2_REDUCE,
+    SP_STEP_RESIDUAL2,
+    SP_LAYER_STEPS
+} sp_layer_place;
+
+extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
+
+// Elements of a tensor for one token on one rank.
+typedef enum sp_layer_width {
+    SP_WIDTH_ONE,
+    SP_WIDTH_TWO, // mean and deviation
+    SP_WIDTH_HIDDEN,
+    SP_WIDTH_ROUTED, // the hidden states once for each expert of a token
+    SP_WIDTH_Q,
+    SP_WIDTH_K, // of the keys, and of the values
+    SP_WIDTH_QK,
+    SP_WIDTH_KV,
+    SP_WIDTH_HEADS, // a number for each query head
+    SP_WIDTH_EXPERTS,
+    SP_WIDTH_FFN,
+    SP_WIDTH_FC1,
+    SP_WIDTH_VOCAB,
+    SP_LAYER_WIDTHS
+} sp_layer_width;
+
+// How many rows a rank has of a pack's tokens.
+typedef enum sp_layer_rows {
+    SP_ROWS_RESIDUAL, // as outside attention and MLP: over CP, and TP where sequences are split
+    SP_ROWS_INPUT,    // the same, or as gathered over TP where the stack keeps inputs so
+    SP_ROWS_BLOCK,    // as within attention and MLP: over CP
+    SP_ROWS_PAIRS     // one for each (query, key) pair, over CP
+} sp_layer_rows;
+
+typedef enum sp_layer_type {
+    SP_TYPE_BF16,
+    SP_TYPE_FP32,
+    SP_TYPE_BYTE,    // dropout masks
+    SP_TYPE_SOFTMAX, // bf16, or fp32 where the softmax runs as several kernels
+    SP_TYPE_LOGITS   // fp32, or bf16 where the loss works in the logits' place
+} sp_layer_type;
+
+// Bits: where a tensor exists. All of its row must hold.
+typedef enum sp_layer_condition {
+    SP_IF_FLASH = 1 << 0,
+    SP_IF_UNFUSED = 1 << 1, // attention
+    SP_IF_DROPOUT = 1 << 2,
+    SP_IF_ROUTED = 1 << 3,
+    SP_IF_EXPLICIT = 1 << 4, // tensors, not autograd's
+    // Autograd keeps copies of what norms of queries and keys read.
+    SP_IF_QK_NORM = 1 << 5,
+    // Values are a view of the projection's output and so hold its other parts too; after rotary
+    // positions they are copied.
+    SP_IF_VIEWED_VALUES = 1 << 6,
+    SP_IF_SPLIT_SWIGLU = 1 << 7, // a kernel for each of its steps, and autograd's tensors
+    // The attention gave its output in another order than that in which the projection keeps it.
+    SP_IF_REORDERED = 1 << 8
+} sp_layer_condition;
+
+// The tensors of a layer, of embedding and head, in the order in which the forward saves them.
+// Columns: identifier, name, part; width, rows and type; the operation whose repetition makes it
+// needless to keep the tensor (the one that writes it, or else the one that keeps it as its input;
+// 0: kept in every mode); the step that writes it; the last step of the forward that it outlives
+// with hand-written passes (SP_LAYER_STEPS: it stays to the end of the layer); the same with
+// autograd, whose tensors live to the end of the function that makes them; and its condition.
+#define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
+    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, STEP_NORM1, LAYER_STEPS,          \
+        LAYER_STEPS, 0)                                                                           \
+    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, 0)                                                        \
+    ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+    ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE,                                    \
+        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
+    ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,            \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+    ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                  \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+    ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE, \
+        STEP_OUTPUT_REDUCE, 0)                                                                    \
+    ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,   \
+        STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                                      \
+    ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,   \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+    ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+    ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,         \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, 0)                                                    \
+    ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
+        STEP_CORE, STEP_CORE, SP_IF_FLASH)                                                        \
+    ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,            \
+        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, SP_IF_DROPOUT)        \
+    ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,  \
+        LAYER_STEPS, STEP_RESIDUAL2, 0)                                                           \
+    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,      \
+        STEP_FC1, STEP_FC1, 0)                                                                    \
+    ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+    ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
+        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                  \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
+        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                             \
+    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,    \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,        \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,      \
+        STEP_FC2_REDUCE, 0)                                                                       \
+    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,       \
+        LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                                         \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,    \
+        LAYER_STEPS, STEP_FC2_REDUCE, 0)                                                          \
+    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,       \
+        LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                               \
+    ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,          \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, SP_IF_DROPOUT)                               \
+    ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, 0)                                 \
+    ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,   \
+        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_REORDERED)                              \
+    ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                                     \
+    ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
+    ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,  \
+        LAYER_STEPS, 0)                                                                           \
+    ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                    \
+    ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
+        LAYER_STEPS, 0)                                                                           \
+    ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
+
+#define SP_TENSOR_IDENTIFIER(identifier, ...) SP_TENSOR_##identifier,
+typedef enum sp_layer_tensor_id {
+    SP_LAYER_TENSOR_ROWS(SP_TENSOR_IDENTIFIER) SP_ALL_TENSORS,
+    SP_LAYER_TENSORS = SP_TENSOR_EMBEDDING_MASK // those of a layer come first
+} sp_layer_tensor_id;
+#undef SP_TENSOR_IDENTIFIER
+
+typedef struct sp_layer_tensor {
+    const char *name;
+    sp_part part;
+    sp_layer_width width;
+    sp_layer_rows rows;
+    sp_layer_type type;
+    unsigned kept_by; // an operation, or 0
+    sp_layer_place made;
+    sp_layer_place last_read; // by the forward of hand-written passes
+    sp_layer_place scope;     // the step at whose end the function that made it returns
+    unsigned conditions;
+} sp_layer_tensor;
+
+extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
+
+// The conditions that hold: a set of sp_layer_condition.
+unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                             sp_attention attention);
+// Is there such a tensor under these conditions?
+static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditions)
+{
+    return (tensor->conditions & ~conditions) == 0;
+}
+
+// Elements for one token by width, on a rank.
+void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
+int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
 
 #endif
