@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/model/layout.h"
@@ -16,14 +15,14 @@ typedef struct saved_rows {
     int count, cp;
 } saved_rows;
 
-static const sp_saved_tensor *find(const saved_rows *rows, const char *name)
+static const sp_saved_tensor *find(const saved_rows *rows, sp_layer_tensor_id id)
 {
     for (int r = 0; r < rows->count; r++) {
-        if (strcmp(rows->row[r].name, name) == 0) {
+        if (rows->row[r].id == id) {
             return &rows->row[r];
         }
     }
-    SP_UNREACHABLE(name);
+    SP_UNREACHABLE(sp_layer_tensors[id].name);
 }
 
 // The table has logits as their softmax in fp32; here they are values.
@@ -38,15 +37,16 @@ static int64_t real_bytes_of(const sp_i_exec_specs *specs, const sp_saved_tensor
 
 // A tensor that the table has.
 static void set(sp_i_exec_specs *specs, sp_i_exec_tensor tensor, const saved_rows *rows,
-                const char *name, sp_recompute mode)
+                sp_layer_tensor_id id, sp_recompute mode)
 {
-    const sp_saved_tensor *row = find(rows, name);
+    const sp_saved_tensor *row = find(rows, id);
     specs->of[tensor] = (sp_i_exec_spec){
         .name = row->name,
         .columns = row->row_bytes / row->element_bytes,
         .width = {.real_bytes = real_bytes_of(specs, row), .table_bytes = row->element_bytes},
         .category = row->is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS,
-        .kept = (row->kept >> mode & 1u) != 0,
+        .kept = sp_saved_is_kept(row, mode),
+        .last_read = sp_layer_tensors[id].last_read,
         .own = row->shard != rows->cp};
 }
 
@@ -57,41 +57,42 @@ static void set_statistic(sp_i_exec_specs *specs, sp_i_exec_tensor tensor, sp_i_
                                          .width = specs->statistic,
                                          .category = SP_MEM_WORKSPACE,
                                          .kept = specs->of[with].kept,
+                                         .last_read = SP_LAYER_STEPS,
                                          .own = specs->of[with].own};
 }
 
 static void set_layer(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
 {
-    set(specs, SP_I_EXEC_INPUT, rows, "layer input", mode);
-    set(specs, SP_I_EXEC_NORM1, rows, "first norm output", mode);
-    set(specs, SP_I_EXEC_QUERIES, rows, "queries", mode);
-    set(specs, SP_I_EXEC_ATTENTION, rows, "attention output", mode);
-    set(specs, SP_I_EXEC_LSE, rows, "log-sum-exp", mode);
-    set(specs, SP_I_EXEC_RESIDUAL, rows, "residual", mode);
-    set(specs, SP_I_EXEC_NORM2, rows, "second norm output", mode);
-    set(specs, SP_I_EXEC_FC1, rows, "fc1 output", mode);
-    set(specs, SP_I_EXEC_FC2_INPUT, rows, "fc2 input", mode);
+    set(specs, SP_I_EXEC_INPUT, rows, SP_TENSOR_INPUT, mode);
+    set(specs, SP_I_EXEC_NORM1, rows, SP_TENSOR_NORM1, mode);
+    set(specs, SP_I_EXEC_QUERIES, rows, SP_TENSOR_QUERIES, mode);
+    set(specs, SP_I_EXEC_ATTENTION, rows, SP_TENSOR_ATTENTION, mode);
+    set(specs, SP_I_EXEC_LSE, rows, SP_TENSOR_LOG_SUM_EXP, mode);
+    set(specs, SP_I_EXEC_RESIDUAL, rows, SP_TENSOR_RESIDUAL, mode);
+    set(specs, SP_I_EXEC_NORM2, rows, SP_TENSOR_NORM2, mode);
+    set(specs, SP_I_EXEC_FC1, rows, SP_TENSOR_FC1, mode);
+    set(specs, SP_I_EXEC_FC2_INPUT, rows, SP_TENSOR_FC2_INPUT, mode);
     set_statistic(specs, SP_I_EXEC_MEAN1, SP_I_EXEC_NORM1);
     set_statistic(specs, SP_I_EXEC_RSTD1, SP_I_EXEC_NORM1);
     set_statistic(specs, SP_I_EXEC_MEAN2, SP_I_EXEC_NORM2);
     set_statistic(specs, SP_I_EXEC_RSTD2, SP_I_EXEC_NORM2);
-    const sp_saved_tensor *kv = find(rows, "keys and values");
+    const sp_saved_tensor *kv = find(rows, SP_TENSOR_KEYS_VALUES);
     specs->kv_columns = kv->row_bytes / kv->element_bytes;
-    specs->keeps_kv = (kv->kept >> mode & 1u) != 0;
+    specs->keeps_kv = sp_saved_is_kept(kv, mode);
 }
 
 // The table has masks only for models that train with dropout.
 static void set_masks(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
 {
-    set(specs, SP_I_EXEC_ATTENTION_MASK, rows, "attention block dropout mask", mode);
-    set(specs, SP_I_EXEC_MLP_MASK, rows, "MLP dropout mask", mode);
+    set(specs, SP_I_EXEC_ATTENTION_MASK, rows, SP_TENSOR_ATTENTION_MASK, mode);
+    set(specs, SP_I_EXEC_MLP_MASK, rows, SP_TENSOR_MLP_MASK, mode);
 }
 
 static void set_head(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
 {
-    set(specs, SP_I_EXEC_FINAL_INPUT, rows, "final norm input", mode);
-    set(specs, SP_I_EXEC_FINAL_NORM, rows, "final norm output", mode);
-    set(specs, SP_I_EXEC_LOGITS, rows, SP_SOFTMAX_NAME, mode);
+    set(specs, SP_I_EXEC_FINAL_INPUT, rows, SP_TENSOR_FINAL_INPUT, mode);
+    set(specs, SP_I_EXEC_FINAL_NORM, rows, SP_TENSOR_FINAL_NORM, mode);
+    set(specs, SP_I_EXEC_LOGITS, rows, SP_TENSOR_LOGITS, mode);
     set_statistic(specs, SP_I_EXEC_FINAL_MEAN, SP_I_EXEC_FINAL_NORM);
     set_statistic(specs, SP_I_EXEC_FINAL_RSTD, SP_I_EXEC_FINAL_NORM);
     set_statistic(specs, SP_I_EXEC_FINAL_LSE, SP_I_EXEC_LOGITS);
@@ -112,7 +113,7 @@ void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
     if (specs->drops) {
         set_masks(&rows, recompute, specs);
         rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_EMBEDDING, rows.row);
-        set(specs, SP_I_EXEC_EMBEDDING_MASK, &rows, "embedding dropout mask", recompute);
+        set(specs, SP_I_EXEC_EMBEDDING_MASK, &rows, SP_TENSOR_EMBEDDING_MASK, recompute);
     }
     rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_HEAD, rows.row);
     set_head(&rows, recompute, specs);

@@ -11,24 +11,21 @@ typedef struct operation {
     sp_parameter_kind weight;
     int product;           // from 1 on, in the order of the layer's products with weights
     sp_i_exec_tensor mask; // of the dropout behind a product that is reduced
-    // No later operation of the forward reads these; INPUT: none. A block has the input of its
-    // second product until the residual is added.
-    sp_i_exec_tensor last_read[2];
 } operation;
 
 #define T(name) SP_I_EXEC_##name
 #define W(name) SP_PARAMETER_##name
 static const operation operations[] = {
-    {SP_LAYER_NORM1, T(INPUT), T(NORM1), W(NORM1_WEIGHT), 0, 0, {0}},
-    {SP_LAYER_QKV, T(NORM1), T(QUERIES), W(QKV_WEIGHT), 1, 0, {T(NORM1)}},
-    {SP_LAYER_CORE, T(QUERIES), T(ATTENTION), 0, 0, 0, {T(LSE), T(QUERIES)}},
-    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), W(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK), {0}},
-    {SP_LAYER_RESIDUAL1, T(INPUT), T(RESIDUAL), 0, 0, 0, {T(ATTENTION)}},
-    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), W(NORM2_WEIGHT), 0, 0, {0}},
-    {SP_LAYER_FC1, T(NORM2), T(FC1), W(FC1_WEIGHT), 3, 0, {T(NORM2)}},
-    {SP_LAYER_ACTIVATION, T(FC1), T(FC2_INPUT), 0, 0, 0, {T(FC1)}},
-    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), W(FC2_WEIGHT), 4, T(MLP_MASK), {0}},
-    {SP_LAYER_RESIDUAL2, T(RESIDUAL), T(LAYER_TENSORS), 0, 0, 0, {0}},
+    {SP_LAYER_NORM1, T(INPUT), T(NORM1), W(NORM1_WEIGHT), 0, 0},
+    {SP_LAYER_QKV, T(NORM1), T(QUERIES), W(QKV_WEIGHT), 1, 0},
+    {SP_LAYER_CORE, T(QUERIES), T(ATTENTION), 0, 0, 0},
+    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), W(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK)},
+    {SP_LAYER_RESIDUAL1, T(INPUT), T(RESIDUAL), 0, 0, 0},
+    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), W(NORM2_WEIGHT), 0, 0},
+    {SP_LAYER_FC1, T(NORM2), T(FC1), W(FC1_WEIGHT), 3, 0},
+    {SP_LAYER_ACTIVATION, T(FC1), T(FC2_INPUT), 0, 0, 0},
+    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), W(FC2_WEIGHT), 4, T(MLP_MASK)},
+    {SP_LAYER_RESIDUAL2, T(RESIDUAL), T(LAYER_TENSORS), 0, 0, 0},
 };
 #undef T
 #undef W
@@ -541,21 +538,21 @@ static const operation *find(sp_layer_operation name)
     return NULL;
 }
 
-static bool is_last_step(const sp_layer_step *step)
-{
-    for (const sp_layer_step *s = step + 1; s < sp_layer_steps + SP_LAYER_STEPS; s++) {
-        if (s->operation == step->operation && forwards[s->kind] != NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
 // A backward repeats what the recompute mode says; it does not need the layer's output.
 static bool runs(const layer *l, sp_layer_operation name)
 {
     return !l->rebuilds || (sp_recompute_repeats(l->stage->job->specs.recompute, name) &&
                             name != SP_LAYER_FC2 && name != SP_LAYER_RESIDUAL2);
+}
+
+// Gives back what the forward has read for the last time and does not keep.
+static void drop_read(layer *l, int place)
+{
+    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
+        if ((int)l->stage->job->specs.of[t].last_read == place) {
+            SP_EXEC(drop)(l, (sp_i_exec_tensor)t);
+        }
+    }
 }
 
 static bool walk_forward(walk *w)
@@ -569,9 +566,7 @@ static bool walk_forward(walk *w)
         if (!forwards[step->kind](w, o)) {
             return false;
         }
-        for (int t = 0; t < 2 && is_last_step(step) && o->last_read[t] != SP_I_EXEC_INPUT; t++) {
-            SP_EXEC(drop)(w->l, o->last_read[t]);
-        }
+        drop_read(w->l, s);
     }
     return true;
 }
