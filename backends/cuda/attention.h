@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "backends/cuda/device.h"
-#include "backends/executor/slices.h"
+#include "backends/executor/stage.h"
 #include "kernels/cuda_kernels.h"
 
 // ---- the launches that compute a pack, and their segments ----

@@ -105,12 +105,12 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
 // Plans of cuDNN are made before anything is timed. All ranks' streams share them.
 static sp_status prepare_attention(const execution *e, sp_error *err)
 {
-    const size_t count = e->run->end_here - e->run->here;
+    const size_t count = e->run->end_local - e->run->first_local;
     const sp_i_exec_job **jobs = sp_calloc(count + 1, sizeof *jobs);
     for (size_t r = 0; r < count; r++) {
-        jobs[r] = e->run->ranks[e->run->here + r].job;
+        jobs[r] = e->run->ranks[e->run->first_local + r].job;
     }
-    sp_i_exec_enter(e->run, &e->run->ranks[e->run->here]);
+    sp_i_exec_enter(e->run, &e->run->ranks[e->run->first_local]);
     sp_i_cuda_attention *attention = sp_i_cuda_rank_now()->attention;
     sp_status status =
         attention != NULL ? sp_i_cuda_attention_prepare(attention, jobs, count, err) : SP_OK;

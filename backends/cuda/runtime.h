@@ -108,7 +108,7 @@ bool sp_i_cuda_runtime_has_cudnn(const sp_runtime *runtime, const char **reason)
 // ---- The device's memory ----
 
 // One block of the device, given out in parts whose addresses depend on nothing but the order of
-// calls. What is held is counted by who takes (backends/executor/arena.h), not here.
+// calls. What is held is counted by who takes (backends/executor/stage.h), not here.
 
 typedef struct sp_i_cuda_arena sp_i_cuda_arena;
 

@@ -467,7 +467,7 @@ static sp_status end_actions(sp_i_exec_run *run, sp_i_exec_rank *rank)
 // The moment that the times of the ranks that are here count from.
 static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
 {
-    sp_i_exec_enter(run, sp_i_exec_rank_here(run));
+    sp_i_exec_enter(run, sp_i_exec_local_rank(run));
     uint64_t stamp = run->runtime->ops->stamp(run->runtime);
     run->wall_began_ns = sp_i_exec_wall_ns();
     sp_status status = sp_i_exec_synchronize(run, NULL, err);

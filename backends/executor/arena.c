@@ -1,4 +1,4 @@
-#include "backends/executor/arena.h"
+#include "backends/executor/stage.h"
 
 #include <errno.h>
 #include <stdio.h>

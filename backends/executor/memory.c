@@ -92,7 +92,7 @@ static void add_tensor(const lister *l, const char *name, int layer, int64_t byt
     bool of_head = t >= SP_I_EXEC_FINAL_INPUT && t <= SP_I_EXEC_FINAL_LSE;
     int64_t rows = specs->of[t].own ? l->rows->own_rows : l->rows->rows;
     add(l,
-        sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->part.layers : layer,
+        sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->model_part.layers : layer,
                         (sp_i_exec_tensor)t),
         rows * specs->of[t].columns, specs->of[t].width, bytes);
 }
@@ -110,8 +110,8 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
     sp_layout shared = *layout;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
     shared.cp *= shape->dp_count;
-    int count = sp_unit_tensors(stage->job->model, &shared, &stage->part, &options, shape->computed,
-                                shape->kv_tokens, shape->full_pairs, tensors);
+    int count = sp_unit_tensors(stage->job->model, &shared, &stage->model_part, &options,
+                                shape->computed, shape->kv_tokens, shape->full_pairs, tensors);
     sp_unit_offload(tensors, count, ratio);
     for (int k = 0; k < count; k++) {
         // Tensors of one kind leave layer by layer, above a ratio of a half from the last one on.

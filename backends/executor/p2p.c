@@ -1,8 +1,7 @@
-#include "backends/executor/p2p.h"
+#include "backends/executor/run.h"
 
 #include <stdio.h>
 
-#include "backends/executor/run.h"
 #include "sim/base/alloc.h"
 
 // ---- The order of transfers ----

@@ -25,9 +25,9 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     made->runtime = site->runtime;
     made->math = site->math;
     made->transport = site->transport;
-    made->here = site->transport != NULL ? (size_t)site->transport->rank : 0;
-    made->end_here =
-        site->transport != NULL ? made->here + 1 : (size_t)sp_layout_ranks(&plan->layout);
+    made->first_local = site->transport != NULL ? (size_t)site->transport->rank : 0;
+    made->end_local =
+        site->transport != NULL ? made->first_local + 1 : (size_t)sp_layout_ranks(&plan->layout);
     sp_status status = make(made, site, err);
     if (status != SP_OK) {
         sp_i_exec_run_free(made);
@@ -50,9 +50,9 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     if (status == SP_OK) {
         make_tables(made);
-        status =
-            sp_layout_stages(&plan->layout, request->model->layers,
-                             request->source != NULL ? request->source : "plan", made->parts, err);
+        status = sp_layout_stages(&plan->layout, request->model->layers,
+                                  request->source != NULL ? request->source : "plan",
+                                  made->model_parts, err);
     }
     sp_depends_init(&made->depends, plan, NULL);
     status = status == SP_OK ? sp_shares_make(plan, &made->shares, err) : status;
@@ -84,7 +84,7 @@ static void make_tables(sp_i_exec_run *run)
     size_t ranks = sp_i_exec_rank_count(run);
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
-    run->parts = sp_calloc(vstages, sizeof *run->parts);
+    run->model_parts = sp_calloc(vstages, sizeof *run->model_parts);
     run->weights = sp_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
     run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
     run->ranks = sp_calloc(ranks, sizeof *run->ranks);
@@ -164,7 +164,7 @@ static int first_layer(const sp_i_exec_run *run, int vstage)
 {
     int layers = 0;
     for (int s = 0; s < vstage; s++) {
-        layers += run->parts[s].layers;
+        layers += run->model_parts[s].layers;
     }
     return layers;
 }
@@ -179,7 +179,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
     rank->share_log = sp_calloc(shares + 1, sizeof *rank->share_log);
-    if (!sp_i_exec_is_here(run, rank)) {
+    if (!sp_i_exec_is_local(run, rank)) {
         return SP_OK;
     }
     rank->arena =
@@ -189,7 +189,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
         int vstage = sp_layout_vstage(&plan->layout, rank->pp, c);
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
         status = sp_i_exec_stage_init(stage, rank->job, rank->arena, &rank->links,
-                                      run->parts[vstage], err);
+                                      run->model_parts[vstage], err);
         stage->first_layer = first_layer(run, vstage);
         stage->first = vstage == 0;
         stage->last = vstage + 1 == (int)sp_i_exec_vstages(run);
@@ -205,7 +205,7 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int i = 0; i < layout->pp * layout->tp; i++) {
-        sp_i_exec_weights_make(run->request->model, layout, run->parts, i / layout->tp,
+        sp_i_exec_weights_make(run->request->model, layout, run->model_parts, i / layout->tp,
                                i % layout->tp, &run->weights[i]);
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
@@ -257,12 +257,12 @@ static void add_row(const sp_i_exec_spec *spec, int64_t times, row_bytes *bytes)
 static row_bytes kept_bytes(const sp_i_exec_stage *stage)
 {
     const sp_i_exec_specs *specs = &stage->job->specs;
-    const int layers = stage->part.layers;
+    const int layers = stage->model_part.layers;
     row_bytes bytes = {0};
     for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
         add_row(&specs->of[t], layers, &bytes);
     }
-    for (int t = SP_I_EXEC_FINAL_INPUT; stage->part.head && t <= SP_I_EXEC_FINAL_LSE; t++) {
+    for (int t = SP_I_EXEC_FINAL_INPUT; stage->model_part.head && t <= SP_I_EXEC_FINAL_LSE; t++) {
         add_row(&specs->of[t], 1, &bytes);
     }
     bytes.all += specs->keeps_kv ? layers * specs->kv_columns * specs->value.real_bytes : 0;
@@ -321,13 +321,14 @@ static int64_t saved_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 static sp_status check_memory(const sp_i_exec_run *run, const sp_i_exec_site *site, sp_error *err)
 {
     int64_t bytes = 0;
-    for (size_t r = run->here; r < run->end_here; r++) {
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         const sp_i_exec_rank *rank = &run->ranks[r];
         bytes += sp_i_exec_states_bytes(run, rank) + saved_bytes(run, rank);
     }
     char what[96];
     snprintf(what, sizeof what, "all %lld ranks of the plan with a model of %lld layers need",
-             (long long)(run->end_here - run->here), (long long)run->request->model->layers);
+             (long long)(run->end_local - run->first_local),
+             (long long)run->request->model->layers);
     return sp_i_exec_check_memory(site, bytes, what,
                                   "execute a small model (experiments/host_small.json is one), "
                                   "fewer layers (model.layers) or fewer ranks (parallel.dp)",
@@ -336,7 +337,7 @@ static sp_status check_memory(const sp_i_exec_run *run, const sp_i_exec_site *si
 
 static void make_copies(sp_i_exec_run *run)
 {
-    for (size_t r = run->here; r < run->end_here; r++) {
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         sp_i_exec_offload_make(run, &run->ranks[r]);
     }
 }
@@ -381,7 +382,7 @@ static void free_ranks(sp_i_exec_run *run)
 // A run that failed has left work behind.
 static void synchronize_ranks(const sp_i_exec_run *run)
 {
-    for (size_t r = run->here; run->ranks != NULL && r < run->end_here; r++) {
+    for (size_t r = run->first_local; run->ranks != NULL && r < run->end_local; r++) {
         sp_i_exec_enter(run, &run->ranks[r]);
         sp_i_exec_synchronize(run, NULL, NULL);
     }
@@ -410,7 +411,7 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     sp_free(run->ranks);
     sp_free(run->jobs);
     sp_free(run->weights);
-    sp_free(run->parts);
+    sp_free(run->model_parts);
     sp_i_exec_text_fini(&run->text);
     sp_free(run);
 }

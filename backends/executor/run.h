@@ -1,18 +1,20 @@
 // A run and its parts, each with a file: the options of a request (check.c), the ranks and the
 // groups that they exchange in (ranks.c), their parameters and optimizer states (states.c), hidden
-// states in flight (p2p.h), copies to host memory and the memory timeline (memory.c), the clock and
+// states in flight (p2p.c), copies to host memory and the memory timeline (memory.c), the clock and
 // the actions that it drives (actions.c), a whole step (step.c). Each file calls those before it
 // alone.
 //
 // With a transport every process knows the places, sizes and orders of all ranks, and has memory,
-// stages and work of its own rank alone: the ranks that are here.
+// stages and work of its own rank alone.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 #define SLIMPACK_BACKENDS_EXECUTOR_RUN_H
 
+#include <pthread.h>
+
 #include "backends/executor/executor.h"
-#include "backends/executor/p2p.h"
 #include "backends/ranks/attention.h"
 #include "backends/ranks/comm.h"
+#include "sim/plan/depends.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/walk.h"
 
@@ -91,6 +93,94 @@ typedef struct sp_i_exec_offload {
     sp_bytes moved; // what copies have changed so far in what the rank holds
 } sp_i_exec_offload;
 
+// ---- Transfers (p2p.c) ----
+
+// Hidden states and their gradients in flight between pipeline stages. There is one buffer for each
+// pack and virtual stage that reads it, at each rank that runs the pack. What is in flight counts
+// for no rank's memory. A send never waits: a plan may have any number of transfers in flight.
+
+typedef struct sp_i_exec_p2p_buffer {
+    void *content;
+    sp_comm_flag full;
+    // A transfer from another process has:
+    uint64_t message;
+    size_t sent; // the sender's action (sp_i_exec_transfer)
+} sp_i_exec_p2p_buffer;
+
+typedef struct sp_i_exec_p2p {
+    sp_i_exec_arena *arena;
+    pthread_mutex_t lock; // of the arena
+    sp_i_exec_p2p_buffer
+        *buffers[2]; // of hidden states, of gradients: [virtual stages][packs][pipelines]
+    size_t vstages, packs[2], pipelines;
+} sp_i_exec_p2p;
+
+void sp_i_exec_p2p_init(sp_i_exec_p2p *p2p, sp_runtime *runtime, size_t vstages,
+                        size_t forward_packs, size_t backward_packs, size_t pipelines);
+void sp_i_exec_p2p_fini(sp_i_exec_p2p *p2p);
+
+// Counts the transfers that nobody has read.
+int64_t sp_i_exec_p2p_in_flight(const sp_i_exec_p2p *p2p);
+
+// ---- The order of transfers ----
+
+// Both ends of a channel between processes know from the plan alone in which order hidden states,
+// or their gradients, go from one pipeline rank to another, and when they are read.
+
+// sent, read and receive_by number the actions of a rank in the plan's order.
+typedef struct sp_i_exec_transfer {
+    int vstage; // that reads it
+    int32_t pack;
+    size_t sent;       // the sender's action at whose end it goes off; of a pair the second
+    size_t read;       // the receiver's action that reads it
+    size_t receive_by; // the receiver posts its receive before this action, in the sender's order
+} sp_i_exec_transfer;
+
+typedef struct sp_i_exec_transfers {
+    sp_i_exec_transfer *items; // in the order in which they go off
+    size_t count;
+} sp_i_exec_transfers;
+
+// From one pipeline rank of a data-parallel rank to another, in the forward or the backward; packs
+// without rows of their own among them. The plan must have passed sp_plan_check. O(actions).
+void sp_i_exec_transfers_make(const sp_depends *depends, int dp, int from, int to, bool gradient,
+                              sp_i_exec_transfers *transfers);
+void sp_i_exec_transfers_fini(sp_i_exec_transfers *transfers);
+
+// ---- Transfers between processes ----
+
+// A channel goes one way between two ranks in processes of their own and belongs to the forward or
+// the backward. Its transfers go in the sender's order.
+//
+// The receiver posts the receive of what an action reads while the action before it computes, and
+// no sooner, so that a buffer nobody needs yet takes no memory. The sender releases a buffer when
+// something has come that the receiver sent after it had read that buffer, or at the end of the
+// step. So no rank ever waits for a rank that may be waiting for it, whatever the plan.
+
+// A transfer that was sent: memory of the P2P arena, and the message that carries it.
+typedef struct sp_i_exec_sent {
+    void *content;
+    uint64_t message;
+} sp_i_exec_sent;
+
+// A channel that the rank of this process is an end of.
+typedef struct sp_i_exec_channel {
+    int number; // of the transport
+    int peer;   // rank at the other end
+    bool sends, gradient;
+    sp_i_exec_transfers transfers;
+    sp_i_exec_sent *sent_items; // of its transfers, if it sends
+    size_t next;                // transfer to be sent, or whose receive is to be posted
+    size_t over;                // transfers before this one were released
+} sp_i_exec_channel;
+
+typedef struct sp_i_exec_channels {
+    sp_i_exec_channel *items;
+    size_t count, capacity;
+} sp_i_exec_channels;
+
+void sp_i_exec_channels_fini(sp_i_exec_channels *channels);
+
 // ---- Ranks ----
 
 // One action of a rank as it ran. The bytes that the rank held are without the effect of copies
@@ -114,9 +204,10 @@ struct sp_i_exec_rank {
     const sp_i_exec_job *job;
     const sp_i_exec_weights *weights;
     sp_i_exec_links links;
-    // Groups of ranks, or -1 for this one alone: with the same parameters, with the same heads of
-    // keys and values, with embedding and LM head of a tied table.
-    int data_group, kv_group, tied_group;
+    // Groups of ranks, or -1 for this one alone:
+    int data_group; // with the same parameters
+    int kv_group;   // with the same heads of keys and values
+    int tied_group; // with embedding and LM head of a tied table
     sp_i_exec_arena *arena;
     sp_i_exec_states states;
     sp_i_exec_offload offload;
@@ -145,7 +236,7 @@ typedef struct sp_i_exec_clock {
     // rank's clock was started.
     int64_t (*timestamp_ns)(const sp_i_exec_run *run, uint64_t timestamp);
     // Runs all actions and fills the spans of the timeline; with a transport sp_i_exec_fill_spans
-    // does so when all ranks' logs are here.
+    // does so when this process has all ranks' logs.
     sp_status (*run_actions)(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 } sp_i_exec_clock;
 
@@ -159,10 +250,11 @@ struct sp_i_exec_run {
     sp_runtime *runtime;
     const sp_i_exec_math *math;
     sp_transport *transport; // or NULL
-    size_t here, end_here;   // the ranks that are here: from the first to before the second
+    // The ranks of this process: from the first to before the second. All, or with a transport one.
+    size_t first_local, end_local;
     sp_i_exec_options options;
     sp_i_exec_text text;
-    sp_stage *parts;              // [virtual stages]
+    sp_stage *model_parts;        // [virtual stages]: the layers of each, and the ends of the model
     sp_i_exec_weights *weights;   // [pp * tp]
     sp_i_exec_job *jobs;          // [dp * cp * tp]
     sp_i_exec_rank *ranks;        // [dp * pp * cp * tp], the order of the world
@@ -235,16 +327,16 @@ static inline int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_r
     return rank->dp * sp_i_exec_members(run) + sp_i_exec_member(run, rank);
 }
 
-// The first rank that is here: with a transport the only one.
-static inline sp_i_exec_rank *sp_i_exec_rank_here(const sp_i_exec_run *run)
+// The first rank of this process: with a transport the only one.
+static inline sp_i_exec_rank *sp_i_exec_local_rank(const sp_i_exec_run *run)
 {
-    return &run->ranks[run->here];
+    return &run->ranks[run->first_local];
 }
 
-static inline bool sp_i_exec_is_here(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+static inline bool sp_i_exec_is_local(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     size_t number = (size_t)(rank - run->ranks);
-    return number >= run->here && number < run->end_here;
+    return number >= run->first_local && number < run->end_local;
 }
 
 // Does the plan repeat a forward of this pack on a virtual stage?
@@ -342,7 +434,7 @@ void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step);
 
 // ---- Actions (actions.c) ----
 
-// Fills the spans of a multi-process run on the wall clock, when all ranks' logs are here.
+// Fills the spans of a multi-process run on the wall clock, when this process has all ranks' logs.
 void sp_i_exec_fill_spans(const sp_i_exec_run *run, sp_timeline *timeline);
 
 #endif

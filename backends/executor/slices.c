@@ -1,4 +1,4 @@
-#include "backends/executor/slices.h"
+#include "backends/executor/stage.h"
 
 #include <stdlib.h>
 

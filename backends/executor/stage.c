@@ -7,17 +7,18 @@
 
 static size_t layers_of(const sp_i_exec_stage *stage)
 {
-    return (size_t)stage->part.layers;
+    return (size_t)stage->model_part.layers;
 }
 
 sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
-                               sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage part,
+                               sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage model_part,
                                sp_error *err)
 {
-    *stage = (sp_i_exec_stage){.job = job, .arena = arena, .links = links, .part = part};
+    *stage =
+        (sp_i_exec_stage){.job = job, .arena = arena, .links = links, .model_part = model_part};
     const sp_i_exec_slices *slices = &job->slices;
     size_t layers = layers_of(stage);
-    size_t slots = (size_t)sp_i_exec_slots(part.layers);
+    size_t slots = (size_t)sp_i_exec_slots(model_part.layers);
     size_t pack = (layers + 1) * SP_I_EXEC_TENSORS;
     size_t deferred = (layers + 1) * SP_I_EXEC_DEFERRED;
     stage->value = sp_calloc(slots, sizeof *stage->value);
@@ -215,33 +216,33 @@ bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind
 
 sp_i_exec_unit sp_i_exec_layer_unit(int layer, sp_i_exec_unit_use use)
 {
-    return (sp_i_exec_unit){sp_i_exec_layer_slot(layer, SP_I_EXEC_NORM1_WEIGHT),
-                            SP_I_EXEC_LAYER_WEIGHTS, use};
+    return (sp_i_exec_unit){sp_i_exec_slot(layer, SP_PARAMETER_NORM1_WEIGHT),
+                            SP_PARAMETER_LAYER_KINDS, use};
 }
 
 sp_i_exec_unit sp_i_exec_embedding_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
 {
-    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE),
-                            SP_I_EXEC_FINAL_WEIGHT - SP_I_EXEC_TOKEN_TABLE, use};
+    return (sp_i_exec_unit){sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE),
+                            SP_PARAMETER_FINAL_WEIGHT - SP_PARAMETER_TOKEN_TABLE, use};
 }
 
 sp_i_exec_unit sp_i_exec_head_unit(const sp_i_exec_stage *stage, sp_i_exec_unit_use use)
 {
-    return (sp_i_exec_unit){sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_FINAL_WEIGHT),
-                            SP_I_EXEC_VOCAB_WEIGHTS - SP_I_EXEC_FINAL_WEIGHT, use};
+    return (sp_i_exec_unit){sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_FINAL_WEIGHT),
+                            SP_PARAMETER_KINDS - SP_PARAMETER_FINAL_WEIGHT, use};
 }
 
 // Does a split backward leave the slot's gradient to the weight gradients?
 static bool is_product(const sp_i_exec_stage *stage, int slot)
 {
-    if (slot >= sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
-        return slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
+    if (slot >= sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE)) {
+        return slot == sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_HEAD_TABLE);
     }
-    switch (slot % SP_I_EXEC_LAYER_WEIGHTS) {
-    case SP_I_EXEC_NORM1_WEIGHT:
-    case SP_I_EXEC_NORM1_BIAS:
-    case SP_I_EXEC_NORM2_WEIGHT:
-    case SP_I_EXEC_NORM2_BIAS:
+    switch (slot % SP_PARAMETER_LAYER_KINDS) {
+    case SP_PARAMETER_NORM1_WEIGHT:
+    case SP_PARAMETER_NORM1_BIAS:
+    case SP_PARAMETER_NORM2_WEIGHT:
+    case SP_PARAMETER_NORM2_BIAS:
         return false;
     default:
         return true;

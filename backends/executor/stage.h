@@ -1,17 +1,358 @@
-// One virtual stage of one data-parallel rank: its parameters, and what its actions hold for each
-// other. Tensors are of the run's precision; what computes with them (typed/) is compiled for each.
+// The parts that compute need: memory of a rank, the rows of its slices, its tensors and
+// parameters, and a virtual stage of one rank with all that its actions hold for each other.
+// Tensors are of the run's precision; the functions that compute with them (typed/) are compiled
+// for each.
 #ifndef SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 #define SLIMPACK_BACKENDS_EXECUTOR_STAGE_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "backends/api/device_runtime.h"
-#include "backends/executor/arena.h"
-#include "backends/executor/slices.h"
-#include "backends/executor/tensors.h"
 #include "backends/ranks/attention.h"
 #include "backends/ranks/comm.h"
+#include "backends/ranks/zigzag.h"
+#include "sim/base/status.h"
+#include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
+#include "sim/model/model.h"
+#include "sim/model/parameter_list.h"
+#include "sim/plan/packing.h"
+
+// ---- Memory (arena.c) ----
+
+// The memory of one rank: every buffer of the executor is taken from here, so that what is held is
+// known to the byte at any moment, by category. Blocks are memory of a device, which none but the
+// device may be able to read: all that is known of them stands beside them.
+//
+// Each block is counted in three ways. Its real bytes are those of the run's own precision (2, 4 or
+// 8 a number). Its table bytes are those that the saved-tensor table (sim/memory/footprint.h) gives
+// the same tensor, whose elements are mostly bf16: elements times the table's width. This count is
+// what a prediction is compared with; ratios between tensors are those of mixed-precision training.
+// Its taken bytes are those that the arena has from the device for it, rounded up to a size of
+// which blocks are kept for use again; the blocks that are kept count as workspace, so that the
+// peak is what the device must have.
+
+// Size of one element, both ways.
+typedef struct sp_i_exec_width {
+    int64_t real_bytes, table_bytes;
+} sp_i_exec_width;
+
+typedef enum sp_i_exec_measure {
+    SP_I_EXEC_TABLE,
+    SP_I_EXEC_REAL,
+    SP_I_EXEC_TAKEN,
+    SP_I_EXEC_MEASURES
+} sp_i_exec_measure;
+
+typedef struct sp_i_exec_arena sp_i_exec_arena;
+
+// Makes that of a rank alone. `limit_bytes`: most that may be held at once, by `measure`; 0: no
+// limit.
+sp_i_exec_arena *sp_i_exec_arena_new(sp_runtime *runtime, sp_i_exec_measure measure,
+                                     int64_t limit_bytes);
+// Makes one of several ranks, whose threads call under a lock of theirs: who takes a block that
+// another rank gave back works on it after what that one did until then. No limit.
+sp_i_exec_arena *sp_i_exec_arena_new_shared(sp_runtime *runtime);
+// Makes that of a rank alone in the memory beside the device's (allocate_host), for copies. No
+// limit.
+sp_i_exec_arena *sp_i_exec_arena_new_host(sp_runtime *runtime);
+// With all blocks, given back or not. The ranks' work on them is over.
+void sp_i_exec_arena_free(sp_i_exec_arena *arena);
+
+// A block of `elements`, at least one byte, aligned to SP_RUNTIME_ALIGNMENT, its content undefined.
+// Blocks that were given back are used again before new memory is asked for. NULL over the limit or
+// when memory ran out: sp_i_exec_arena_failure says which. O(1) but for new memory.
+void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_t elements,
+                     sp_i_exec_width width);
+void *sp_i_exec_take_zeroed(sp_i_exec_arena *arena, sp_memory_category category, int64_t elements,
+                            sp_i_exec_width width);
+// Gives a block back; NULL is nothing.
+void sp_i_exec_give(sp_i_exec_arena *arena, void *block);
+// Stops counting a part of a block that nobody reads any more; with its last byte the block itself
+// goes, and true is returned. The memory of a part stays until then.
+bool sp_i_exec_give_part(sp_i_exec_arena *arena, void *block, int64_t elements,
+                         sp_i_exec_width width);
+// Counts a whole block under another category and width from now on, and returns it. A view moves
+// into a block of its own: NULL where there is none.
+void *sp_i_exec_recount(sp_i_exec_arena *arena, void *block, sp_memory_category category,
+                        int64_t elements, sp_i_exec_width width);
+
+// A view: a tensor inside another block, from byte `at` of it on, a multiple of 64. It is used and
+// given back like a block, but the other one counts for both. It takes sp_i_exec_view_room of its
+// real bytes there, with a gap that keeps its address from being the block's.
+void *sp_i_exec_view(sp_i_exec_arena *arena, void *holder, int64_t at, int64_t elements,
+                     sp_i_exec_width width);
+int64_t sp_i_exec_view_room(int64_t real_bytes);
+// Views of a block that are not given back; until then the block may not be.
+int64_t sp_i_exec_views(const sp_i_exec_arena *arena, const void *holder);
+
+const sp_bytes *sp_i_exec_held(const sp_i_exec_arena *arena, sp_i_exec_measure measure);
+// Starts a new high-water mark at what is held now.
+void sp_i_exec_mark(sp_i_exec_arena *arena);
+// Returns what was held at the moment of the largest total since the mark.
+const sp_bytes *sp_i_exec_high(const sp_i_exec_arena *arena, sp_i_exec_measure measure);
+// Blocks that are not given back.
+int64_t sp_i_exec_blocks(const sp_i_exec_arena *arena);
+// Writes the reason of the last take that failed: SP_ERR_INFEASIBLE at the limit and where memory
+// of a device ran out, SP_ERR_NO_MEMORY where the host's did.
+sp_status sp_i_exec_arena_failure(const sp_i_exec_arena *arena, char *text, size_t text_bytes);
+
+// ---- Slices (slices.c) ----
+
+// The slices of a packing as one rank holds them: how many rows of each are its own, where they
+// stand in its forward pack and in its backward pack, and each slice's neighbours in its sample.
+//
+// The tokens of a slice are cut into zig-zag shards (backends/ranks/zigzag.h) over the ranks that
+// share its pack: those of context parallelism, times the data-parallel ranks of a merged pack. A
+// rank's shard are its rows of the slice. Sequence parallelism cuts the rows of every slice once
+// more, into parts, one for each tensor-parallel rank. The rows of a pack stand part by part, in
+// each part slice by slice: so a rank's own part of a pack is one run of rows, and what all parts
+// gather is the pack.
+
+enum { SP_I_EXEC_NONE = -1, SP_I_EXEC_MOST_PARTS = 64 };
+
+// Which of the ranks that compute the same layers this one is.
+typedef struct sp_i_exec_place {
+    int dp;
+    int cp, cp_rank;
+    int parts, part; // parts 1 without sequence parallelism
+    int tp, tp_rank;
+} sp_i_exec_place;
+
+typedef struct sp_i_exec_slice {
+    int32_t sample;
+    int64_t begin, tokens, computed; // positions in the sample; computed with padding
+    int32_t earlier, later;          // the slices next to it in its sample, or SP_I_EXEC_NONE
+    int32_t forward_pack;
+    int shards, shard; // ranks that share its tokens, and which of them this one is
+    // The shards that run its attention begin with zone_shard; zone_shards 0: all do.
+    int zone_shard, zone_shards;
+    int64_t rows; // this rank's
+} sp_i_exec_slice;
+
+// Rows of a pack that are tokens of one slice at positions one after another.
+typedef struct sp_i_exec_piece {
+    int32_t slice;
+    int part;
+    int64_t at;    // its first row among this rank's rows of the slice
+    int64_t begin; // its first position in the sample
+    int64_t rows;
+    int64_t row; // its first row in the pack
+} sp_i_exec_piece;
+
+// One pack: `count` slices by their numbers, and the pieces of the i-th, part after part:
+// piece[first_piece[i]] to piece[first_piece[i + 1] - 1].
+typedef struct sp_i_exec_pack {
+    const int32_t *slice;
+    int32_t count;
+    int64_t all_rows; // of all ranks that share it
+    int64_t rows;     // this rank's
+    int64_t own_rows; // of its part
+    int64_t own_row;  // the first of them
+    const sp_i_exec_piece *piece;
+    const size_t *first_piece; // [count + 1]
+    int32_t same_as;   // the forward pack with the same slices in the same order, or SP_I_EXEC_NONE
+    int64_t packed_at; // where its numbers begin in tables of all packs' rows
+} sp_i_exec_pack;
+
+typedef struct sp_i_exec_slices {
+    sp_i_exec_place place;
+    sp_i_exec_slice *slice; // in the order of the forward packs
+    size_t count;
+    sp_i_exec_pack *forward, *backward; // as the packing's lists
+    size_t forward_count, backward_count;
+    int32_t *store;          // numbers, forward then backward
+    sp_i_exec_piece *pieces; // of all packs
+    size_t *first_pieces;
+    int64_t *forward_row; // [slices][parts]: in its forward pack, of each part's first row
+    int64_t positions;    // beyond the last position of any slice
+    int64_t trained;      // tokens of all slices, padding left out
+} sp_i_exec_slices;
+
+// The packing must hold every slice on both sides (sp_plan_check). O(slices * (parts + log
+// slices)).
+void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
+                           const sp_i_exec_place *place);
+void sp_i_exec_slices_fini(sp_i_exec_slices *slices);
+
+// The positions in its sample that a shard of a slice is made of, in the order of its rows: two
+// runs, of which either may be empty, or one where nobody shares the slice. Returns how many.
+int sp_i_exec_shard_runs(const sp_i_exec_slice *slice, int shard,
+                         sp_token_run runs[SP_ZIGZAG_RUNS]);
+
+// Rows of part `part` of this rank's rows of a slice, and where the part begins among them.
+int64_t sp_i_exec_part_rows(const sp_i_exec_slices *slices, int32_t slice, int part);
+// Where the rows of a part begin in the slice's forward pack.
+int64_t sp_i_exec_forward_row(const sp_i_exec_slices *slices, int32_t slice, int part);
+
+static inline const sp_i_exec_pack *sp_i_exec_pack_at(const sp_i_exec_slices *slices, bool backward,
+                                                      int32_t pack)
+{
+    return (backward ? slices->backward : slices->forward) + pack;
+}
+
+// ---- Tensors and parameters (tensors.c) ----
+
+// The tensors of a layer and of the head as the executor holds them, sized and kept as the
+// saved-tensor table says (sim/memory/footprint.h). All have a row for each
+// of the pack's rows, or of the rank's own part of them.
+
+typedef enum sp_i_exec_tensor {
+    SP_I_EXEC_INPUT, // of the layer
+    SP_I_EXEC_NORM1,
+    SP_I_EXEC_MEAN1,
+    SP_I_EXEC_RSTD1,
+    SP_I_EXEC_QUERIES, // turned by their positions
+    SP_I_EXEC_ATTENTION,
+    SP_I_EXEC_LSE,
+    SP_I_EXEC_RESIDUAL, // after the attention block
+    SP_I_EXEC_NORM2,
+    SP_I_EXEC_MEAN2,
+    SP_I_EXEC_RSTD2,
+    SP_I_EXEC_FC1,
+    SP_I_EXEC_FC2_INPUT,
+    SP_I_EXEC_ATTENTION_MASK, // of dropout, a byte each
+    SP_I_EXEC_MLP_MASK,
+    SP_I_EXEC_LAYER_TENSORS,
+    SP_I_EXEC_FINAL_INPUT = SP_I_EXEC_LAYER_TENSORS,
+    SP_I_EXEC_FINAL_NORM,
+    SP_I_EXEC_FINAL_MEAN,
+    SP_I_EXEC_FINAL_RSTD,
+    SP_I_EXEC_LOGITS, // in the place of the table's softmax, which follows from them and FINAL_LSE
+    SP_I_EXEC_FINAL_LSE,
+    SP_I_EXEC_EMBEDDING_MASK, // stands with the first layer
+    SP_I_EXEC_TENSORS
+} sp_i_exec_tensor;
+
+typedef struct sp_i_exec_spec {
+    const char *name; // in the table; NULL: it is not there
+    int64_t columns;
+    sp_i_exec_width width;
+    sp_memory_category category; // where it is kept
+    bool kept;                   // from the forward to the backward
+    sp_layer_place last_read;    // by the forward
+    bool own; // has the rows of the rank's part alone, where sequence parallelism splits packs
+} sp_i_exec_spec;
+
+typedef struct sp_i_exec_specs {
+    sp_i_exec_spec of[SP_I_EXEC_TENSORS];
+    sp_recompute recompute;
+    bool drops;            // the model trains with dropout
+    bool keeps_kv;         // of slices that no later slice reads; the others' stay in every mode
+    int64_t kv_columns;    // keys, then values
+    sp_i_exec_width value; // of hidden states, queries and the like: bf16 in the table
+    sp_i_exec_width statistic; // of statistics and sums over tokens: fp32 in the table
+    sp_i_exec_width scratch;   // of the kernels' own work spaces, which no table has
+} sp_i_exec_specs;
+
+// Makes those for values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel
+// whatever the stack says. The table has no norm statistics: they are kept where the norm's output
+// is, as workspace.
+void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
+                          int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs);
+
+// The parameters of one rank, tensor by tensor: names, places in the rank and in the whole model,
+// and starting values. Tensor-parallel ranks hold rows of the column-parallel matrices (queries,
+// keys and values, gate and up each cut by itself) and of the vocabulary tables, columns of the
+// row-parallel ones, and all of the rest.
+
+// Random numbers that belong to a place and not to the order of drawing: each is a hash of its seed
+// and its index, so that any part of a tensor or of a text can be drawn by itself.
+
+// The output function of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+// generators", 2014, figure 17) at the index-th state after `seed`.
+static inline uint64_t sp_i_exec_draw(uint64_t seed, uint64_t index)
+{
+    uint64_t z = seed + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+// A seed for what has a name.
+static inline uint64_t sp_i_exec_draw_name(uint64_t seed, const char *name)
+{
+    uint64_t hash = sp_i_exec_draw(seed, 0);
+    for (; *name != '\0'; name++) {
+        hash = sp_i_exec_draw(hash, (unsigned char)*name);
+    }
+    return hash;
+}
+
+// Even over [0, 1), 53 bits.
+static inline double sp_i_exec_uniform(uint64_t bits)
+{
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+// Slots of a virtual stage: those of each layer, then embedding and LM head, whose `layer` is the
+// number of layers.
+static inline int sp_i_exec_slot(int layer, sp_parameter_kind kind)
+{
+    return layer * SP_PARAMETER_LAYER_KINDS + (int)kind -
+           (kind < SP_PARAMETER_LAYER_KINDS ? 0 : SP_PARAMETER_LAYER_KINDS);
+}
+
+static inline int sp_i_exec_slots(int layers)
+{
+    return sp_i_exec_slot(layers, SP_PARAMETER_KINDS);
+}
+
+enum { SP_I_EXEC_WEIGHT_NAME = 64 };
+
+// Rows that are neighbours in the whole tensor too.
+typedef struct sp_i_exec_row_run {
+    int64_t rows, from;
+} sp_i_exec_row_run;
+
+enum { SP_I_EXEC_ROW_RUNS = 3 }; // queries, keys, values
+
+typedef struct sp_i_exec_weight {
+    char name[SP_I_EXEC_WEIGHT_NAME]; // in the whole model: "layers.3.qkv.weight"
+    int chunk, slot;
+    int64_t offset; // among the rank's parameters
+    int64_t elements, rows, columns;
+    // The whole tensor, and what of it these are. Rows behind the last run are padding, always 0.
+    int64_t all_rows, all_columns;
+    sp_i_exec_row_run run[SP_I_EXEC_ROW_RUNS];
+    int64_t first_column;
+    // Elements whose gradient each tensor-parallel rank has a part of, and how many neighbouring
+    // ranks have the same elements; 0 where gradients are complete or alike.
+    int64_t shared_first, shared_elements;
+    int shared_by;
+    bool decays;
+    bool copy;      // an earlier pipeline rank holds the same elements under the same name
+    bool continued; // an earlier pipeline rank holds other rows of it
+    double centre;  // starting values are spread evenly around it
+    double spread;  // standard deviation
+} sp_i_exec_weight;
+
+typedef struct sp_i_exec_weights {
+    sp_i_exec_weight *items;
+    size_t count, capacity;
+    int64_t elements; // of all
+} sp_i_exec_weights;
+
+// All chunks of a rank, in the order of sim/model/parameter_list; `stages` are all
+// virtual stages. Owned by the caller.
+void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                            int pp, int tp_rank, sp_i_exec_weights *weights);
+void sp_i_exec_weights_fini(sp_i_exec_weights *weights);
+
+// Where a rank's element stands in the whole tensor; -1: padding.
+int64_t sp_i_exec_weight_index(const sp_i_exec_weight *weight, int64_t element);
+
+// Starting value of a rank's element: by the run's seed, the tensor's name and the place in the
+// whole tensor alone, so that every layout starts from the same model. `tensor_seed` is
+// sp_i_exec_weight_seed's.
+uint64_t sp_i_exec_weight_seed(const sp_i_exec_weight *weight, uint64_t seed);
+double sp_i_exec_weight_start(const sp_i_exec_weight *weight, uint64_t tensor_seed,
+                              int64_t element);
+
+// ---- Ranks that compute together (stage.c) ----
 
 // A rank's way to those that compute the same layers, and the time that it spends on it.
 
@@ -48,7 +389,7 @@ typedef struct sp_i_exec_links {
 void sp_i_exec_links_fini(sp_i_exec_links *links);
 
 // Around an exchange of the calling thread's rank: gives its beginning; takes it and how the
-// exchange ended. False where it failed, or where memory ran out.
+// exchange ended. False where it failed.
 uint64_t sp_i_exec_exchange_begin(const sp_i_exec_links *links);
 bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind, uint64_t begin,
                             sp_status status);
@@ -86,21 +427,9 @@ typedef struct sp_i_exec_job {
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;
 
-// The weight gradients of a layer read inputs of its products and gradients of their outputs.
-typedef enum sp_i_exec_deferred {
-    SP_I_EXEC_QKV_IN,
-    SP_I_EXEC_QKV_OUT,
-    SP_I_EXEC_PROJECTION_IN,
-    SP_I_EXEC_PROJECTION_OUT,
-    SP_I_EXEC_FC1_IN,
-    SP_I_EXEC_FC1_OUT,
-    SP_I_EXEC_FC2_IN,
-    SP_I_EXEC_FC2_OUT,
-    SP_I_EXEC_DEFERRED,
-    // The head has two.
-    SP_I_EXEC_HEAD_IN = 0,
-    SP_I_EXEC_HEAD_OUT = 1
-} sp_i_exec_deferred;
+// The weight gradients of a layer's four products read their inputs and the gradients of their
+// outputs, in this order; the head has one product.
+enum { SP_I_EXEC_DEFERRED = 8 };
 
 // Among the rank's flat parameters.
 typedef struct sp_i_exec_range {
@@ -190,11 +519,11 @@ typedef struct sp_i_exec_stage {
     const sp_i_exec_job *job;
     sp_i_exec_arena *arena; // of its rank
     sp_i_exec_links *links; // of its rank
-    sp_stage part;
-    int first_layer;          // in the model
+    sp_stage model_part;
+    int first_layer;          // of the model_part, in the model
     bool first, last;         // of all virtual stages
     int vocab_rank;           // which share of the vocabulary it has, if any
-    void **value, **gradient; // by slot; borrowed from the rank, or of an open unit (stage.h)
+    void **value, **gradient; // by slot; borrowed from the rank, or of an open unit
     sp_i_exec_range *range;   // by slot; count 0: there is none
     bool gathers, scatters;   // parameters, gradients: the rank has its share of them alone
     sp_i_exec_replicas *replicas;
@@ -211,7 +540,7 @@ typedef struct sp_i_exec_stage {
 // Tables, all empty, and a loss that is not yet set. Places, value, gradient, range and what
 // follows, cosine and sine are the caller's to fill in.
 sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
-                               sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage part,
+                               sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage model_part,
                                sp_error *err);
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage);
 

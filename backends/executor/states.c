@@ -239,7 +239,7 @@ static bool take_states(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     sp_i_exec_states *s = &rank->states;
     sp_stage *parts = sp_calloc((size_t)layout->chunks, sizeof *parts);
     for (int c = 0; c < layout->chunks; c++) {
-        parts[c] = run->parts[sp_layout_vstage(layout, rank->pp, c)];
+        parts[c] = run->model_parts[sp_layout_vstage(layout, rank->pp, c)];
     }
     sp_bytes bytes;
     const sp_stack stack = {.work_spaces = 1, .work_space_bytes = 1};
@@ -289,7 +289,7 @@ static void place_stage(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
     stage->member = replica_number(run, rank);
     stage->cosine = rank->states.cosine;
     stage->sine = rank->states.sine;
-    for (int s = 0; s < sp_i_exec_slots(stage->part.layers); s++) {
+    for (int s = 0; s < sp_i_exec_slots(stage->model_part.layers); s++) {
         if (stage->range[s].count > 0 && !stage->gathers) {
             stage->value[s] = value_at(run, rank, stage->range[s].begin);
         }
@@ -308,14 +308,14 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
         stage->range[weight->slot] = range_of(weight);
-        if (weight->slot == sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_TOKEN_TABLE)) {
+        if (weight->slot == sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
     }
     for (int c = 0; c < sp_i_exec_layout(run)->chunks; c++) {
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
-        int slot = sp_i_exec_vocab_slot(stage->part.layers, SP_I_EXEC_HEAD_TABLE);
-        if (stage->part.head && stage->range[slot].count == 0) {
+        int slot = sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_HEAD_TABLE);
+        if (stage->model_part.head && stage->range[slot].count == 0) {
             stage->range[slot] = table;
         }
         place_stage(run, rank, stage);
@@ -351,7 +351,7 @@ static void make_replicas(sp_i_exec_run *run)
 static sp_status draw_values(void *context, int worker, int job, sp_error *err)
 {
     const sp_i_exec_run *run = context;
-    sp_i_exec_rank *rank = &run->ranks[run->here + (size_t)job];
+    sp_i_exec_rank *rank = &run->ranks[run->first_local + (size_t)job];
     start *s = sp_malloc(sizeof *s);
     (void)worker;
     (void)err;
@@ -364,7 +364,7 @@ static sp_status draw_values(void *context, int worker, int job, sp_error *err)
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
         if (!take_states(run, rank) || !make_rope(run, rank)) {
@@ -372,13 +372,13 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
         }
     }
     if (status == SP_OK) {
-        status =
-            sp_parallel_for(sp_i_cores(), (int)(run->end_here - run->here), draw_values, run, err);
+        status = sp_parallel_for(sp_i_cores(), (int)(run->end_local - run->first_local),
+                                 draw_values, run, err);
     }
     if (status == SP_OK) {
         make_replicas(run);
     }
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         place_weights(run, &run->ranks[r]);
     }
     return status;
@@ -872,7 +872,7 @@ static sp_status place_part(reader *r, const sp_i_exec_rank *rank, const sp_i_ex
 static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            sp_error *err)
 {
-    if (!sp_i_exec_is_here(r->run, rank)) {
+    if (!sp_i_exec_is_local(r->run, rank)) {
         return SP_OK;
     }
     size_t bytes = (size_t)weight->elements * sizeof(double);

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/executor/tensors.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 
@@ -101,7 +100,7 @@ static sp_status share_step(sp_comm *me, void *data, sp_error *err)
     sp_i_exec_run *run = data;
     size_t ranks = sp_i_exec_rank_count(run);
     size_t bytes;
-    void *mine = write_record(run, sp_i_exec_rank_here(run), &bytes);
+    void *mine = write_record(run, sp_i_exec_local_rank(run), &bytes);
     sp_transport_part *parts = sp_calloc(ranks, sizeof *parts);
     sp_comm_set_action(me, "results");
     sp_status status = run->transport->ops->exchange(run->transport, mine, bytes, parts, err);
@@ -319,7 +318,7 @@ static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
     uint64_t dropout_seed = sp_i_exec_draw(sp_i_exec_draw_name(run->request->seed, "dropout"),
                                            (uint64_t)run->steps_done);
     for (int j = 0; j < layout->dp * sp_i_exec_members(run); j++) {
-        if (run->transport == NULL || &run->jobs[j] == sp_i_exec_rank_here(run)->job) {
+        if (run->transport == NULL || &run->jobs[j] == sp_i_exec_local_rank(run)->job) {
             fill_tokens(run, &run->jobs[j]);
             sp_i_exec_pack_numbers(&run->jobs[j]);
         }
@@ -328,7 +327,7 @@ static sp_status begin_step(sp_i_exec_run *run, sp_error *err)
     for (int i = 0; run->replicas != NULL && i < layout->pp * layout->tp; i++) {
         sp_i_exec_scatter_begin(&run->replicas[i]);
     }
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         status = begin_rank(run, &run->ranks[r], err);
     }
     return status;
@@ -354,7 +353,7 @@ static sp_status check_timeout(const sp_i_exec_run *run, const sp_timeline *time
 
 static sp_status check_drained(const sp_i_exec_run *run, sp_error *err)
 {
-    for (size_t r = run->here; r < run->end_here; r++) {
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_offload_end(rank);
         int64_t expected = 4 + (rank->states.masters != NULL) + (rank->states.cosine != NULL) +
@@ -393,7 +392,7 @@ static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_err
 static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
 {
     sp_status status = SP_OK;
-    for (size_t r = run->here; status == SP_OK && r < run->end_here; r++) {
+    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
         status = end_rank(run, &run->ranks[r], err);
     }
     return status;

@@ -11,7 +11,7 @@
 // sample of n tokens trains n predictions, and the loss is their mean over the whole batch.
 // Everything but times is the same bits on every run of a machine.
 //
-// Memory is counted in the widths of the saved-tensor table (backends/executor/arena.h) unless the
+// Memory is counted in the widths of the saved-tensor table (backends/executor/stage.h) unless the
 // option `bytes` says "real"; requests' limits are in the same measure.
 extern const sp_backend_ops sp_host_backend;
 

@@ -1,5 +1,5 @@
-// The parameters of one virtual stage on one rank, tensor by tensor: what sp_footprint_states adds
-// up, for those who place each tensor.
+// The parameters of one virtual stage on one rank, tensor by tensor: the memory that they take, and
+// for the executor what they are called, how they are cut and how they start.
 #ifndef SLIMPACK_SIM_MODEL_PARAMETER_LIST_H
 #define SLIMPACK_SIM_MODEL_PARAMETER_LIST_H
 
@@ -10,8 +10,44 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 
+// Weights are [outputs, inputs], row-major; a bias follows its weight.
+typedef enum sp_parameter_kind {
+    SP_PARAMETER_NORM1_WEIGHT,
+    SP_PARAMETER_NORM1_BIAS,
+    SP_PARAMETER_QKV_WEIGHT, // queries, keys, values
+    SP_PARAMETER_QKV_BIAS,
+    SP_PARAMETER_QUERY_NORM_WEIGHT,
+    SP_PARAMETER_QUERY_NORM_BIAS,
+    SP_PARAMETER_KEY_NORM_WEIGHT,
+    SP_PARAMETER_KEY_NORM_BIAS,
+    SP_PARAMETER_PROJECTION_WEIGHT,
+    SP_PARAMETER_PROJECTION_BIAS,
+    SP_PARAMETER_NORM2_WEIGHT,
+    SP_PARAMETER_NORM2_BIAS,
+    SP_PARAMETER_ROUTER_WEIGHT,
+    SP_PARAMETER_FC1_WEIGHT, // gate, then up; of each expert
+    SP_PARAMETER_FC1_BIAS,
+    SP_PARAMETER_FC2_WEIGHT,
+    SP_PARAMETER_FC2_BIAS,
+    SP_PARAMETER_LAYER_KINDS,
+    // Embedding and LM head.
+    SP_PARAMETER_TOKEN_TABLE = SP_PARAMETER_LAYER_KINDS,
+    SP_PARAMETER_POSITION_TABLE,
+    SP_PARAMETER_FINAL_WEIGHT,
+    SP_PARAMETER_FINAL_BIAS,
+    SP_PARAMETER_HEAD_TABLE,
+    SP_PARAMETER_KINDS
+} sp_parameter_kind;
+
+extern const char *const sp_parameter_names[SP_PARAMETER_KINDS]; // "qkv.weight"
+
 typedef struct sp_parameter {
-    int64_t elements;
+    sp_parameter_kind kind;
+    int layer; // in the stage; that of embedding and LM head is -1
+    int64_t elements, rows, columns;
+    int64_t all_rows, all_columns; // of the whole tensor, of which ranks hold rows or columns
+    // Starting values are spread evenly around the centre with this standard deviation.
+    double centre, spread;
     bool decays; // matrices have weight decay, vectors (norms, biases) have none
 } sp_parameter;
 

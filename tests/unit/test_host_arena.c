@@ -1,7 +1,7 @@
 // The arena of a rank: what it counts, its limit, and memory that is used again.
 #include <errno.h>
 
-#include "backends/executor/arena.h"
+#include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
 #include "sim/base/alloc.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,7 @@
 // What the operations of a precision promise beyond the kernels behind them, and the widths of the
 // tensors they work on where values are narrower than statistics.
 #include "backends/executor/run.h"
-#include "backends/executor/tensors.h"
+#include "backends/executor/stage.h"
 #include "sim/model/layout.h"
 #include "tests/support/host_run.h"
 #include "tests/support/test_main.h"

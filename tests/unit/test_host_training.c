@@ -4,7 +4,7 @@
 
 #include "backends/api/device.h"
 #include "backends/executor/run.h"
-#include "backends/executor/tensors.h"
+#include "backends/executor/stage.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"

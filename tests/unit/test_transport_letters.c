@@ -1,6 +1,6 @@
 // In which order hidden states and their gradients go from one pipeline rank to another: plans
 // written out by hand, and the definition replayed on random ones.
-#include "backends/executor/p2p.h"
+#include "backends/executor/run.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"

@@ -30,7 +30,7 @@ static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
     return &l->stage->job->slices.slice[number];
 }
 
-// ---- tensors (layer_parts.c) ----
+// ---- tensors (parts.c) ----
 
 // Makes a tensor of the table; in t[] afterwards. One that is not kept is workspace, or recompute
 // where the backward rebuilds it.
@@ -46,10 +46,9 @@ void *SP_EXEC(take)(const layer *l, int64_t columns);
 // Hidden states [own, hidden], as workspace.
 void *SP_EXEC(take_own)(const layer *l);
 
-real *SP_EXEC(value)(const layer *l, sp_i_exec_layer_weight weight);
-exact *SP_EXEC(gradient)(const layer *l, sp_i_exec_layer_weight weight);
+real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight);
 
-// ---- tensor parallelism (tensor_parallel.c): hidden states of a layer stand at each rank, all
+// ---- tensor parallelism (parts.c): hidden states of a layer stand at each rank, all
 // rows or its own part of them; products with the layer's matrices see all rows
 
 // All rows of hidden states [own, hidden]: themselves, or gathered into a matrix that is given back
@@ -64,7 +63,7 @@ bool SP_EXEC(sum)(const layer *l, real *part, real *own);
 // Is this the rank that adds what is to be added once?
 bool SP_EXEC(adds)(const layer *l);
 
-// ---- ranks that share the vocabulary (tensor_parallel.c); nothing where they do not
+// ---- ranks that share the vocabulary (parts.c); nothing where they do not
 
 // The maximum, or the sum, of n numbers over all of them, in place.
 bool SP_EXEC(reduce)(const layer *l, bool maximum, int64_t n, exact *x);
@@ -73,7 +72,7 @@ bool SP_EXEC(sum_stages)(const layer *l, real *x);
 // Hidden states [own, hidden] of the stage with the model's last layers, or first ones, to all.
 bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
 
-// ---- norms (layer_parts.c): weights are the value or the gradient of a norm, its bias in the slot
+// ---- norms (parts.c): weights are the value or the gradient of a norm, its bias in the slot
 // behind
 
 void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
@@ -83,22 +82,13 @@ void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *g
                             const real *x, const exact *mean, const exact *rstd, const real *dy,
                             real *dx);
 
-// ---- attention: slices' queries, keys and values (attention_slices.c), for every device
+// ---- attention (parts.c): for every device
 
 // Of the layer's heads on this rank. Queries, attention output and dq are dense [rows, q], a
 // slice's keys and values, and their gradients, are [rows, keys | values] in a block of their own.
 sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l);
 // Does another rank hold tokens of the pack's slices?
 bool SP_EXEC(is_shared)(const layer *l);
-
-// Writes queries, turned, and the keys and values of the pack's slices that are not there yet.
-bool SP_EXEC(split_qkv)(layer *l, real *qkv);
-bool SP_EXEC(attend)(layer *l);
-// At the end of a forward: gives back keys and values that neither later slices nor the table keep.
-void SP_EXEC(release_kv)(const layer *l);
-// Writes the gradient of the QKV projection's output and gives back keys, values and their
-// gradients.
-bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
 
 // The running gradient of a slice's keys and values, zero before its sample's last slice; NULL when
 // memory ran out.
@@ -116,7 +106,7 @@ bool SP_EXEC(attend_pack)(layer *l);
 // (SP_EXEC(kv_gradient)).
 bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq);
 
-// ---- dropout (layer_parts.c), for models that have it ----
+// ---- dropout (parts.c), for models that have it ----
 
 // Makes a mask unless it is there.
 bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask);
@@ -127,12 +117,9 @@ real *SP_EXEC(drop_out_backward)(const layer *l, sp_i_exec_tensor mask, const re
 
 // ---- layers ----
 
-// From t[SP_I_EXEC_INPUT] to y [own, hidden] (layer_forward.c).
+// From t[SP_I_EXEC_INPUT] to y [own, hidden] (layer.c).
 bool SP_EXEC(layer_forward)(layer *l, real *y);
-// Makes the tensors that the backward reads and t[] lacks.
-bool SP_EXEC(layer_rebuild)(layer *l);
-// Takes over dy, the gradient of the layer's output, and gives that of its input
-// (layer_backward.c).
+// Takes over dy, the gradient of the layer's output, and gives that of its input.
 bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx);
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack);
 

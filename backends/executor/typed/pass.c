@@ -1,5 +1,4 @@
 // Whole passes of a stage over a pack.
-#include "backends/executor/stage.h"
 #include "backends/executor/typed/layer.h"
 #include "backends/ranks/comm.h"
 
@@ -30,7 +29,8 @@ static void count_head(const sp_i_exec_stage *stage, int sign)
 // What the first layer reads, as its own saved tensor.
 static bool enter(layer *l, const real *input)
 {
-    sp_i_exec_tensor tensor = l->stage->part.layers > 0 ? SP_I_EXEC_INPUT : SP_I_EXEC_FINAL_INPUT;
+    sp_i_exec_tensor tensor =
+        l->stage->model_part.layers > 0 ? SP_I_EXEC_INPUT : SP_I_EXEC_FINAL_INPUT;
     if (!SP_EXEC(make)(l, tensor)) {
         return false;
     }
@@ -47,7 +47,7 @@ static bool enter(layer *l, const real *input)
 static bool run_forward(sp_i_exec_stage *stage, int32_t pack, const real *input, real *output,
                         bool keep, bool counts)
 {
-    int layers = stage->part.layers;
+    int layers = stage->model_part.layers;
     layer now = layer_of(stage, &stage->job->slices.forward[pack], 0);
     now.keep = keep;
     bool ok = enter(&now, input);
@@ -124,7 +124,7 @@ static bool backward(sp_i_exec_stage *stage, int32_t pack, const void *gradient,
 {
     const sp_i_exec_pack *rows = &stage->job->slices.backward[pack];
     const sp_i_exec_unit_use use = split ? SP_I_EXEC_INPUTS : SP_I_EXEC_BACKWARD;
-    layer l = layer_of(stage, rows, stage->part.layers);
+    layer l = layer_of(stage, rows, stage->model_part.layers);
     real *dy = NULL;
     bool ok;
     if (stage->last) {
@@ -140,7 +140,7 @@ static bool backward(sp_i_exec_stage *stage, int32_t pack, const void *gradient,
             copy_hidden(&l, gradient, dy);
         }
     }
-    for (int i = stage->part.layers - 1; ok && i >= 0; i--) {
+    for (int i = stage->model_part.layers - 1; ok && i >= 0; i--) {
         layer now = layer_of(stage, rows, i);
         real *dx = NULL;
         sp_i_exec_unit unit = sp_i_exec_layer_unit(i, use);
@@ -164,14 +164,14 @@ static bool backward(sp_i_exec_stage *stage, int32_t pack, const void *gradient,
 
 static bool weights(sp_i_exec_stage *stage, int32_t pack)
 {
-    layer l = layer_of(stage, &stage->job->slices.backward[pack], stage->part.layers);
+    layer l = layer_of(stage, &stage->job->slices.backward[pack], stage->model_part.layers);
     bool ok = true;
-    if (stage->part.head) {
+    if (stage->model_part.head) {
         sp_i_exec_unit unit = sp_i_exec_head_unit(stage, SP_I_EXEC_WEIGHTS);
         ok = sp_i_exec_open(stage, unit) && SP_EXEC(head_weights)(&l, pack) &&
              sp_i_exec_close(stage, unit);
     }
-    for (int i = stage->part.layers - 1; ok && i >= 0; i--) {
+    for (int i = stage->model_part.layers - 1; ok && i >= 0; i--) {
         sp_i_exec_unit unit = sp_i_exec_layer_unit(i, SP_I_EXEC_WEIGHTS);
         l.index = i;
         ok = sp_i_exec_open(stage, unit) && SP_EXEC(layer_weights)(&l, pack) &&
@@ -221,8 +221,8 @@ static sp_i_exec_unit unit_of(const sp_i_exec_stage *stage, sp_i_exec_vocab_work
 static bool share(sp_i_exec_stage *stage, sp_i_exec_vocab_work what, int32_t pack, bool flag)
 {
     bool forward = what == SP_I_EXEC_EMBED || what == SP_I_EXEC_HEAD;
-    layer l =
-        layer_of(stage, sp_i_exec_pack_at(&stage->job->slices, !forward, pack), stage->part.layers);
+    layer l = layer_of(stage, sp_i_exec_pack_at(&stage->job->slices, !forward, pack),
+                       stage->model_part.layers);
     sp_i_exec_unit unit = unit_of(stage, what, flag);
     l.keep = flag;
     return sp_i_exec_open(stage, unit) && run_share(&l, what, pack, flag) &&

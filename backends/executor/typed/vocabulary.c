@@ -6,14 +6,14 @@ static const sp_i_exec_job *job_of(const layer *l)
     return l->stage->job;
 }
 
-static void *const *vocab_value(const sp_i_exec_stage *stage, sp_i_exec_vocab_weight weight)
+static void *const *vocab_value(const sp_i_exec_stage *stage, sp_parameter_kind weight)
 {
-    return stage->value + sp_i_exec_vocab_slot(stage->part.layers, weight);
+    return stage->value + sp_i_exec_slot(stage->model_part.layers, weight);
 }
 
-static void *const *vocab_gradient(const sp_i_exec_stage *stage, sp_i_exec_vocab_weight weight)
+static void *const *vocab_gradient(const sp_i_exec_stage *stage, sp_parameter_kind weight)
 {
-    return stage->gradient + sp_i_exec_vocab_slot(stage->part.layers, weight);
+    return stage->gradient + sp_i_exec_slot(stage->model_part.layers, weight);
 }
 
 // A number for each of the pack's rows.
@@ -46,7 +46,7 @@ static bool embed_tokens(const layer *l, real *y)
     }
     SP_OP(embedding)
     (l->rows, h, numbers(l, SP_I_EXEC_TOKENS), first_word(l), words(l),
-     *vocab_value(l->stage, SP_I_EXEC_TOKEN_TABLE), false, part);
+     *vocab_value(l->stage, SP_PARAMETER_TOKEN_TABLE), false, part);
     return SP_EXEC(sum)(l, part, y) && SP_EXEC(sum_stages)(l, y);
 }
 
@@ -66,7 +66,7 @@ bool SP_EXEC(embed)(layer *l, real *y)
     if (ok && model->positional == SP_LEARNED) {
         SP_OP(embedding)
         (l->own, h, numbers(l, SP_I_EXEC_OWN_POSITIONS), 0, model->max_positions,
-         *vocab_value(l->stage, SP_I_EXEC_POSITION_TABLE), true, y);
+         *vocab_value(l->stage, SP_PARAMETER_POSITION_TABLE), true, y);
     }
     return ok && SP_EXEC(drop_out)(l, SP_I_EXEC_EMBEDDING_MASK, y);
 }
@@ -81,11 +81,11 @@ static bool table_gradients(const layer *l, real *dy)
     }
     SP_OP(embedding_backward_weight)
     (l->rows, h, numbers(l, SP_I_EXEC_TOKENS), first_word(l), words(l), all,
-     *vocab_gradient(l->stage, SP_I_EXEC_TOKEN_TABLE));
+     *vocab_gradient(l->stage, SP_PARAMETER_TOKEN_TABLE));
     if (model->positional == SP_LEARNED) {
         SP_OP(embedding_backward_weight)
         (l->rows, h, numbers(l, SP_I_EXEC_POSITIONS), 0, model->max_positions, all,
-         *vocab_gradient(l->stage, SP_I_EXEC_POSITION_TABLE));
+         *vocab_gradient(l->stage, SP_PARAMETER_POSITION_TABLE));
     }
     SP_EXEC(release)(l, dy, all);
     return true;
@@ -155,7 +155,7 @@ static bool project_words(const layer *l)
         return false;
     }
     SP_OP(linear)
-    (l->rows, h, vocab, all, *vocab_value(l->stage, SP_I_EXEC_HEAD_TABLE), NULL,
+    (l->rows, h, vocab, all, *vocab_value(l->stage, SP_PARAMETER_HEAD_TABLE), NULL,
      l->t[SP_I_EXEC_LOGITS]);
     SP_EXEC(release)(l, norm, all);
     return true;
@@ -201,7 +201,7 @@ bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts)
         return false;
     }
     SP_EXEC(norm)
-    (l, vocab_value(l->stage, SP_I_EXEC_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
+    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
      l->t[SP_I_EXEC_FINAL_NORM], l->t[SP_I_EXEC_FINAL_MEAN], l->t[SP_I_EXEC_FINAL_RSTD]);
     if (!project_words(l)) {
         return false;
@@ -219,7 +219,7 @@ static bool table_gradient(const layer *l, const real *dlogits, real *norm)
         return false;
     }
     SP_OP(linear_backward_weight)
-    (l->rows, h, vocab, dlogits, all, *vocab_gradient(l->stage, SP_I_EXEC_HEAD_TABLE), NULL);
+    (l->rows, h, vocab, dlogits, all, *vocab_gradient(l->stage, SP_PARAMETER_HEAD_TABLE), NULL);
     SP_EXEC(release)(l, norm, all);
     return true;
 }
@@ -256,20 +256,20 @@ static bool norm_gradient(const layer *l, real *dnorm)
         return false;
     }
     SP_OP(linear_backward_input)
-    (l->rows, h, vocab, l->t[SP_I_EXEC_LOGITS], *vocab_value(l->stage, SP_I_EXEC_HEAD_TABLE), part);
+    (l->rows, h, vocab, l->t[SP_I_EXEC_LOGITS], *vocab_value(l->stage, SP_PARAMETER_HEAD_TABLE),
+     part);
     return SP_EXEC(sum)(l, part, dnorm) && SP_EXEC(sum_stages)(l, dnorm);
 }
 
 // Leaves what the table's gradient reads for later.
 static bool defer(layer *l, void **deferred)
 {
-    deferred[SP_I_EXEC_HEAD_IN] =
-        sp_i_exec_recount(l->stage->arena, l->t[SP_I_EXEC_FINAL_NORM], SP_MEM_ACTIVATIONS,
-                          l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
-    deferred[SP_I_EXEC_HEAD_OUT] = l->t[SP_I_EXEC_LOGITS];
+    deferred[0] = sp_i_exec_recount(l->stage->arena, l->t[SP_I_EXEC_FINAL_NORM], SP_MEM_ACTIVATIONS,
+                                    l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
+    deferred[1] = l->t[SP_I_EXEC_LOGITS];
     l->t[SP_I_EXEC_FINAL_NORM] = NULL;
     l->t[SP_I_EXEC_LOGITS] = NULL;
-    return deferred[SP_I_EXEC_HEAD_IN] != NULL;
+    return deferred[0] != NULL;
 }
 
 bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **dx)
@@ -284,8 +284,8 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
         return false;
     }
     SP_EXEC(norm_backward)
-    (l, vocab_value(l->stage, SP_I_EXEC_FINAL_WEIGHT),
-     vocab_gradient(l->stage, SP_I_EXEC_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
+    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
+     vocab_gradient(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
      l->t[SP_I_EXEC_FINAL_MEAN], l->t[SP_I_EXEC_FINAL_RSTD], dnorm, *dx);
     sp_i_exec_give(l->stage->arena, dnorm);
     bool ok = true;
@@ -300,11 +300,11 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
 
 bool SP_EXEC(head_weights)(const layer *l, int32_t backward_pack)
 {
-    void **deferred = sp_i_exec_deferred_of(l->stage, backward_pack, l->stage->part.layers);
-    if (!table_gradient(l, deferred[SP_I_EXEC_HEAD_OUT], deferred[SP_I_EXEC_HEAD_IN])) {
+    void **deferred = sp_i_exec_deferred_of(l->stage, backward_pack, l->stage->model_part.layers);
+    if (!table_gradient(l, deferred[1], deferred[0])) {
         return false;
     }
-    for (int i = SP_I_EXEC_HEAD_IN; i <= SP_I_EXEC_HEAD_OUT; i++) {
+    for (int i = 0; i < 2; i++) {
         sp_i_exec_give(l->stage->arena, deferred[i]);
         deferred[i] = NULL;
     }

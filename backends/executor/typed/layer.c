@@ -1,0 +1,612 @@
+// A layer runs the operations of sim/model/layer.h: the forward in their order, a recompute mode
+// those that it repeats, the backward in reverse. Each kind of operation has a function for either
+// direction, and each operation a row that names its tensors.
+#include "sim/model/layer.h"
+
+#include "backends/executor/typed/layer.h"
+
+typedef struct operation {
+    sp_layer_operation operation;
+    sp_i_exec_tensor input, output; // output LAYER_TENSORS: the output of the layer
+    sp_parameter_kind weight;
+    int product;           // from 1 on, in the order of the layer's products with weights
+    sp_i_exec_tensor mask; // of the dropout behind a product that is reduced
+} operation;
+
+#define T(name) SP_I_EXEC_##name
+#define W(name) SP_PARAMETER_##name
+static const operation operations[] = {
+    {SP_LAYER_NORM1, T(INPUT), T(NORM1), W(NORM1_WEIGHT), 0, 0},
+    {SP_LAYER_QKV, T(NORM1), T(QUERIES), W(QKV_WEIGHT), 1, 0},
+    {SP_LAYER_CORE, T(QUERIES), T(ATTENTION), 0, 0, 0},
+    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), W(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK)},
+    {SP_LAYER_RESIDUAL1, T(INPUT), T(RESIDUAL), 0, 0, 0},
+    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), W(NORM2_WEIGHT), 0, 0},
+    {SP_LAYER_FC1, T(NORM2), T(FC1), W(FC1_WEIGHT), 3, 0},
+    {SP_LAYER_ACTIVATION, T(FC1), T(FC2_INPUT), 0, 0, 0},
+    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), W(FC2_WEIGHT), 4, T(MLP_MASK)},
+    {SP_LAYER_RESIDUAL2, T(RESIDUAL), T(LAYER_TENSORS), 0, 0, 0},
+};
+#undef T
+#undef W
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+// A walk over the layer's steps, and what each leaves for the next.
+typedef struct walk {
+    layer *l;
+    real *output;    // of the layer, for the forward
+    real *projected; // forward: the output of a column-parallel product
+    real *gathered;  // all rows of hidden states or of their gradient
+    real *part;      // this rank's part of a sum of hidden states
+    // Backward: the gradient of what the last step read, and the one of the block's output, which
+    // the residual carries past the block.
+    real *gradient, *residual;
+    int32_t pack; // of the backward
+    bool split;   // weight gradients are left for later
+    // Backward: the block's products and the gradients of their outputs.
+    const operation *column_parallel, *row_parallel;
+    real *column_gradient, *row_gradient;
+} walk;
+
+static const sp_model *model_of(const layer *l)
+{
+    return l->stage->job->model;
+}
+
+static void give(layer *l, sp_i_exec_tensor tensor)
+{
+    sp_i_exec_give(l->stage->arena, l->t[tensor]);
+    l->t[tensor] = NULL;
+}
+
+// Column-parallel products read all rows of hidden states, row-parallel ones write them.
+static bool is_column_parallel(const operation *o)
+{
+    return o->operation == SP_LAYER_QKV || o->operation == SP_LAYER_FC1;
+}
+
+static int64_t inputs_of(const layer *l, const operation *o)
+{
+    return l->stage->job->specs.of[o->input].columns;
+}
+
+static int64_t outputs_of(const layer *l, const operation *o)
+{
+    const sp_i_exec_specs *specs = &l->stage->job->specs;
+    if (!is_column_parallel(o)) {
+        return model_of(l)->hidden;
+    }
+    return specs->of[o->output].columns + (o->operation == SP_LAYER_QKV ? specs->kv_columns : 0);
+}
+
+// ---- Queries, keys and values: each slice's keys and values stand in a block of their own, where
+// its own forward left them, and so do their gradients. Each device computes from them in its own
+// way (attend_pack, attend_pack_backward). ----
+
+// Rotates the heads of a piece by its positions; x begins at its first row.
+static void rotate(const layer *l, const sp_i_exec_piece *piece, int64_t heads, bool backward,
+                   real *x, int64_t stride)
+{
+    const sp_model *model = l->stage->job->model;
+    if (model->positional == SP_ROPE) {
+        SP_OP(rope)
+        (piece->rows, piece->begin, heads, model->head_dim, l->stage->cosine, l->stage->sine,
+         backward, x, stride);
+    }
+}
+
+// Where later slices read them they are cached, in every mode; else they are kept like the rest of
+// the layer's tensors.
+static sp_memory_category kv_category(const layer *l, const sp_i_exec_slice *slice)
+{
+    if (l->rebuilds) {
+        return SP_MEM_RECOMPUTE;
+    }
+    if (slice->later != SP_I_EXEC_NONE) {
+        return SP_MEM_KV_CACHE;
+    }
+    return l->keep && l->stage->job->specs.keeps_kv ? SP_MEM_ACTIVATIONS : SP_MEM_WORKSPACE;
+}
+
+// The keys and values of the pack's i-th slice out of the projection's output, unless they are
+// there.
+static bool store_kv(const layer *l, int32_t i, const real *qkv)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    int32_t number = l->pack->slice[i];
+    const sp_i_exec_slice *slice = slice_of(l, number);
+    int64_t kv = job->shard.kv;
+    int64_t width = job->shard.q + 2 * kv;
+    void **place = sp_i_exec_kv(l->stage, number, l->index);
+    if (*place != NULL) {
+        return true;
+    }
+    real *block = sp_i_exec_take(l->stage->arena, kv_category(l, slice), slice->rows * 2 * kv,
+                                 job->specs.value);
+    if (block == NULL) {
+        return false;
+    }
+    for (size_t p = l->pack->first_piece[i]; p < l->pack->first_piece[i + 1]; p++) {
+        const sp_i_exec_piece *piece = &l->pack->piece[p];
+        real *to = block + piece->at * 2 * kv;
+        SP_OP(copy_rows)
+        (piece->rows, 2 * kv, qkv + piece->row * width + job->shard.q, width, to, 2 * kv);
+        rotate(l, piece, kv / job->model->head_dim, false, to, 2 * kv);
+    }
+    *place = block;
+    return true;
+}
+
+static bool split_qkv(layer *l, const real *qkv)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    int64_t q = job->shard.q;
+    if (l->t[SP_I_EXEC_QUERIES] == NULL && !SP_EXEC(make)(l, SP_I_EXEC_QUERIES)) {
+        return false;
+    }
+    real *queries = l->t[SP_I_EXEC_QUERIES];
+    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.kv, queries, q);
+    for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
+        const sp_i_exec_piece *piece = &l->pack->piece[p];
+        rotate(l, piece, job->shard.heads, false, queries + piece->row * q, q);
+    }
+    for (int32_t i = 0; i < l->pack->count; i++) {
+        if (!store_kv(l, i, qkv)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// At the end of a forward: gives back keys and values that neither later slices nor the layer keep.
+static void release_kv(const layer *l)
+{
+    const sp_i_exec_specs *specs = &l->stage->job->specs;
+    for (int32_t i = 0; i < l->pack->count && !(l->keep && specs->keeps_kv); i++) {
+        void **place = sp_i_exec_kv(l->stage, l->pack->slice[i], l->index);
+        if (slice_of(l, l->pack->slice[i])->later == SP_I_EXEC_NONE) {
+            sp_i_exec_give(l->stage->arena, *place);
+            *place = NULL;
+        }
+    }
+}
+
+// Moves the gradients of the i-th slice's keys and values, complete now, into that of the
+// projection's output.
+static void take_slice(const layer *l, int32_t i, real *dqkv)
+{
+    const sp_i_exec_job *job = l->stage->job;
+    int32_t number = l->pack->slice[i];
+    int64_t q = job->shard.q;
+    int64_t kv = job->shard.kv;
+    int64_t width = q + 2 * kv;
+    void **gradient = sp_i_exec_kv_gradient(l->stage, number, l->index);
+    void **stored = sp_i_exec_kv(l->stage, number, l->index);
+    for (size_t p = l->pack->first_piece[i]; p < l->pack->first_piece[i + 1]; p++) {
+        const sp_i_exec_piece *piece = &l->pack->piece[p];
+        real *to = dqkv + piece->row * width;
+        SP_OP(round_rows)
+        (piece->rows, 2 * kv, (exact *)*gradient + piece->at * 2 * kv, 2 * kv, to + q, width);
+        rotate(l, piece, job->shard.heads, true, to, width);
+        rotate(l, piece, kv / job->model->head_dim, true, to + q, width);
+    }
+    sp_i_exec_give(l->stage->arena, *gradient);
+    sp_i_exec_give(l->stage->arena, *stored);
+    *gradient = NULL;
+    *stored = NULL;
+}
+
+// A pack may hold several slices of a sample, in any order: all of them run before any of their
+// gradients is taken.
+static bool attend_backward(layer *l, const real *dout, real *dqkv)
+{
+    int64_t q = l->stage->job->shard.q;
+    real *dq = SP_EXEC(take)(l, q);
+    if (dq == NULL || !SP_EXEC(attend_pack_backward)(l, dout, dq)) {
+        return false;
+    }
+    SP_OP(copy_rows)(l->rows, q, dq, q, dqkv, q + l->stage->job->specs.kv_columns);
+    for (int32_t i = 0; i < l->pack->count; i++) {
+        take_slice(l, i, dqkv);
+    }
+    sp_i_exec_give(l->stage->arena, dq);
+    return true;
+}
+
+// ---- Forward ----
+
+static bool norm(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    for (int t = 0; t < 3; t++) { // output, mean, deviation
+        if (!SP_EXEC(make)(l, (sp_i_exec_tensor)((int)o->output + t))) {
+            return false;
+        }
+    }
+    SP_EXEC(norm)
+    (l, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->input], l->t[o->output],
+     l->t[o->output + 1], l->t[o->output + 2]);
+    return true;
+}
+
+static bool gather(walk *w, const operation *o)
+{
+    w->gathered = SP_EXEC(gather)(w->l, w->l->t[o->input]);
+    return w->gathered != NULL;
+}
+
+// A block's output [own, hidden]: the residual, or the output of the layer.
+static real *block_output(const walk *w, const operation *o)
+{
+    return o->output == SP_I_EXEC_LAYER_TENSORS ? w->output : w->l->t[o->output];
+}
+
+// y = x W^T + b, both of full width. Of row-parallel ones the first rank adds the bias.
+static bool linear(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    bool column = is_column_parallel(o);
+    const real *bias = l->stage->value[sp_i_exec_slot(l->index, o->weight) + 1];
+    if (o->operation != SP_LAYER_QKV && o->output != SP_I_EXEC_LAYER_TENSORS &&
+        !SP_EXEC(make)(l, o->output)) {
+        return false;
+    }
+    real *y = o->operation == SP_LAYER_QKV ? SP_EXEC(take)(l, outputs_of(l, o))
+              : column                     ? l->t[o->output]
+                                           : SP_EXEC(partial)(l, block_output(w, o));
+    if (y == NULL) {
+        return false;
+    }
+    SP_OP(linear)
+    (l->rows, inputs_of(l, o), outputs_of(l, o), column ? w->gathered : l->t[o->input],
+     SP_EXEC(value)(l, o->weight), column || SP_EXEC(adds)(l) ? bias : NULL, y);
+    if (column) {
+        SP_EXEC(release)(l, l->t[o->input], w->gathered);
+        w->projected = y;
+    } else {
+        w->part = y;
+    }
+    return true;
+}
+
+static bool elementwise(walk *w, const operation *o)
+{
+    (void)o;
+    bool ok = split_qkv(w->l, w->projected);
+    sp_i_exec_give(w->l->stage->arena, w->projected);
+    return ok;
+}
+
+// A backward that repeats it may have the output, and the log-sum-exp never.
+static bool attention(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    return (l->t[o->output] != NULL || SP_EXEC(make)(l, o->output)) &&
+           SP_EXEC(make)(l, SP_I_EXEC_LSE) && SP_EXEC(attend_pack)(l);
+}
+
+static bool reduce(walk *w, const operation *o)
+{
+    real *y = block_output(w, o);
+    if (!SP_EXEC(sum)(w->l, w->part, y) || !SP_EXEC(drop_out)(w->l, o->mask, y)) {
+        return false;
+    }
+    SP_EXEC(drop)(w->l, o->mask);
+    return true;
+}
+
+static bool residual(walk *w, const operation *o)
+{
+    SP_OP(add)(w->l->own * model_of(w->l)->hidden, w->l->t[o->input], block_output(w, o));
+    return true;
+}
+
+static bool activation(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    int64_t ffn = l->stage->job->shard.ffn;
+    if (!SP_EXEC(make)(l, o->output)) {
+        return false;
+    }
+    if (model_of(l)->activation == SP_SWIGLU) {
+        SP_OP(swiglu)(l->rows, ffn, l->t[o->input], l->t[o->output]);
+    } else {
+        SP_OP(gelu)(l->rows * ffn, l->t[o->input], l->t[o->output]);
+    }
+    return true;
+}
+
+// ---- Weight gradients ----
+
+// From a product's input and the gradient of its output, of which one is hidden states. `all`:
+// those where they have been gathered, else NULL; given back.
+static bool weight_gradient(const layer *l, const operation *o, void *const *pair, real *all)
+{
+    bool column = is_column_parallel(o);
+    void *const *gradient = l->stage->gradient + sp_i_exec_slot(l->index, o->weight);
+    real *hidden = pair[column ? 0 : 1];
+    all = all != NULL ? all : SP_EXEC(gather)(l, hidden);
+    if (all == NULL) {
+        return false;
+    }
+    SP_OP(linear_backward_weight)
+    (l->rows, inputs_of(l, o), outputs_of(l, o), column ? pair[1] : all, column ? all : pair[0],
+     gradient[0], gradient[1]);
+    SP_EXEC(release)(l, hidden, all);
+    return true;
+}
+
+// A product's input and the gradient of its output, where they wait for `weights`.
+static void **deferred_of(const layer *l, int32_t backward_pack, const operation *o)
+{
+    return sp_i_exec_deferred_of(l->stage, backward_pack, l->index) + 2 * (o->product - 1);
+}
+
+// The matrices that weight gradients read count among the activations until they run.
+static bool defer(const walk *w, const operation *o, void *const *pair)
+{
+    const layer *l = w->l;
+    bool column = is_column_parallel(o);
+    const int64_t elements[2] = {(column ? l->own : l->rows) * inputs_of(l, o),
+                                 (column ? l->rows : l->own) * outputs_of(l, o)};
+    void **deferred = deferred_of(l, w->pack, o);
+    for (int i = 0; i < 2; i++) {
+        deferred[i] = sp_i_exec_recount(l->stage->arena, pair[i], SP_MEM_ACTIVATIONS, elements[i],
+                                        l->stage->job->specs.value);
+        if (deferred[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Computes a weight gradient now, or leaves it for later; takes over the matrices.
+static bool finish_product(const walk *w, const operation *o, real *gradient, real *all)
+{
+    layer *l = w->l;
+    void *pair[2] = {l->t[o->input], gradient};
+    l->t[o->input] = NULL;
+    if (w->split) {
+        if (all != NULL) {
+            SP_EXEC(release)(l, gradient, all);
+        }
+        return defer(w, o, pair);
+    }
+    bool ok = weight_gradient(l, o, pair, all);
+    sp_i_exec_give(l->stage->arena, pair[0]);
+    sp_i_exec_give(l->stage->arena, pair[1]);
+    return ok;
+}
+
+bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
+{
+    for (const operation *o = operations; o < operations + OPERATIONS; o++) {
+        if (o->product == 0) {
+            continue;
+        }
+        void **deferred = deferred_of(l, backward_pack, o);
+        if (!weight_gradient(l, o, deferred, NULL)) {
+            return false;
+        }
+        for (int i = 0; i < 2; i++) {
+            sp_i_exec_give(l->stage->arena, deferred[i]);
+            deferred[i] = NULL;
+        }
+    }
+    return true;
+}
+
+// ---- Backward ----
+
+static bool residual_backward(walk *w, const operation *o)
+{
+    (void)o;
+    w->residual = w->gradient;
+    return true;
+}
+
+// Through the dropout to the gradient of all rows of the product.
+static bool reduce_backward(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    if (l->t[o->mask] != NULL) {
+        w->gradient = SP_EXEC(drop_out_backward)(l, o->mask, w->residual);
+        give(l, o->mask);
+    }
+    w->row_gradient = w->gradient;
+    w->gathered = w->gradient != NULL ? SP_EXEC(gather)(l, w->gradient) : NULL;
+    return w->gathered != NULL;
+}
+
+static bool linear_backward(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    real *dy = w->gathered;
+    if (is_column_parallel(o)) {
+        w->column_parallel = o;
+        w->column_gradient = dy = w->gradient;
+        w->gradient = SP_EXEC(take_own)(l);
+        w->part = w->gradient != NULL ? SP_EXEC(partial)(l, w->gradient) : NULL;
+    } else {
+        w->row_parallel = o;
+        w->gradient = w->part = SP_EXEC(take)(l, inputs_of(l, o));
+    }
+    if (w->part != NULL) {
+        SP_OP(linear_backward_input)
+        (l->rows, inputs_of(l, o), outputs_of(l, o), dy, SP_EXEC(value)(l, o->weight), w->part);
+    }
+    return w->part != NULL;
+}
+
+static bool gather_backward(walk *w, const operation *o)
+{
+    (void)o;
+    return SP_EXEC(sum)(w->l, w->part, w->gradient);
+}
+
+static bool activation_backward(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    int64_t ffn = l->stage->job->shard.ffn;
+    real *dx = SP_EXEC(take)(l, inputs_of(l, o));
+    if (dx == NULL) {
+        return false;
+    }
+    if (model_of(l)->activation == SP_SWIGLU) {
+        SP_OP(swiglu_backward)(l->rows, ffn, l->t[o->input], w->gradient, dx);
+    } else {
+        SP_OP(gelu_backward)(l->rows * ffn, l->t[o->input], w->gradient, dx);
+    }
+    sp_i_exec_give(l->stage->arena, w->gradient);
+    w->gradient = dx;
+    give(l, o->input);
+    return true;
+}
+
+// To the gradient of the projected queries, keys and values.
+static bool attention_backward(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    real *dqkv = SP_EXEC(take)(l, inputs_of(l, o) + l->stage->job->specs.kv_columns);
+    if (dqkv == NULL || !attend_backward(l, w->gradient, dqkv)) {
+        return false;
+    }
+    sp_i_exec_give(l->stage->arena, w->gradient);
+    w->gradient = dqkv;
+    give(l, SP_I_EXEC_QUERIES);
+    give(l, SP_I_EXEC_LSE);
+    return true;
+}
+
+// A norm begins a block: the gradient that went past the block joins, and the weight gradients of
+// the block are due.
+static bool norm_backward(walk *w, const operation *o)
+{
+    layer *l = w->l;
+    int slot = sp_i_exec_slot(l->index, o->weight);
+    real *dx = SP_EXEC(take_own)(l);
+    if (dx == NULL) {
+        return false;
+    }
+    SP_EXEC(norm_backward)
+    (l, l->stage->value + slot, l->stage->gradient + slot, l->t[o->input], l->t[o->output + 1],
+     l->t[o->output + 2], w->gradient, dx);
+    SP_OP(add)(l->own * model_of(l)->hidden, w->residual, dx);
+    sp_i_exec_give(l->stage->arena, w->gradient);
+    if (w->residual != w->row_gradient) {
+        sp_i_exec_give(l->stage->arena, w->residual);
+    }
+    w->gradient = dx;
+    bool ok = finish_product(w, w->row_parallel, w->row_gradient, w->gathered) &&
+              finish_product(w, w->column_parallel, w->column_gradient, NULL);
+    give(l, o->input);
+    return ok;
+}
+
+// ---- Walks ----
+
+typedef bool run_step(walk *w, const operation *o);
+
+// NULL: nothing to be done here. The backward of attention is that of the element-wise work too.
+static run_step *const forwards[] = {[SP_LAYER_KIND_NORM] = norm,
+                                     [SP_LAYER_KIND_GATHER] = gather,
+                                     [SP_LAYER_KIND_LINEAR] = linear,
+                                     [SP_LAYER_KIND_ELEMENTWISE] = elementwise,
+                                     [SP_LAYER_KIND_ATTENTION] = attention,
+                                     [SP_LAYER_KIND_REDUCE] = reduce,
+                                     [SP_LAYER_KIND_RESIDUAL] = residual,
+                                     [SP_LAYER_KIND_PERMUTATION] = NULL,
+                                     [SP_LAYER_KIND_ACTIVATION] = activation};
+static run_step *const backwards[] = {[SP_LAYER_KIND_NORM] = norm_backward,
+                                      [SP_LAYER_KIND_GATHER] = gather_backward,
+                                      [SP_LAYER_KIND_LINEAR] = linear_backward,
+                                      [SP_LAYER_KIND_ELEMENTWISE] = NULL,
+                                      [SP_LAYER_KIND_ATTENTION] = attention_backward,
+                                      [SP_LAYER_KIND_REDUCE] = reduce_backward,
+                                      [SP_LAYER_KIND_RESIDUAL] = residual_backward,
+                                      [SP_LAYER_KIND_PERMUTATION] = NULL,
+                                      [SP_LAYER_KIND_ACTIVATION] = activation_backward};
+
+// The row of an operation; NULL for those of experts, which the executor does not have.
+static const operation *find(sp_layer_operation name)
+{
+    for (const operation *o = operations; o < operations + OPERATIONS; o++) {
+        if (o->operation == name) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+// A backward repeats what the recompute mode says; it does not need the layer's output.
+static bool runs(const layer *l, sp_layer_operation name)
+{
+    return !l->rebuilds || (sp_recompute_repeats(l->stage->job->specs.recompute, name) &&
+                            name != SP_LAYER_FC2 && name != SP_LAYER_RESIDUAL2);
+}
+
+// Gives back what the forward has read for the last time and does not keep.
+static void drop_read(layer *l, int place)
+{
+    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
+        if ((int)l->stage->job->specs.of[t].last_read == place) {
+            SP_EXEC(drop)(l, (sp_i_exec_tensor)t);
+        }
+    }
+}
+
+static bool walk_forward(walk *w)
+{
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_step *step = &sp_layer_steps[s];
+        const operation *o = find(step->operation);
+        if (o == NULL || forwards[step->kind] == NULL || !runs(w->l, step->operation)) {
+            continue;
+        }
+        if (!forwards[step->kind](w, o)) {
+            return false;
+        }
+        drop_read(w->l, s);
+    }
+    return true;
+}
+
+static bool walk_backward(walk *w)
+{
+    for (int s = SP_LAYER_STEPS - 1; s >= 0; s--) {
+        const sp_layer_step *step = &sp_layer_steps[s];
+        const operation *o = find(step->operation);
+        if (o != NULL && backwards[step->kind] != NULL && !backwards[step->kind](w, o)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool SP_EXEC(layer_forward)(layer *l, real *y)
+{
+    walk w = {.l = l, .output = y};
+    if (!walk_forward(&w)) {
+        return false;
+    }
+    release_kv(l);
+    return true;
+}
+
+bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx)
+{
+    walk w = {.l = l, .gradient = dy, .pack = backward_pack, .split = split};
+    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
+        if (l->stage->job->specs.of[t].kept &&
+            !sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_i_exec_tensor)t, &l->t[t])) {
+            return false;
+        }
+    }
+    l->rebuilds = true;
+    if (!walk_forward(&w) || !SP_EXEC(mask)(l, SP_I_EXEC_MLP_MASK) || !walk_backward(&w)) {
+        return false;
+    }
+    *dx = w.gradient;
+    SP_EXEC(clear)(l);
+    return true;
+}
