@@ -10,24 +10,26 @@
 // ---- trial runs of a job (run_job.c) ----
 
 // A job as its scenario asks, over the batches so far.
-typedef struct sp_i_job {
+typedef struct sp_i_trial_job {
     sp_scenario scenario; // a copy that owns no more than the layers that its strategy chooses
     sp_cost_model cost;
     bool costed;
     sp_i_group_starts starts;
     int64_t context;
     sp_packflow_outcome total; // SP_PACKFLOW_WORST once a batch had no plan
-} sp_i_job;
+} sp_i_trial_job;
 
-void sp_i_job_init(sp_i_job *j, const sp_scenario *scenario);
+void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario);
 // Prepares the costs, once the strategy has made its choices.
-sp_status sp_i_job_begin(sp_i_job *j, sp_error *err);
+sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err);
 // Plans the next batch and adds its time, unless one before had no plan. Only fatal errors are
 // returned.
-sp_status sp_i_job_run_next(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err);
+sp_status sp_i_trial_job_run_next(sp_i_trial_job *j, const sp_batch *batch, double deadline_s,
+                                  sp_error *err);
 // Notes that the job has no plan. Only fatal errors are returned.
-sp_status sp_i_job_give_up(sp_i_job *j, sp_status status, const sp_error *own, sp_error *err);
-void sp_i_job_fini(sp_i_job *j);
+sp_status sp_i_trial_job_give_up(sp_i_trial_job *j, sp_status status, const sp_error *own,
+                                 sp_error *err);
+void sp_i_trial_job_fini(sp_i_trial_job *j);
 
 // Adds up these batches, each planned in its turn as the resolved scenario asks, before the
 // deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only

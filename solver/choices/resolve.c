@@ -27,37 +27,37 @@ static void take_candidate(sp_scenario *scenario, const job_candidate *candidate
     }
 }
 
-static sp_status try_candidate(sp_i_job *j, const sp_scenario *scenario,
+static sp_status try_candidate(sp_i_trial_job *j, const sp_scenario *scenario,
                                const job_candidate *candidate, double deadline_s, bool compared,
                                sp_error *err)
 {
     sp_error own;
     sp_error_clear(&own);
-    sp_i_job_init(j, scenario);
+    sp_i_trial_job_init(j, scenario);
     if (deadline_s > 0.0) {
         j->scenario.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
     }
     take_candidate(&j->scenario, candidate);
     sp_status status = sp_strategy_resolve(&j->scenario, compared, &own);
     if (status == SP_OK) {
-        status = sp_i_job_begin(j, &own);
+        status = sp_i_trial_job_begin(j, &own);
     }
-    return status == SP_OK ? SP_OK : sp_i_job_give_up(j, status, &own, err);
+    return status == SP_OK ? SP_OK : sp_i_trial_job_give_up(j, status, &own, err);
 }
 
 // Runs one more batch as each candidate that has had a plan so far.
-static sp_status run_all(sp_i_job *jobs, int count, const sp_batch *batch, double deadline_s,
+static sp_status run_all(sp_i_trial_job *jobs, int count, const sp_batch *batch, double deadline_s,
                          sp_error *err)
 {
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < count; i++) {
-        status = sp_i_job_run_next(&jobs[i], batch,
-                                   sp_i_deadline_part_s(deadline_s, 1.0 / (count - i)), err);
+        status = sp_i_trial_job_run_next(&jobs[i], batch,
+                                         sp_i_deadline_part_s(deadline_s, 1.0 / (count - i)), err);
     }
     return status;
 }
 
-static int fastest_of(const sp_i_job *jobs, int count)
+static int fastest_of(const sp_i_trial_job *jobs, int count)
 {
     int fastest = 0;
     for (int i = 1; i < count; i++) {
@@ -68,8 +68,9 @@ static int fastest_of(const sp_i_job *jobs, int count)
 
 // Each candidate has an equal part of the time for its choices and the first batch. A later batch
 // counts where all candidates have run it before the deadline.
-static sp_status run_jobs(sp_i_job *jobs, const sp_scenario *scenario, const job_candidate *list,
-                          int count, bool compared, double deadline_s, int *fastest, sp_error *err)
+static sp_status run_jobs(sp_i_trial_job *jobs, const sp_scenario *scenario,
+                          const job_candidate *list, int count, bool compared, double deadline_s,
+                          int *fastest, sp_error *err)
 {
     sp_batches batches;
     sp_status status = sp_batches_make(&scenario->workload, &batches, err);
@@ -79,7 +80,7 @@ static sp_status run_jobs(sp_i_job *jobs, const sp_scenario *scenario, const job
         status = try_candidate(&jobs[i], scenario, &list[i], part_s, compared, err);
         jobs[i].context = batches.context;
         if (status == SP_OK && batches.count > 0) {
-            status = sp_i_job_run_next(&jobs[i], &batches.batch[0], part_s, err);
+            status = sp_i_trial_job_run_next(&jobs[i], &batches.batch[0], part_s, err);
         }
         sp_i_end_part(scenario, limit);
     }
@@ -102,11 +103,11 @@ static sp_status find_fastest(sp_scenario *scenario, const job_candidate *list, 
     const double begun_s = sp_clock_s();
     const double limit_s = 1e-3 * (double)scenario->strategy.time_limit_ms;
     const double deadline_s = limit_s > 0.0 ? begun_s + limit_s * count / (count + 1) : 0.0;
-    sp_i_job *jobs = sp_calloc((size_t)count, sizeof *jobs);
+    sp_i_trial_job *jobs = sp_calloc((size_t)count, sizeof *jobs);
     *fastest = 0;
     sp_status status = run_jobs(jobs, scenario, list, count, compared, deadline_s, fastest, err);
     for (int i = 0; i < count; i++) {
-        sp_i_job_fini(&jobs[i]);
+        sp_i_trial_job_fini(&jobs[i]);
     }
     sp_free(jobs);
     scenario->strategy.spent_s += sp_clock_s() - begun_s;

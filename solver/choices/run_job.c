@@ -42,13 +42,15 @@ static void add_step(sp_packflow_outcome *total, const sp_packflow_outcome *step
     total->overfull = total->overfull || step->overfull;
 }
 
-sp_status sp_i_job_give_up(sp_i_job *j, sp_status status, const sp_error *own, sp_error *err)
+sp_status sp_i_trial_job_give_up(sp_i_trial_job *j, sp_status status, const sp_error *own,
+                                 sp_error *err)
 {
     j->total = SP_PACKFLOW_WORST;
     return sp_i_only_fatal(status, own, err);
 }
 
-static sp_status run_batch(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err)
+static sp_status run_batch(sp_i_trial_job *j, const sp_batch *batch, double deadline_s,
+                           sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
     const sp_strategy_input input = {.scenario = &j->scenario,
@@ -75,7 +77,8 @@ static sp_status run_batch(sp_i_job *j, const sp_batch *batch, double deadline_s
     return status;
 }
 
-sp_status sp_i_job_run_next(sp_i_job *j, const sp_batch *batch, double deadline_s, sp_error *err)
+sp_status sp_i_trial_job_run_next(sp_i_trial_job *j, const sp_batch *batch, double deadline_s,
+                                  sp_error *err)
 {
     sp_error own;
     sp_batch joined = {0};
@@ -89,10 +92,10 @@ sp_status sp_i_job_run_next(sp_i_job *j, const sp_batch *batch, double deadline_
     }
     sp_status status = run_batch(j, batch, deadline_s, &own);
     sp_batch_fini(&joined);
-    return status == SP_OK ? SP_OK : sp_i_job_give_up(j, status, &own, err);
+    return status == SP_OK ? SP_OK : sp_i_trial_job_give_up(j, status, &own, err);
 }
 
-void sp_i_job_fini(sp_i_job *j)
+void sp_i_trial_job_fini(sp_i_trial_job *j)
 {
     if (j->costed) {
         sp_cost_model_fini(&j->cost);
@@ -101,13 +104,13 @@ void sp_i_job_fini(sp_i_job *j)
     sp_free(j->scenario.chosen_layers);
 }
 
-void sp_i_job_init(sp_i_job *j, const sp_scenario *scenario)
+void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario)
 {
-    *j = (sp_i_job){0};
+    *j = (sp_i_trial_job){0};
     sp_scenario_derive(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
 }
 
-sp_status sp_i_job_begin(sp_i_job *j, sp_error *err)
+sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err)
 {
     sp_i_group_starts_init(&j->starts, &j->scenario);
     sp_status status = sp_scenario_cost_model(&j->scenario, &j->cost, err);
@@ -118,20 +121,20 @@ sp_status sp_i_job_begin(sp_i_job *j, sp_error *err)
 sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
                        sp_packflow_outcome *total, sp_error *err)
 {
-    sp_i_job j;
+    sp_i_trial_job j;
     sp_error own;
     sp_error_clear(&own);
-    sp_i_job_init(&j, scenario);
+    sp_i_trial_job_init(&j, scenario);
     j.context = batches->context;
-    sp_status status = sp_i_job_begin(&j, &own);
+    sp_status status = sp_i_trial_job_begin(&j, &own);
     if (status != SP_OK) {
-        status = sp_i_job_give_up(&j, status, &own, err);
+        status = sp_i_trial_job_give_up(&j, status, &own, err);
     }
     for (int b = 0; status == SP_OK && b < batches->count; b++) {
         double part_s = sp_i_deadline_part_s(deadline_s, 1.0 / (batches->count - b));
-        status = sp_i_job_run_next(&j, &batches->batch[b], part_s, err);
+        status = sp_i_trial_job_run_next(&j, &batches->batch[b], part_s, err);
     }
     *total = j.total;
-    sp_i_job_fini(&j);
+    sp_i_trial_job_fini(&j);
     return status;
 }
