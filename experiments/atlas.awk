@@ -121,7 +121,7 @@ function write_bars(name,   t, r, n, m, c, k, sum, regrets, worst_regret, fit, w
         regrets / n <= 0.04 && worst_regret <= 0.15)
     bar("nanotron, TP inside a node, to 256 GPUs", "predicted to fit, if tightly", "98 %", percent(fit / steps[t]), fit / steps[t] >= 0.98)
     bar("nanotron, TP inside a node, to 256 GPUs", "memory, median error", "6 %", percent(mid["h100_nanotron_memory"]), mid["h100_nanotron_memory"] <= 0.06,
-        "see [memory](#memory)")
+        "see [memory](../../atlas.md#memory)")
     shown("h100_nanotron_512", "nanotron, 512 GPUs")
     shown("h100_nanotron_network", "nanotron, TP over nodes")
     t = "megatron_memory"
@@ -136,7 +136,7 @@ function shown(t, on,   r, n) {
     split("", found)
     for (r = 1; r <= rows; r++) { if (tab[r] == t) { found[++n] = measured[r] / predicted[r] } }
     print "| " on " | time, measured over predicted, median and largest | shown | " \
-        sprintf("%.1f, %.0f", median(found, n), found[n]) " | [causes](#what-no-mechanism-explains) |" >bars
+        sprintf("%.1f, %.0f", median(found, n), found[n]) " | [causes](../../atlas.md#what-no-mechanism-explains) |" >bars
 }
 function fsdp(h100, a100,   n, left, fit) {
     n = steps[h100] + steps[a100]

@@ -3,7 +3,7 @@
 # their markers `<!-- result FILE -->` and `<!-- end -->`; with --check it only says whether they differ.
 # `<!-- result FILE N -->` takes the first N lines and says that there are more.
 # `<!-- results PATTERN -->` takes every file that there is of a pattern, and says where there is none.
-# Results written as Markdown link to sections of the atlas, which other pages name in full.
+# Results written as Markdown link to sections of the atlas from where they lie; pages link from where they are.
 set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
@@ -27,7 +27,7 @@ for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atla
                     gsub(/, "/, "\n\"", line)
                     gsub(/"/, "", line)
                 }
-                if (page == "README.md") { gsub(/\]\(#/, "](experiments/atlas.md#", line) }
+                gsub(/\]\(\.\.\/\.\.\/atlas\.md#/, page == "README.md" ? "](experiments/atlas.md#" : "](#", line)
                 print line
             }
             close($3)

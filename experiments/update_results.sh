@@ -55,10 +55,14 @@ fit() { # TABLE SPEC PROFILE
 fit h100_dgxc.csv fit_h100 h100
 fit h100_nanotron.csv fit_h100_nanotron h100-nanotron
 fit h100_fsdp.json fit_h100_fsdp h100-fsdp
-fit a100_fsdp.json fit_a100_fsdp a100-fsdp
+fit a100_megascale.csv,$published/a100_internevo.csv,$published/a100_bigscience.csv fit_a100_steps a100
+fit a100_fsdp.json,$published/a100_fsdp_small.csv fit_a100_fsdp a100-fsdp
+fit b200_simumax.csv fit_b200 b200
+fit gb200_405b.csv fit_gb200 gb200
+fit packed_sft.csv fit_h100_bridge h100-bridge
 build/slimpack calibrate --from-measurements $published/dynamic_cp.csv,$published/dynamic_cp_packed.json \
     --fit $published/fit_h100_varlen.json -o profiles/h100-varlen.json --report experiments/results/fit_h100_varlen.md --quiet >/dev/null
-for report in a100 h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen; do
+for report in a100 a100_steps h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen b200 gb200 h100_bridge; do
     cat "experiments/results/fit_$report.md"
 done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
 experiments/evidence.sh build/slimpack

@@ -95,8 +95,8 @@ static inline int64_t sp_i_cuda_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Whether rows of `columns` elements of `bytes` each can be read 16 bytes at a time, `vector`
-// elements in a step.
+// Can rows of `columns` elements of `bytes` each be read 16 bytes at a time, `vector` elements in a
+// step?
 static inline bool sp_i_cuda_aligned(const void *pointer, int64_t stride, int bytes)
 {
     return (uintptr_t)pointer % 16 == 0 && stride * bytes % 16 == 0;

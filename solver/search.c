@@ -115,12 +115,12 @@ sp_status sp_i_only_fatal(sp_status status, const sp_error *own, sp_error *err)
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own->message[0]) : SP_OK;
 }
 
-static bool is_worth(const sp_packflow_outcome *tried, double worth,
+static bool is_worth(const sp_packflow_outcome *tried, double min_gain,
                      const sp_packflow_outcome *best)
 {
     sp_packflow_outcome longer = *tried;
-    if (worth > 0.0 && tried->makespan_ns < INT64_MAX) {
-        longer.makespan_ns = llround((1.0 + worth) * (double)tried->makespan_ns);
+    if (min_gain > 0.0 && tried->makespan_ns < INT64_MAX) {
+        longer.makespan_ns = llround((1.0 + min_gain) * (double)tried->makespan_ns);
     }
     return sp_packflow_is_better(&longer, best);
 }
@@ -132,13 +132,13 @@ sp_status sp_i_search(const sp_i_candidates *candidates, int *best, sp_packflow_
     for (int i = 0; status == SP_OK && i < candidates->count; i++) {
         sp_error own;
         sp_packflow_outcome tried = SP_PACKFLOW_WORST;
-        if (i >= candidates->certain && candidates->is_over != NULL &&
+        if (i >= candidates->always_tried && candidates->is_over != NULL &&
             candidates->is_over(candidates->context)) {
             break;
         }
         sp_error_clear(&own);
         status = candidates->judge(candidates->context, i, outcome, &tried, &own);
-        if (status == SP_OK && is_worth(&tried, candidates->worth, outcome)) {
+        if (status == SP_OK && is_worth(&tried, candidates->min_gain, outcome)) {
             *best = i;
             *outcome = tried;
         }

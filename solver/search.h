@@ -18,10 +18,10 @@ double sp_i_time_left_s(int64_t limit_ms, double spent_s);
 
 bool sp_i_deadline_is_past(double deadline_s);
 
-// After that share of the time that is left, for the first of several searches.
+// The time at which that share of what is left is over, for the first of several searches.
 double sp_i_deadline_part_s(double deadline_s, double share);
 
-// In whole milliseconds, 0 where nothing is left; SP_I_NO_TIME_LIMIT (mip.h).
+// The time that is left in whole milliseconds, 0 where none is; SP_I_NO_TIME_LIMIT (mip.h).
 int64_t sp_i_deadline_left_ms(double deadline_s);
 
 // ---- by work ----
@@ -30,7 +30,7 @@ int64_t sp_i_deadline_left_ms(double deadline_s);
 // equal plan on every machine. One unit is an action that the search for packs times, about 20 ns.
 #define SP_I_MOST_WORK INT64_C(200000000)
 
-// In proportion, for plans of so many batches.
+// The work that plans of so many batches may take, in proportion.
 static inline int64_t sp_i_most_work(int batches)
 {
     return SP_I_MOST_WORK * (batches > 1 ? batches : 1);
@@ -64,7 +64,7 @@ void sp_i_end_part(const sp_scenario *scenario, int64_t limit);
 // Candidates by number, tried in their order.
 typedef struct sp_i_candidates {
     int count;
-    int certain; // the first so many are tried whatever the time; the others until it is over
+    int always_tried; // the first so many, whatever the time; the others until it is over
     // Finds what a candidate comes to. `best` is the best outcome before it: a judge may leave one
     // that cannot be better at SP_PACKFLOW_WORST, as *outcome is at first. A candidate that has no
     // plan is no error of the search: only fatal errors end it (sim/base/status.h).
@@ -72,7 +72,7 @@ typedef struct sp_i_candidates {
                        sp_packflow_outcome *outcome, sp_error *err);
     bool (*is_over)(const void *context); // NULL: every candidate is tried
     void *context;
-    double worth; // share of its own time by which a candidate has to be better
+    double min_gain; // share of its own time by which a candidate has to be better
 } sp_i_candidates;
 
 // Tries the candidates. *outcome is what they have to be better than, SP_PACKFLOW_WORST where that

@@ -400,6 +400,7 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
+    {"stack.rooted_shares", gathers_after_step, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
@@ -450,7 +451,7 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.blocking_launches "                                                                     \
+    "stack.blocking_launches stack.rooted_shares "                                                                     \
     OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \

@@ -205,9 +205,9 @@ typedef struct sp_backend_ops {
     // as it was then (profiles/README.md, "reference"); else by the wall clock, on so many ranks at
     // once.
     sp_status (*reference)(int device, int ranks, double *seconds, sp_error *err);
-    // Which of the processes that one run was started as this is: *rank of *ranks, 0 of 1 without
-    // this slot. Every process makes the same calls, and each gets what the whole run gives.
-    // Programs call it before any other slot.
+    // Says which process this is of those that one run was started as: *rank of *ranks, 0 of 1
+    // without this slot. Every process makes the same calls, and each gets what the whole run
+    // gives. Programs call it before any other slot.
     sp_status (*process)(int *rank, int *ranks, sp_error *err);
 } sp_backend_ops;
 

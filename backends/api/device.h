@@ -18,7 +18,8 @@ const char *sp_backend_stack(const sp_backend *backend);
 // Ends with a NULL key.
 const sp_backend_option_info *sp_backend_options(const sp_backend *backend);
 
-// Which of the processes of one run this is (backend.h); *rank 0 of *ranks 1 where it is alone.
+// Says which of the processes of one run this is (backend.h); *rank 0 of *ranks 1 where it is
+// alone.
 // Only process 0 prints and writes files.
 sp_status sp_backend_process(const sp_backend *backend, int *rank, int *ranks, sp_error *err);
 

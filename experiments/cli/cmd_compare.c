@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/options.h"
@@ -501,6 +502,15 @@ static const char *idle_name(const comparison *cmp)
     return waits(cmp) ? "waiting" : "bubble";
 }
 
+// In the place of a row's figures, which begin at `column`.
+static void print_reason(const compared *r, int column)
+{
+    char text[SP_ERROR_TEXT + STATUS];
+    snprintf(text, sizeof text, "%s: %s", status_of(r), r->reason);
+    putchar(' ');
+    cli_print_wrapped(stdout, text, column, column);
+}
+
 static void print_rows(const comparison *cmp, const char *columns,
                        void (*print)(cli_row *row, const comparison *cmp, const compared *r))
 {
@@ -513,7 +523,8 @@ static void print_rows(const comparison *cmp, const char *columns,
         if (r->status == SP_OK) {
             print(&row, cmp, r);
         } else {
-            printf(" %s: %s", status_of(r), r->reason);
+            print_reason(r, atoi(columns + 1) + 1);
+            continue;
         }
         putchar('\n');
     }
@@ -523,7 +534,18 @@ static void print_rows(const comparison *cmp, const char *columns,
     }
 }
 
-// Names the baseline, where no list says it or it cannot run.
+// Does any row not train all samples, whole and in this step?
+static bool loses_tokens(const comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK && !cmp->rows[i].result.lossless) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Names the baseline, where no list says it or it cannot run, and what it is of.
 static void print_baseline(const comparison *cmp)
 {
     const compared *base = &cmp->rows[0];
@@ -533,6 +555,10 @@ static void print_baseline(const comparison *cmp)
                            : "no strategy fits");
     } else if (base->status == SP_OK && !cmp->listed) {
         printf("speed-up: over %s (--strategies: over the first of the list)\n", base->name);
+    }
+    if (base->status == SP_OK && loses_tokens(cmp)) {
+        puts("speed-up: where a row leaves tokens out or cuts them, of the time for each trained "
+             "token");
     }
     if (cmp->stopped) {
         puts("stopped by a signal: rows are what was known by then");
@@ -597,8 +623,8 @@ static void print_schedules(const comparison *cmp)
     }
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
-             "-12 schedule|14 @iteration_ms|9 speed-up|10 @bubble_ratio=%s|13 "
-             "@bubble_ratio_longest_stage|9 units|9 last rank|9 @peak_memory_gib|9 "
+             "-12 schedule|12 @iteration_ms|8 speed-up|9 @bubble_ratio=%s|13 "
+             "@bubble_ratio_longest_stage|6 units|9 last rank|8 @peak_memory_gib|7 "
              "@memory_margin_gib|0 status",
              idle_name(cmp));
     print_rows(cmp, columns, print_schedule_row);
@@ -971,6 +997,7 @@ static int run(const void *given, const cli_operands *operands)
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
+        cli_print_idle_gpus(args->common.quiet || args->common.json, &cmp.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
         for (int i = 1; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {

@@ -383,7 +383,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_plan = {
     .name = "plan",
     .summary = "write the plan of a step, or one for every batch of a stream",
-    CLI_TAKES("SCENARIO", 0, 1),
+    CLI_TAKES("SCENARIO|--check PLAN", 0, 1),
     .description =
         "Packs the workload of a scenario and schedules it, and writes the plan for a training "
         "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "

@@ -164,6 +164,7 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (status == SP_OK) {
         exit_status = print(args, &in, &result);
+        cli_print_idle_gpus(args->common.quiet || args->common.json, &in.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {

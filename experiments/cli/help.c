@@ -28,7 +28,7 @@ void cli_print_overview(FILE *out)
     cli_print_wrapped(out, streams, 0, 0);
 }
 
-enum { HELP_COLUMN = 26 };
+enum { HELP_COLUMN = 26, TOPIC = 256 };
 
 static void print_option(FILE *out, const cli_option *option)
 {
@@ -499,11 +499,14 @@ static int unknown_topic(const char *word)
     if (why != NULL) {
         return cli_usage_error(&cli_cmd_help, "no setting '%s': %s", word, why);
     }
-    if (strchr(word, '.') == NULL && near == NULL) {
-        return cli_unknown_command(word);
+    for (int i = 0; near == NULL && cli_commands[i] != NULL; i++) {
+        near = sp_nearest_name(word, &cli_commands[i]->name, 1);
     }
-    return cli_usage_error(&cli_cmd_help, "no command and no setting '%s'%s%s%s", word,
-                           near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+    return cli_usage_error(&cli_cmd_help,
+                           "no command, no setting and no word '%s'%s%s%s: 'slimpack help words' "
+                           "lists those of outputs, 'help settings' keys of scenarios, 'help "
+                           "results' of results",
+                           word, near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
                            near != NULL ? "'?)" : "");
 }
 
@@ -532,10 +535,15 @@ static int run(const void *given, const cli_operands *operands)
         cli_print_overview(stdout);
         return 0;
     }
-    const cli_command *command = cli_find_command(operands->items[0]);
+    // Words of an output may be several ("longest stage").
+    char topic[TOPIC] = "";
+    for (int i = 0; i < operands->count; i++) {
+        sp_append(topic, sizeof topic, "%s%s", i > 0 ? " " : "", operands->items[i]);
+    }
+    const cli_command *command = cli_find_command(topic);
     if (command == NULL) {
-        int exit_status = cli_help_topic(operands->items[0], args->common.json);
-        return exit_status != CLI_PROCEED ? exit_status : unknown_topic(operands->items[0]);
+        int exit_status = cli_help_topic(topic, args->common.json);
+        return exit_status != CLI_PROCEED ? exit_status : unknown_topic(topic);
     }
     if (args->common.json) {
         return cli_print_json(command_json(command));
@@ -566,11 +574,12 @@ static const char *const examples[] = {
 const cli_command cli_cmd_help = {
     .name = "help",
     .summary = "explain a command or a setting of a scenario",
-    CLI_TAKES("[COMMAND|KEY|LIST]", 0, 1),
+    CLI_TAKES("[COMMAND|KEY|LIST|WORD...]", 0, 8),
     .description = "Prints what a command does and the options it takes, or what a setting of a "
                    "scenario is for: by its key (parallel.pp), its last part (pp), what others "
                    "call it (vpp, micro_batch_size), or a whole section (memory); or what a key of "
-                   "a result (mfu) or a word of a table (margin) says. The lists settings, models, "
+                   "a result (mfu) or a word of an output (margin, longest stage) says. The lists "
+                   "settings, models, "
                    "clusters, strategies, schedules, stacks, profiles, distributions, results and "
                    "words have a line for each of what there is. With --json the same comes as "
                    "data, for tools that offer it.",

@@ -81,8 +81,8 @@ static int store(parser *in, const cli_option *option, const char *value)
     case CLI_KEPT:
     case CLI_FOLDER:
         if (value[0] == '\0') {
-            return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
-                                   option->value);
+            return cli_usage_error(in->command, "option '--%s' needs a value: --%s %s",
+                                   option->name, option->name, option->value);
         }
         memcpy(place, &value, sizeof value);
         break;
@@ -98,8 +98,8 @@ static int store(parser *in, const cli_option *option, const char *value)
 static int store_next(parser *in, const cli_option *option)
 {
     if (in->next == in->argc) {
-        return cli_usage_error(in->command, "option '--%s' needs a value: %s", option->name,
-                               option->value);
+        return cli_usage_error(in->command, "option '--%s' needs a value: --%s %s", option->name,
+                               option->name, option->value);
     }
     return store(in, option, in->argv[in->next++]);
 }

@@ -15,10 +15,10 @@ int cli_fail(const sp_error *err);
 // Does so for one of several processes that execute together: those but the first say who they are.
 int cli_fail_of(int process, const sp_error *err);
 
-// Where there is no answer for a reason that is one itself (SP_ERR_INFEASIBLE, SP_ERR_STOPPED),
-// --json holds all the same: prints `nothing`, which it takes over (the keys of the answer, null),
-// with schema, status ("infeasible", "stopped") and reason. Then, or with other errors,
-// cli_fail_of().
+// Ends a command that has no answer. With --json, and a reason that is an answer itself
+// (SP_ERR_INFEASIBLE, SP_ERR_STOPPED), it prints `nothing`, the keys of the answer with null, which
+// it takes over, with schema, status ("infeasible", "stopped") and reason. Then it tells the error
+// as cli_fail_of() does.
 int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err);
 
 // The exit status of a command that printed its answer: 1 where all went well and the answer is
@@ -81,11 +81,13 @@ void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
 
 // ---- tables ----
 
-// A table's columns are a text, such as "-12 strategy|14 @iteration_ms|10 @bubble_ratio=idle|0
-// note": of each the width and the heading. Behind @ stands the key of a figure
-// (sim/metrics/result.h), whose label heads it, unless another heading follows, and which says how
-// values are shown. Cells are right-aligned, with a negative width left-aligned, and with 0 as long
-// as they are.
+// The columns of a table are a text, such as "-12 strategy|14 @iteration_ms|10 @bubble_ratio=idle|0
+// note". A bar parts two columns; each is
+//     WIDTH HEADING            cells of a command's own
+//     WIDTH @KEY[=HEADING]     a figure (sim/metrics/result.h), which says how its values are shown
+//                              and, unless a heading is given, what stands above them
+// Cells are right-aligned, with a negative width left-aligned, and with width 0 as long as they
+// are.
 typedef struct cli_row {
     FILE *out;
     const char *columns; // those to come

@@ -239,11 +239,11 @@ static void print_gap_parts(FILE *out, const sp_result *result)
             "stages %.3f",
             (sum->gap_packs_ns + sum->gap_uneven_ns + sum->gap_idle_ns) * per_ms,
             sum->gap_packs_ns * per_ms, sum->gap_uneven_ns * per_ms, sum->gap_idle_ns * per_ms);
-    if (sum->lower_bound_ns > sum->work_bound_ns) {
-        fprintf(out, "; no plan avoids %.3f of it",
-                (sum->lower_bound_ns - sum->work_bound_ns) * per_ms);
+    double unavoidable_ms = (sum->lower_bound_ns - sum->work_bound_ns) * per_ms;
+    if (unavoidable_ms >= 0.0005) { // not 0.000
+        fprintf(out, "; no plan avoids %.3f of it", unavoidable_ms);
     }
-    if (sum->bound_memory_ns > 0.0) {
+    if (sum->bound_memory_ns * per_ms >= 0.0005) {
         fprintf(out, ", %.3f of that for lack of memory", sum->bound_memory_ns * per_ms);
     }
     fputc('\n', out);
@@ -490,8 +490,26 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
     return text;
 }
 
+// One replica that takes a part of a node is rarely meant where neither dp nor nodes are stated.
+void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario)
+{
+    const json_t *stated = scenario->stated;
+    int64_t ranks = sp_layout_ranks(&scenario->layout);
+    int gpus = scenario->cluster.gpus_per_node;
+    if (stated == NULL || scenario->uniform || ranks >= gpus || gpus % ranks != 0 ||
+        json_object_get(stated, "nodes") != NULL ||
+        json_object_get(json_object_get(stated, "parallel"), "dp") != NULL) {
+        return;
+    }
+    cli_warn(quiet,
+             "parallel.dp is not stated: one replica on %lld of a node's %d GPUs; nodes=1 fills "
+             "them, with dp %lld",
+             (long long)ranks, gpus, (long long)(gpus / ranks));
+}
+
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
 {
+
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
     int count =
         sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);

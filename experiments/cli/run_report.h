@@ -38,6 +38,8 @@ void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
+// Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
+void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario);
 // The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
 // without effect.
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario);

@@ -274,6 +274,7 @@ static const struct {
 } shown[] = {
     [SP_MEASURED_ITERATION_MS] = {"ms", 1.0, 2},
     [SP_MEASURED_TOKENS_PER_S] = {"tokens/s", 1.0, 0},
+    [SP_MEASURED_TOKENS_PER_GPU_S] = {"tokens/s/GPU", 1.0, 1},
     [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = {"GiB", SP_GIB, 3},
     [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = {"GiB", SP_GIB, 3},
     [SP_MEASURED_LAST_RANK_BYTES] = {"GiB", SP_GIB, 3},

@@ -14,6 +14,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/writer.h"
 #include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
 
@@ -695,9 +696,15 @@ sp_status figure_folder_file(const figure_folder *folder, const char *name, char
         length = snprintf(path, SP_DATA_PATH, "%s/%s.json", folder->path, names[i]);
     }
     if (!found) {
-        char hint[SP_NAME_HINT];
-        return sp_error_set(err, SP_ERR_USAGE, "unknown figure '%.64s'%s", name,
-                            sp_name_hint(name, names, folder->count, hint));
+        const char *near = sp_nearest_name(name, names, folder->count);
+        char list[SP_ERROR_TEXT] = "";
+        for (int i = 0; near == NULL && i < folder->count; i++) {
+            sp_append(list, sizeof list, "%s%s", i > 0 ? ", " : "", names[i]);
+        }
+        return sp_error_set(err, SP_ERR_USAGE,
+                            near != NULL ? "unknown figure '%.64s' (did you mean '%s'?)"
+                                         : "unknown figure '%.64s' (known: %s)",
+                            name, near != NULL ? near : list);
     }
     return length < SP_DATA_PATH
                ? SP_OK

@@ -153,8 +153,9 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
 // fold[row] from 0 to folds[table] - 1, -1 in tables without (folds[table] 0). `count` of every
 // table, or (negative) what the specification says of each: a number of folds, drawn at random by
 // its seed, or groups of the rows that agree in some columns, each a fold of its own or put whole
-// into so many folds. A table with fewer rows or groups has as many folds, with one none. Content
-// errors: a column that the table does not have; more than FIT_FOLDS groups.
+// into so many folds; or each table whole is a fold. A table with fewer rows or groups has as many
+// folds, with one none. Content errors: a column that the table does not have; more than FIT_FOLDS
+// groups.
 static sp_status assign_folds(const fit_spec *spec, const fit_rows *rows, int count,
                               int folds[FIT_TABLES], int *fold, sp_error *err)
 {
@@ -167,6 +168,13 @@ static sp_status assign_folds(const fit_spec *spec, const fit_rows *rows, int co
         size_t end = rows->first[t + 1];
         for (size_t row = first; row < end; row++) {
             fold[row] = -1;
+        }
+        if (count < 0 && spec->leaves_out_tables) {
+            folds[t] = rows->table_count;
+            for (size_t row = first; row < end; row++) {
+                fold[row] = t;
+            }
+            continue;
         }
         if (count < 0 && table->group_count > 0) {
             status =

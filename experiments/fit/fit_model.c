@@ -244,14 +244,24 @@ static json_t *stack_override(const json_t *stack)
     return override_of("stack", object);
 }
 
+// Places among the overrides; those of an ablation come behind.
+enum { PROFILE, STACK, STATED };
+
 static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
                              const int source_of[FIT_TABLES], const char *const *overrides,
                              int override_count, fit_rows *rows, sp_error *err)
 {
     for (int t = 0; t < spec->table_count; t++) {
         const fit_source *source = &sources[source_of[t]];
-        sp_status status = sp_measurements_read(source->csv, source->map, overrides, override_count,
-                                                &rows->tables[t], err);
+        const char *asked[OVERRIDES];
+        int count = 0;
+        for (int i = 0; i < override_count; i++) {
+            if (overrides[i] != NULL && (i != STACK || !spec->tables[t].own_stack)) {
+                asked[count++] = overrides[i];
+            }
+        }
+        sp_status status =
+            sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t], err);
         if (status != SP_OK) {
             return status;
         }
@@ -295,17 +305,15 @@ sp_status fit_rows_read(const fit_spec *spec, const fit_source *sources, int sou
 {
     const char *overrides[OVERRIDES];
     const json_t *named = json_object_get(profile, "stack");
-    int count = 0;
+    int count = STATED;
     int source_of[FIT_TABLES];
     *rows = (fit_rows){0};
     // The profile that the table's map names need not be there yet: it may be the one being fitted.
     json_t *start = override_of("profile", json_string(spec->profile));
     json_t *stack = named != NULL ? stack_override(named) : NULL;
     sp_status status = match_sources(spec, sources, source_count, source_of, err);
-    overrides[count++] = json_string_value(start);
-    if (stack != NULL) {
-        overrides[count++] = json_string_value(stack);
-    }
+    overrides[PROFILE] = json_string_value(start);
+    overrides[STACK] = json_string_value(stack); // NULL of NULL
     for (int i = 0; ablation != NULL && i < ablation->override_count; i++) {
         overrides[count++] = ablation->overrides[i];
     }

@@ -237,6 +237,7 @@ static void read_tables(sp_object *root, fit_spec *spec)
             table->weight = sp_object_real(&object, "weight", 1.0, 1e-6, 1e6);
             read_folds(&object, table);
             read_traits(&object, table);
+            table->own_stack = sp_object_bool(&object, "own_stack", false);
             sp_object_end(&object);
         }
     }
@@ -303,6 +304,13 @@ static void read_document(fit_spec *spec, sp_error *err)
 {
     sp_object root;
     sp_object_begin(&root, spec->document, spec->source, "", err);
+    const char *kind = sp_json_kind(spec->document);
+    if (kind != NULL && json_object_get(spec->document, "constants") == NULL &&
+        json_object_get(spec->document, "tables") == NULL) {
+        sp_error_in(err, SP_ERR_CONTENT, spec->source, NULL,
+                    "expected a fit's specification (" FIT_SCHEMA "), got %s", kind);
+        return;
+    }
     sp_object_require(&root, "schema");
     const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
     if (strcmp(schema, FIT_SCHEMA) != 0) {
@@ -317,6 +325,10 @@ static void read_document(fit_spec *spec, sp_error *err)
     spec->start = read_settings(&root, "start");
     read_constants(&root, spec);
     read_tables(&root, spec);
+    spec->leaves_out_tables = sp_object_bool(&root, "leave_out_tables", false);
+    if (spec->leaves_out_tables && spec->table_count < 2) {
+        sp_object_error(&root, "leave_out_tables", "expected false of one table");
+    }
     read_ablations(&root, spec);
     spec->loss_scale = sp_object_real(&root, "loss_scale", 0.005, 1e-6, 10.0);
     spec->bootstrap = (int)sp_object_int(&root, "bootstrap", 0, 0, FIT_RESAMPLES);

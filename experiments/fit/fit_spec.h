@@ -42,6 +42,7 @@ typedef struct fit_table_spec {
     // those of the whole table.
     int errors_by[FIT_RECORD_TRAITS];
     int errors_by_count;
+    bool own_stack; // rows run with the stack of the table's map, not that of the profile
 } fit_table_spec;
 
 // The model without one of its parts.
@@ -65,6 +66,7 @@ typedef struct fit_spec {
     int constant_count;
     fit_table_spec tables[FIT_TABLES];
     int table_count;
+    bool leaves_out_tables; // each table is a fold, whatever it says of folds itself
     fit_ablation ablations[FIT_ABLATIONS];
     int ablation_count;
     double loss_scale;

@@ -281,7 +281,7 @@ static void record(recording *r, size_t count, const sp_step_kind *kind)
         return;
     }
     // A throughput that is predicted too high is a time that is predicted too short.
-    bool rate = r->outcome->rows.tables[r->table].kind == SP_MEASURED_TOKENS_PER_S;
+    bool rate = sp_measured_is_throughput(r->outcome->rows.tables[r->table].kind);
     for (size_t i = 0; i < count; i++) {
         double observed = r->outcome->rows.observed[r->first + r->chosen[i]];
         double predicted = r->outcome->left_out[r->first + r->chosen[i]];
@@ -367,7 +367,7 @@ static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
     sp_status status = SP_OK;
     for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
         bool of_times = outcome->rows.tables[t].kind == SP_MEASURED_ITERATION_MS ||
-                        outcome->rows.tables[t].kind == SP_MEASURED_TOKENS_PER_S;
+                        sp_measured_is_throughput(outcome->rows.tables[t].kind);
         if (outcome->folds[t] > 0 && of_times) {
             r.table = t;
             r.first = outcome->rows.first[t];

@@ -1,6 +1,7 @@
 // Reading a map: which column sets what.
 #include "experiments/measure/measurement_map.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +11,12 @@
 #include "sim/base/json.h"
 #include "sim/scenario/settings.h"
 
-#define SCHEMA "slimpack/measurements/1"
-
 enum { QUOTE = 80 };
 
 const char *const sp_measured_names[] = {
     [SP_MEASURED_ITERATION_MS] = "iteration_ms",
     [SP_MEASURED_TOKENS_PER_S] = "tokens_per_s",
+    [SP_MEASURED_TOKENS_PER_GPU_S] = "tokens_per_gpu_s",
     [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = "peak_memory_allocator_bytes",
     [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = "peak_memory_first_rank_reserved_bytes",
     [SP_MEASURED_LAST_RANK_BYTES] = "peak_memory_last_rank_bytes",
@@ -500,7 +500,7 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
     sp_object root;
     sp_measurements described = {0};
     sp_object_begin(&root, document, source, "", reader.err);
-    sp_object_schema(&root, SCHEMA);
+    sp_object_schema(&root, SP_MAP_SCHEMA);
     read_description(&root, &described);
     sp_object_require(&root, "base");
     sp_object base;
@@ -603,38 +603,202 @@ static const char *other_column(const json_t *columns, const char *path)
     const char *name;
     json_t *value;
     json_object_foreach ((json_t *)(uintptr_t)columns, name, value) {
-        if (strcmp(json_string_value(value), path) == 0) {
+        if (json_is_string(value) && strcmp(json_string_value(value), path) == 0) {
             return name;
         }
     }
     return NULL;
 }
 
-static int measured_kind(const char *name)
+// Columns that are measured, by the names that logs give them. The first name of a kind is the
+// map's own.
+static const struct {
+    const char *names;
+    sp_measured kind;
+    double scale; // from the cell to the kind's unit
+} measured_names[] = {
+    {"iteration_ms iteration_time_ms iter_ms iter_time_ms step_ms step_time_ms time_per_step_ms "
+     "time_per_iteration_ms time_per_iter_ms elapsed_time_per_iteration_ms ms_per_step "
+     "ms_per_iteration ms_per_iter",
+     SP_MEASURED_ITERATION_MS, 1.0},
+    {"iteration_s iteration_time_s iter_s iter_time_s step_s step_time_s time_per_step_s "
+     "time_per_iteration_s time_per_iter_s s_per_step s_per_iteration s_per_iter "
+     "iteration_time_sec step_time_sec step_time_seconds seconds_per_step seconds_per_iteration "
+     "sec_per_step sec_per_iteration",
+     SP_MEASURED_ITERATION_MS, 1000.0},
+    {"tokens_per_s tokens_s tokens_per_sec tokens_per_second tokens_sec", SP_MEASURED_TOKENS_PER_S,
+     1.0},
+    {"tokens_per_gpu_s tokens_per_s_per_gpu tokens_s_gpu tokens_per_gpu_per_s "
+     "tokens_per_sec_per_gpu tokens_per_second_per_gpu tokens_per_gpu_per_second "
+     "tokens_per_gpu_per_sec tokens_sec_gpu tgs",
+     SP_MEASURED_TOKENS_PER_GPU_S, 1.0},
+    {"peak_memory_allocator_bytes", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 1.0},
+    {"peak_memory_allocator_gib", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 0x1p30},
+    {"peak_memory_first_rank_reserved_bytes", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 1.0},
+    {"peak_memory_first_rank_reserved_gib", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 0x1p30},
+    {"peak_memory_last_rank_bytes", SP_MEASURED_LAST_RANK_BYTES, 1.0},
+    {"peak_memory_last_rank_gib", SP_MEASURED_LAST_RANK_BYTES, 0x1p30},
+    {"bubble_ratio", SP_MEASURED_BUBBLE_RATE, 1.0},
+    {"speedup", SP_MEASURED_SPEEDUP, 1.0},
+    {"fits", SP_MEASURED_FITS, 1.0},
+};
+
+// Columns that may be measured, where the name leaves open what the number is.
+static const struct {
+    const char *names, *hint;
+} unclear_names[] = {
+    {"step_time iteration_time iter_time time_per_step time_per_iteration time_per_iter step "
+     "iteration elapsed elapsed_time elapsed_time_per_iteration time duration latency",
+     "its unit is not said: call it step_time_ms or step_time_s"},
+    {"throughput samples_per_s samples_s samples_per_sec samples_per_second",
+     "expected tokens a second, of all GPUs (tokens_per_s) or of one (tokens_per_gpu_s)"},
+    {"memory memory_gib memory_gb memory_mib memory_mb memory_bytes max_memory max_memory_gib "
+     "max_memory_gb max_memory_allocated max_memory_allocated_gib max_memory_allocated_gb "
+     "max_memory_allocated_bytes max_memory_reserved max_memory_reserved_gib "
+     "max_memory_reserved_gb max_memory_reserved_bytes mem mem_gib mem_gb peak_gib peak_gb "
+     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb "
+     "peak_memory_mib peak_memory_mb peak_memory_bytes peak_memory_allocated_gib "
+     "peak_memory_allocated_gb peak_memory_reserved_gib peak_memory_reserved_gb",
+     "it does not say which memory: peak_memory_allocator_gib is max_memory_allocated of the "
+     "largest rank, peak_memory_last_rank_gib of the last one, peak_memory_first_rank_reserved_gib "
+     "is max_memory_reserved of rank 0"},
+    {"mfu hfu tflops tflops_gpu tflops_per_gpu tflop_s_gpu tflops_s_gpu",
+     "the work is counted in several ways: expected what it was computed from, iteration_ms, "
+     "tokens_per_s or tokens_per_gpu_s"},
+};
+
+// Columns with the number of GPUs, which the layout says already.
+static const char gpu_names[] =
+    "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
+
+// Columns that set nothing; so do all that begin with "note_".
+static const char note_names[] =
+    "note notes comment comments remark remarks run run_id run_name id name label job job_id "
+    "date source url reference experiment";
+
+// "Step time (ms)" as step_time_ms: letters and digits, in lower case, with single underscores.
+static void plain_name(const char *text, char plain[SP_JSON_PATH])
 {
-    for (int k = 0; sp_measured_names[k] != NULL; k++) {
-        if (strcmp(sp_measured_names[k], name) == 0) {
-            return k;
+    size_t used = 0;
+    for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
+        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
+        if (word) {
+            plain[used++] = (char)tolower((unsigned char)*text);
+        } else if (used > 0 && plain[used - 1] != '_') {
+            plain[used++] = '_';
+        }
+    }
+    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
+}
+
+// Is the name one of those between blanks?
+static bool is_one_of(const char *name, const char *names)
+{
+    size_t length = strlen(name);
+    for (const char *found = names; length > 0 && (found = strstr(found, name)) != NULL; found++) {
+        if ((found == names || found[-1] == ' ') &&
+            (found[length] == ' ' || found[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int find_measured(const char *plain)
+{
+    for (int i = 0; i < (int)(sizeof measured_names / sizeof measured_names[0]); i++) {
+        if (is_one_of(plain, measured_names[i].names)) {
+            return i;
         }
     }
     return -1;
 }
 
-static void no_setting(const sp_csv_cell *cell, const char *csv_source, sp_error *err)
+static bool is_note(const char *plain)
 {
-    const char *near = sp_nearest_name(cell->text, usual, USUAL);
+    return is_one_of(plain, note_names) || strncmp(plain, "note_", 5) == 0;
+}
+
+// A map of a table's header as it is written.
+typedef struct header_map {
+    const char *csv_source;
+    sp_error *err;
+    json_t *columns, *label;
+    const char *measured_column; // NULL: none was met
+    int measured;                // index in measured_names
+    bool unknown;                // some column sets nothing that is known
+} header_map;
+
+static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain)
+{
+    const char *names[USUAL + SP_MEASURED_FITS + 1];
+    int count = 0;
+    for (int i = 0; i < USUAL; i++) {
+        names[count++] = usual[i];
+    }
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        names[count++] = sp_measured_names[k];
+    }
+    const char *near = sp_nearest_name(cell->text, names, count);
     const char *why = sp_setting_missing(cell->text);
+    for (size_t i = 0; i < sizeof unclear_names / sizeof unclear_names[0] && why == NULL; i++) {
+        why = is_one_of(plain, unclear_names[i].names) ? unclear_names[i].hint : NULL;
+    }
+    map->unknown = true;
+    if (why == NULL && near == NULL) {
+        why = "without a map a column is named by the setting that it gives, such as parallel.tp";
+    }
     if (why != NULL) {
-        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
                     "unknown column '%.64s': %s", cell->text, why);
-    } else if (near != NULL) {
-        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
-                    "unknown column '%.64s' (did you mean '%s'?)", cell->text, near);
     } else {
-        sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
-                    "unknown column '%.64s': without a map a column is named by the setting that "
-                    "it gives, such as parallel.tp",
-                    cell->text);
+        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
+                    "unknown column '%.64s' (did you mean '%s'?)", cell->text, near);
+    }
+}
+
+static void map_measured(header_map *map, const sp_csv_cell *cell, int measured)
+{
+    if (map->measured_column == NULL) {
+        map->measured_column = cell->text;
+        map->measured = measured;
+        return;
+    }
+    map->unknown = true;
+    sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
+                "column '%.64s': without a map one column is measured, and '%.64s' is", cell->text,
+                map->measured_column);
+}
+
+static void map_setting(header_map *map, const sp_csv_cell *cell, const char *path)
+{
+    const char *other = other_column(map->columns, path);
+    if (other != NULL) {
+        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
+                    "column '%.64s': '%.64s' gives %s as well", cell->text, other, path);
+        return;
+    }
+    sp_json_put(map->columns, cell->text, json_string(path));
+    json_array_append_new(map->label, json_string(cell->text));
+}
+
+static void map_header(header_map *map, const sp_csv_cell *cell)
+{
+    char plain[SP_JSON_PATH];
+    const char *path = path_of(cell->text);
+    plain_name(cell->text, plain);
+    int measured = find_measured(plain);
+    if (measured >= 0) {
+        map_measured(map, cell, measured);
+    } else if (path != NULL) {
+        map_setting(map, cell, path);
+    } else if (is_one_of(plain, gpu_names)) {
+        sp_json_put(map->columns, cell->text, json_pack("{s:s}", "check", "ranks"));
+    } else if (is_note(plain)) {
+        sp_json_put(map->columns, cell->text, json_null());
+        json_array_append_new(map->label, json_string(cell->text));
+    } else {
+        unknown_header(map, cell, plain);
     }
 }
 
@@ -643,36 +807,32 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
-    json_t *columns = json_object();
-    int measured = -1;
+    header_map map = {
+        .csv_source = csv_source, .err = err, .columns = json_object(), .label = json_array()};
     for (int c = 0; c < csv->columns; c++) {
-        const sp_csv_cell *cell = sp_csv_header(csv, c);
-        const char *path = path_of(cell->text);
-        const char *other = path != NULL ? other_column(columns, path) : NULL;
-        if (measured_kind(cell->text) >= 0 && measured < 0) {
-            measured = measured_kind(cell->text);
-        } else if (other != NULL) {
-            sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
-                        "column '%.64s': '%.64s' gives %s as well", cell->text, other, path);
-        } else if (path != NULL) {
-            sp_json_put(columns, cell->text, json_string(path));
-        } else {
-            no_setting(cell, csv_source, err);
-        }
+        map_header(&map, sp_csv_header(csv, c));
     }
-    if (measured < 0) {
+    if (map.measured_column == NULL) {
         sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
-                    "no measured column: expected iteration_ms, tokens_per_s, "
+                    "no measured column: expected iteration_ms, tokens_per_s, tokens_per_gpu_s, "
                     "peak_memory_allocator_bytes, peak_memory_first_rank_reserved_bytes or "
                     "peak_memory_last_rank_bytes");
     }
+    if (map.unknown) {
+        sp_error_set(err, SP_ERR_CONTENT,
+                     "%s: a column that sets nothing is called note_NAME; else a map says what "
+                     "each column is: --map FILE, or a .json of the table's name beside it",
+                     csv_source);
+    }
     if (err->status != SP_OK) {
-        json_decref(columns);
+        json_decref(map.columns);
+        json_decref(map.label);
         return err->status;
     }
-    *document =
-        json_pack("{s:{s:s, s:s}, s:{}, s:o}", "measured", "column", sp_measured_names[measured],
-                  "is", sp_measured_names[measured], "base", "columns", columns);
+    *document = json_pack(
+        "{s:{s:s, s:s, s:f}, s:{}, s:o, s:o}", "measured", "column", map.measured_column, "is",
+        sp_measured_names[measured_names[map.measured].kind], "scale",
+        measured_names[map.measured].scale, "base", "columns", map.columns, "label", map.label);
     return SP_OK;
 }
 

@@ -6,6 +6,8 @@
 #include "experiments/measure/measurements.h"
 #include "sim/base/csv.h"
 
+#define SP_MAP_SCHEMA "slimpack/measurements/1"
+
 enum { SP_MAP_TARGETS = 8, SP_MAP_LIST = 200 };
 
 // Checks of a cell, beside or in place of setting something.

@@ -81,8 +81,21 @@ static sp_status table_of_map(const char *map_path, const json_t *map, char path
     int length = table != NULL
                      ? snprintf(path, PATH, "%.*s%s", folder, map_path, table)
                      : snprintf(path, PATH, "%.*s.csv", (int)strlen(map_path) - 5, map_path);
-    return length < PATH ? SP_OK
-                         : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", map_path);
+    if (length >= PATH) {
+        return sp_error_set(err, SP_ERR_IO, "%s: the path is too long", map_path);
+    }
+    if (json_object_get(map, "measured") == NULL && json_object_get(map, "columns") == NULL) {
+        const char *kind = sp_json_kind(map);
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: expected a table (CSV) with a row for each measured step, or the "
+                            "map of one (" SP_MAP_SCHEMA "), got %s",
+                            map_path, kind != NULL ? kind : "another document");
+    }
+    if (access(path, R_OK) != 0) {
+        return sp_error_set(err, SP_ERR_IO, "%s: the table that it is the map of, %s: %s", map_path,
+                            path, strerror(errno));
+    }
+    return SP_OK;
 }
 
 void sp_measurements_name(const char *csv_path, char name[SP_MEASUREMENTS_NAME])
@@ -357,6 +370,9 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
         return SP_OK;
     }
     char expected[SP_MAP_LIST] = "a finite number above 0";
+    if (!is_number && strchr(cell->text, ',') != NULL) {
+        strcpy(expected, "a finite number above 0, with a decimal point and no other mark");
+    }
     if (!is_number && reader->map.measured_values != NULL) {
         sp_map_list_values(reader->map.measured_values, expected);
     } else if (fits) {
@@ -558,6 +574,8 @@ static double value_of(sp_measured kind, const sp_result *result)
         return sp_result_iteration_ms(result);
     case SP_MEASURED_TOKENS_PER_S:
         return sp_result_tokens_per_s(result);
+    case SP_MEASURED_TOKENS_PER_GPU_S:
+        return sp_result_tokens_per_gpu_s(result);
     case SP_MEASURED_ALLOCATOR_PEAK_BYTES:
         return (double)result->allocator_peak_bytes;
     case SP_MEASURED_FIRST_RANK_RESERVED_BYTES:
@@ -669,6 +687,9 @@ static const char *suspected_unit(sp_measured kind, double over)
     switch (kind) {
     case SP_MEASURED_ITERATION_MS:
         return over < 1.0 ? "is it in seconds?" : "is it in microseconds?";
+    case SP_MEASURED_TOKENS_PER_GPU_S:
+        return over < 1.0 ? "is it in thousands, or samples per second?"
+                          : "is it of all GPUs together?";
     case SP_MEASURED_TOKENS_PER_S:
         return over < 1.0 ? "is it of one GPU, in thousands, or samples per second?"
                           : "is it of more than one second?";
@@ -692,11 +713,50 @@ static bool is_off(double over)
     return !(over <= most_off && over >= 1.0 / most_off);
 }
 
+// Rows of fewer GPUs say nothing: a profile may be so far off.
+enum { FEWEST_GPUS = 4 };
+
+// By how much a throughput is too small in this row if it counts one GPU in place of all, or too
+// large if it counts all in place of one; 0: the two do not differ enough to tell.
+static double gpus_apart(const sp_measured_case *c, double over, sp_measured kind)
+{
+    int64_t gpus = sp_layout_ranks(&c->scenario.layout);
+    return gpus < FEWEST_GPUS                 ? 0.0
+           : kind == SP_MEASURED_TOKENS_PER_S ? (double)gpus * over
+                                              : over / (double)gpus;
+}
+
+static sp_status check_gpus(const sp_measurements *m, const double *predicted, sp_error *err)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        double apart = gpus_apart(&m->cases[i], m->cases[i].measured / predicted[i], m->kind);
+        if (!(apart > 0.6 && apart < 1.7)) {
+            return SP_OK;
+        }
+    }
+    const sp_measured_case *c = &m->cases[0];
+    bool one = m->kind == SP_MEASURED_TOKENS_PER_S;
+    return sp_error_at(
+        err, SP_ERR_CONTENT, m->path, c->line, c->column,
+        "column '%s': got %.6g where %.6g is predicted on %lld GPUs, and is off by "
+        "about their number in every row: is it %s (%s)?",
+        c->measured_column, c->measured, predicted[0],
+        (long long)sp_layout_ranks(&c->scenario.layout),
+        one ? "of one GPU" : "of all GPUs together",
+        sp_measured_names[one ? SP_MEASURED_TOKENS_PER_GPU_S : SP_MEASURED_TOKENS_PER_S]);
+}
+
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err)
 {
     sp_status status = SP_OK;
     size_t off = 0;
+    if (sp_measured_is_throughput(measurements->kind)) {
+        status = check_gpus(measurements, predicted, err);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
     for (size_t i = 0; i < measurements->count; i++) {
         off += is_off(measurements->cases[i].measured / predicted[i]);
     }

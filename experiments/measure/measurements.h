@@ -17,6 +17,7 @@
 typedef enum sp_measured {
     SP_MEASURED_ITERATION_MS,
     SP_MEASURED_TOKENS_PER_S,              // of all GPUs together
+    SP_MEASURED_TOKENS_PER_GPU_S,          // of one GPU
     SP_MEASURED_ALLOCATOR_PEAK_BYTES,      // PyTorch's max_memory_allocated, largest rank
     SP_MEASURED_FIRST_RANK_RESERVED_BYTES, // PyTorch's max_memory_reserved of rank 0
     SP_MEASURED_LAST_RANK_BYTES,           // its max_memory_allocated of the last rank
@@ -27,6 +28,11 @@ typedef enum sp_measured {
 } sp_measured;
 
 extern const char *const sp_measured_names[]; // "iteration_ms", ..., NULL
+
+static inline bool sp_measured_is_throughput(sp_measured kind)
+{
+    return kind == SP_MEASURED_TOKENS_PER_S || kind == SP_MEASURED_TOKENS_PER_GPU_S;
+}
 
 static inline bool sp_measured_is_memory(sp_measured kind)
 {
@@ -107,7 +113,9 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
 
 // Refuses a table in which most measured values are off by more than a factor of 100 from what was
 // predicted for them (one for each case), with the unit that they may be in. A factor of 100 is
-// beyond what any mistake in a profile does, and below the 1000 of a wrong unit.
+// beyond what any mistake in a profile does, and below the 1000 of a wrong unit. A throughput that
+// in every row of four GPUs or more is off by about their number is refused as well: it is of one
+// GPU in place of all, or of all in place of one.
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err);
 

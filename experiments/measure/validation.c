@@ -27,9 +27,9 @@ static double measured_mfu(double measured, double computed, sp_measured kind,
                            const sp_result *result)
 {
     double mfu = sp_result_mfu(result, SP_FLOPS_MEGATRON);
-    double share = kind == SP_MEASURED_ITERATION_MS   ? mfu * computed / measured
-                   : kind == SP_MEASURED_TOKENS_PER_S ? mfu * measured / computed
-                                                      : 0.0;
+    double share = kind == SP_MEASURED_ITERATION_MS  ? mfu * computed / measured
+                   : sp_measured_is_throughput(kind) ? mfu * measured / computed
+                                                     : 0.0;
     return isfinite(share) ? share : 0.0;
 }
 
@@ -91,7 +91,7 @@ typedef struct entry {
 
 static double as_time(sp_measured kind, double value)
 {
-    bool rate = kind == SP_MEASURED_TOKENS_PER_S || kind == SP_MEASURED_SPEEDUP;
+    bool rate = sp_measured_is_throughput(kind) || kind == SP_MEASURED_SPEEDUP;
     return rate ? 1.0 / value : value;
 }
 

@@ -125,6 +125,13 @@ static void read_document(sweep_spec *spec, sp_error *err)
     sp_object base;
     sp_object grid;
     sp_object_begin(&root, spec->document, spec->source, "", err);
+    const char *kind = sp_json_kind(spec->document);
+    if (kind != NULL && json_object_get(spec->document, "base") == NULL &&
+        json_object_get(spec->document, "grid") == NULL) {
+        sp_error_in(err, SP_ERR_CONTENT, spec->source, NULL,
+                    "expected a sweep's specification with 'base' and 'grid', got %s", kind);
+        return;
+    }
     sp_object_schema(&root, SWEEP_SCHEMA);
     sp_object_require(&root, "base");
     sp_object_member(&root, "base", &base);

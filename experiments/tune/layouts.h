@@ -28,9 +28,9 @@ typedef struct sweep_layouts_options {
     // Strategies that search by effort are tried there with a tenth of it, then with all of it
     // where that may make them the fastest.
     int survivors;
-    // So many of the fastest points, and of the front, are shown (0: the fastest alone). PyTorch's
-    // blocks are counted of them, and of points that would be the fastest: a point whose blocks do
-    // not fit is tight.
+    // The number of fastest points, and of points of the front, that are shown (0: the fastest
+    // alone). PyTorch's blocks are counted of them, and of points that would be the fastest: a
+    // point whose blocks do not fit is tight.
     int shown;
     int threads;
     bool quiet; // no progress

@@ -108,6 +108,30 @@ char *sp_csv_copy_field(const sp_csv_field *field, char *out)
     return out;
 }
 
+char sp_csv_delimiter(const char *text, size_t bytes, char usual)
+{
+    const char others[] = {usual, ',', ';', '\t', '\0'};
+    bool found[sizeof others] = {false};
+    bool quoted = false;
+    size_t i = 0;
+    while (i < bytes && (text[i] == '\n' || text[i] == '\r')) {
+        i++;
+    }
+    for (; i < bytes && (quoted || text[i] != '\n'); i++) {
+        quoted = quoted != (text[i] == '"');
+        const char *other = quoted || text[i] == '\0' ? NULL : strchr(others, text[i]);
+        if (other != NULL) {
+            found[other - others] = true;
+        }
+    }
+    for (i = 0; others[i] != '\0'; i++) {
+        if (found[i]) {
+            return others[i];
+        }
+    }
+    return usual;
+}
+
 // ---- Tables ----
 
 enum { SHOWN = 64 }; // bytes of a cell in a message
@@ -117,6 +141,7 @@ typedef struct csv_reader {
     const char *source;
     sp_error *err;
     const char *at, *end; // what is not read yet
+    char delimiter;
     long line;
     size_t count, capacity; // cells
 } csv_reader;
@@ -256,11 +281,11 @@ static sp_status read_records(csv_reader *reader)
     }
     while (status == SP_OK && reader->at < reader->end) {
         size_t left = (size_t)(reader->end - reader->at);
-        size_t bytes = sp_csv_record_bytes(reader->at, left, ',');
+        size_t bytes = sp_csv_record_bytes(reader->at, left, reader->delimiter);
         bytes = bytes > 0 ? bytes : left;
         sp_csv_record record = {.at = reader->at,
                                 .end = reader->at + bytes,
-                                .delimiter = ',',
+                                .delimiter = reader->delimiter,
                                 .source = reader->source,
                                 .line = reader->line,
                                 .line_begin = reader->at};
@@ -307,6 +332,7 @@ static sp_status read_owned(sp_csv *csv, size_t bytes, const char *source, sp_er
     if (bytes >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) {
         reader.at += 3;
     }
+    reader.delimiter = sp_csv_delimiter(reader.at, (size_t)(reader.end - reader.at), ',');
     sp_status status = read_records(&reader);
     if (status == SP_OK && csv->columns == 0) {
         status = sp_error_set(reader.err, SP_ERR_CONTENT,

@@ -31,6 +31,10 @@ typedef struct sp_csv_field {
 // Bytes of the first record of a text with its line end; 0 where it does not end within the text.
 size_t sp_csv_record_bytes(const char *text, size_t bytes, char delimiter);
 
+// The usual delimiter, or where the first line has none outside of quotes what it has in its place:
+// a comma, a semicolon (as spreadsheets write in countries with a decimal comma) or a tab.
+char sp_csv_delimiter(const char *text, size_t bytes, char usual);
+
 // Takes the next field off a record, of which `at` is not NULL. SP_ERR_SYNTAX with line and column.
 sp_status sp_csv_next_field(sp_csv_record *record, sp_csv_field *field, sp_error *err);
 
@@ -60,10 +64,10 @@ typedef struct sp_csv {
     size_t rows; // without the header
 } sp_csv;
 
-// Reads records by sim/base/csv.h with a comma as the delimiter. A byte order mark and empty lines
-// are skipped, blanks around a cell without quotes cut off. Rows with other cells than the header
-// has columns, and header names that are empty or stand twice, are errors, up to ten of them
-// collected. O(bytes).
+// Reads records whose fields are separated by commas or, where the header has none, by semicolons
+// or tabs. A byte order mark and empty lines are skipped, blanks around a cell without quotes cut
+// off. Rows with other cells than the header has columns, and header names that are empty or stand
+// twice, are errors, up to ten of them collected. O(bytes).
 sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err);
 sp_status sp_csv_read_text(const char *text, size_t bytes, const char *source, sp_csv *csv,
                            sp_error *err);

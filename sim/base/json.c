@@ -111,6 +111,36 @@ static bool is_python(const char *text, size_t bytes)
     return parsed;
 }
 
+// Where a text begins with a byte order mark that is told.
+static bool begins_json(const char *text, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && is_space(text[i])) {
+        i++;
+    }
+    return i < bytes && (strchr("{[\"", text[i]) != NULL || (unsigned char)text[i] >= 0x80);
+}
+
+// Quotes the beginning of what is some other kind of file, such as a table.
+static sp_status not_json(const char *text, size_t bytes, const char *source, sp_error *err)
+{
+    enum { SHOWN = 40 };
+    char start[SHOWN + 1];
+    size_t used = 0;
+    size_t i = 0;
+    while (i < bytes && is_space(text[i])) {
+        i++;
+    }
+    while (i < bytes && used < SHOWN && text[i] >= ' ' && text[i] <= '~') {
+        start[used++] = text[i++];
+    }
+    start[used] = '\0';
+    bool table = strpbrk(start, ",;") != NULL || (i < bytes && text[i] == '\t');
+    return sp_error_at(err, SP_ERR_SYNTAX, source, 1, 0,
+                       "expected JSON, which begins with '{', got \"%s\"%s", start,
+                       table ? ": is it a table (CSV)?" : "");
+}
+
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,
                             sp_error *err)
 {
@@ -124,6 +154,9 @@ sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, 
         return sp_error_at(err, SP_ERR_SYNTAX, source, error.line, error.column,
                            "NaN and Infinity, which Python writes, are no JSON: write null or a "
                            "number");
+    }
+    if (*root == NULL && !begins_json(text, bytes)) {
+        return not_json(text, bytes, source, err);
     }
     return *root == NULL ? sp_json_load_error(err, source, 0, &error) : SP_OK;
 }
@@ -455,6 +488,40 @@ void sp_object_schema(sp_object *root, const char *schema)
         (!json_is_string(found) || strcmp(json_string_value(found), schema) != 0)) {
         sp_object_expected(root, "schema", found, "\"%s\"", schema);
     }
+}
+
+const char *sp_json_kind(const json_t *root)
+{
+    // Without a schema a document is of the first kind of which it has a key.
+    static const struct {
+        const char *schema, *keys[4], *kind;
+    } kinds[] = {
+        {"slimpack/sweep/", {"grid"}, "a sweep's specification"},
+        {"slimpack/measurements/", {"measured"}, "the map of a table"},
+        {"slimpack/fit/", {"constants"}, "a fit's specification"},
+        {"slimpack/validation-set/", {"cases"}, "a set of steps to validate"},
+        {"slimpack/plan/", {NULL}, "a plan"},
+        {"slimpack/profile/", {NULL}, "a profile"},
+        {"slimpack/result/", {NULL}, "a result"},
+        {"slimpack/scenario/", {"workload", "uniform_costs", "parallel"}, "a scenario"},
+        {"", {"model_type", "architectures"}, "a model's config.json"},
+    };
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    for (int k = 0; schema != NULL && k < KINDS - 1; k++) {
+        if (strncmp(schema, kinds[k].schema, strlen(kinds[k].schema)) == 0) {
+            return kinds[k].kind;
+        }
+    }
+    for (int k = 0; schema == NULL && k < KINDS; k++) {
+        for (int i = 0; i < 4 && kinds[k].keys[i] != NULL; i++) {
+            if (json_object_get(root, kinds[k].keys[i]) != NULL) {
+                return kinds[k].kind;
+            }
+        }
+    }
+    return schema != NULL && strncmp(schema, "slimpack/", 9) == 0 ? "an output of the program"
+                                                                  : NULL;
 }
 
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback)

@@ -22,10 +22,10 @@ typedef struct sp_key_watch {
     const char *(*meant)(const char *key);
     // Why nothing stands for what others call `key`, or NULL.
     const char *(*missing)(const char *key);
-    // That of the key which is spelt most alike in the whole document, where none is in the object.
+    // The dotted key that is spelt most alike in the whole document, where none of the object's is.
     const char *(*near)(const char *key);
-    // That of the key in an object of this path that somebody means who writes a text in place of
-    // the object, or NULL.
+    // The dotted key that is meant where a text stands in place of the object of this path, or
+    // NULL.
     const char *(*held)(const char *path, const char *text);
 } sp_key_watch;
 
@@ -52,6 +52,10 @@ sp_status sp_json_load_error(sp_error *err, const char *source, long line,
 // Reads what follows of a stream likewise.
 sp_status sp_json_read_stream(FILE *file, int64_t limit_bytes, const char *source, json_t **root,
                               sp_error *err);
+
+// The kind of document by its schema or its keys, for messages about a file that is given in the
+// place of another kind ("a scenario"); NULL: it is none that the program knows.
+const char *sp_json_kind(const json_t *root);
 
 // One object being read. Every getter notes its key as known; sp_object_end() then reports the keys
 // nobody asked for. Content errors go to *err (collected, up to ten); the getters return the

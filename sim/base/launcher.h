@@ -1,4 +1,4 @@
-// Which process of several this one is, by the variables that a launcher leaves in its environment.
+// The variables that a launcher leaves in the environment say which process of several this one is.
 #ifndef SLIMPACK_SIM_BASE_LAUNCHER_H
 #define SLIMPACK_SIM_BASE_LAUNCHER_H
 

@@ -112,8 +112,14 @@ static int read_name(sp_object *object, const sp_setting *row, const char *key, 
 {
     const char *word = json_string_value(sp_object_get(object, key));
     for (int i = 0; row->also != NULL && word != NULL && row->also[i].word != NULL; i++) {
-        if (strcmp(word, row->also[i].word) == 0) {
+        if (sp_same_name(word, row->also[i].word)) {
             return row->also[i].index;
+        }
+    }
+    for (int i = 0; row->explained != NULL && word != NULL && row->explained[i] != NULL; i += 2) {
+        if (sp_same_name(word, row->explained[i])) {
+            sp_object_error(object, key, "%s", row->explained[i + 1]);
+            return fallback;
         }
     }
     return sp_object_enum(object, key, row->names, fallback);

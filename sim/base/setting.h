@@ -39,16 +39,18 @@ typedef struct sp_setting_word {
 typedef struct sp_setting {
     const char *key; // dotted: "parallel.pp"
     sp_setting_kind kind;
-    double least, most; // of numbers; no most where that is HUGE_VAL
-    // The default: the number, the index of the name, or 1 for true.
-    double usual;
-    double unit; // the field holds so many times the number; 0: once
-    // Names that it may have, NULL-terminated, or one after the other until NULL. Other kinds than
-    // SP_SETTING_NAME have them for what is built in.
+    double least, most; // the bounds of a number; `most` HUGE_VAL: no upper bound
+    double usual;       // the default: the number, the index of the name, or 1 for true
+    double unit;        // the field holds the number times this; 0 stands for 1
+    // The names that the value may have: an array that NULL ends, or a function that is asked for
+    // index 0, 1, ... until it returns NULL. Kinds other than SP_SETTING_NAME have names where
+    // something is built in.
     const char *const *names;
     const char *(*name_at)(int index);
     const sp_setting_word *also; // other words for names; one of NULL ends them
-    const char *type;            // of SP_SETTING_OTHER, in the words of errors
+    // Words that stand for no one name, each with what to say of it; NULL ends them.
+    const char *const *explained;
+    const char *type;     // of SP_SETTING_OTHER, in the words of errors
     const char *fallback; // what holds where nothing is stated, where `usual` does not say it
     const char *text;     // what it does, with its unit
     const char *aliases;  // how others call it, separated by single spaces; NULL: no other name
@@ -61,8 +63,8 @@ typedef struct sp_setting {
     // The default where it follows from what has been read before, in the unit of the document.
     double (*derive)(const void *owner);
     bool (*is_written)(const void *owner); // NULL: a resolved document states it
-    // In the place of the kind's own. `context` is that of sp_settings_read() and _write(); NULL
-    // leaves the key out.
+    // Reading and writing in the place of the kind's own. `context` is that of sp_settings_read()
+    // and sp_settings_write(). A writer that returns NULL leaves the key out.
     void (*read)(sp_object *section, const struct sp_setting *row, void *owner, void *context);
     json_t *(*write)(const void *owner, const void *context);
 } sp_setting;

@@ -254,6 +254,17 @@ double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group
     return sp_i_time_by_profile(timer, kind, group, bytes);
 }
 
+// The rank at the end of the ring has the first byte after all steps, the last one at the ring's
+// rate.
+double sp_time_rooted(const sp_op_timer *timer, sp_group group, double bytes)
+{
+    if (group.size <= 1 || !(bytes > 0.0)) {
+        return 0.0;
+    }
+    traffic ring = ring_traffic(timer, SP_ALL_GATHER, group);
+    return ring_latency(timer, ring) + bytes / ring.ring_bytes_per_s;
+}
+
 double sp_i_time_by_profile(const sp_op_timer *timer, sp_collective kind, sp_group group,
                             double bytes)
 {

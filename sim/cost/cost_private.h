@@ -244,7 +244,7 @@ double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_
 // (op_time.h).
 void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s);
 
-// Which CP rank holds which piece of the slices of a pack (WLB-LLM, arXiv 2503.17924). A piece is a
+// The pieces of a pack's slices that each CP rank holds (WLB-LLM, arXiv 2503.17924). A piece is a
 // stretch of one slice: its queries attend to themselves and to all tokens of the sample before
 // them, whose keys are gathered from the other ranks.
 

@@ -88,14 +88,30 @@ static sp_nested_groups replicas_of(const sp_cost_model *cost)
                               {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1}};
 }
 
+static bool has_rooted_shares(const sp_cost_model *cost)
+{
+    return cost->memory.stack.rooted_shares && cost->layout->zero >= 1 && cost->layout->zero <= 2;
+}
+
 // Seconds in which gradients of `bytes` are scattered over those that split them, and each share is
 // added up over its holders; or, without ZeRO, added up over all replicas.
 static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
                           const sp_nested_groups *replicas, double bytes)
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-    return sp_time_collective(timer, kind, replicas->inner, bytes) +
+    double inner_s = has_rooted_shares(cost)
+                         ? sp_time_rooted(timer, replicas->inner, bytes)
+                         : sp_time_collective(timer, kind, replicas->inner, bytes);
+    return inner_s +
            sp_time_collective(timer, SP_ALL_REDUCE, replicas->outer, bytes / replicas->inner.size);
+}
+
+// Seconds in which those that split the states get parameters of `bytes` from each other.
+static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, sp_group shards,
+                       double bytes)
+{
+    return has_rooted_shares(cost) ? sp_time_rooted(timer, shards, bytes)
+                                   : sp_time_collective(timer, SP_ALL_GATHER, shards, bytes);
 }
 
 static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -344,9 +360,8 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     }
     if (zero == 1 || zero == 2) {
         epilogue.gather_bytes = parameters * BYTES_BF16;
-        epilogue.param_gather_ns =
-            sp_i_cut_ns(count * sp_time_collective(timer, SP_ALL_GATHER, replicas->inner,
-                                                   epilogue.gather_bytes / count));
+        epilogue.param_gather_ns = sp_i_cut_ns(
+            count * gather_s(cost, timer, replicas->inner, epilogue.gather_bytes / count));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, replicas->inner,
                                                    epilogue.gather_bytes / count);
     }
@@ -386,8 +401,8 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 {
     double parameters = (double)sp_footprint_parameters(cost->model, cost->layout, first_chunk, 1);
     double count = (double)bucket_count(cost, first_chunk, parameters);
-    int64_t first_ns = sp_i_cut_ns(
-        sp_time_collective(timer, SP_ALL_GATHER, replicas, parameters * BYTES_BF16 / count));
+    int64_t first_ns =
+        sp_i_cut_ns(gather_s(cost, timer, replicas, parameters * BYTES_BF16 / count));
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }
 

@@ -113,7 +113,7 @@ typedef struct sp_step_error {
     char not_validated[SP_NOT_VALIDATED]; // why it is not known
 } sp_step_error;
 
-// Of the records whose conditions all hold the most specific one: with the most conditions, then
+// Finds the most specific of the records whose conditions all hold: with the most conditions, then
 // with the fewest steps, then the first. Where none holds, the reason is told of the record that
 // the fewest conditions keep off. `profile` names the profile for people. O(records).
 void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,

@@ -87,7 +87,9 @@ double sp_time_launch(const sp_op_timer *timer, int kernels)
 
 double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels)
 {
-    return bytes / timer->profile->memory_bytes_per_s + sp_time_launch(timer, kernels);
+    double share = timer->profile->kernel_share;
+    double bytes_per_s = timer->profile->memory_bytes_per_s * (share > 0.0 ? share : 1.0);
+    return bytes / bytes_per_s + sp_time_launch(timer, kernels);
 }
 
 const sp_gemm_table *sp_i_gemm_table(const sp_profile *profile, sp_gemm_pass pass, double n,

@@ -29,7 +29,7 @@ typedef struct sp_op_timer {
     const sp_cluster *cluster;
     const sp_profile *profile;
     sp_uncalibrated *uncalibrated; // may be NULL
-    // Of collectives by algorithm, which more than NVLink and NICs can slow; NULL: by those alone.
+    // The spine and PCIe, which slow collectives by algorithm too; NULL: NVLink and NICs alone do.
     const struct sp_i_spine_lines *spine;
     bool graphed; // kernels are replayed from a captured graph (the profile's decode.kernel_s)
 } sp_op_timer;
@@ -103,6 +103,9 @@ double sp_time_launch(const sp_op_timer *timer, int kernels);
 // or one, NVLS where the cluster has none.
 double sp_time_collective(const sp_op_timer *timer, sp_collective kind, sp_group group,
                           double bytes);
+
+// Seconds of a broadcast from one rank of the group to all, or of a reduction to one, over a ring.
+double sp_time_rooted(const sp_op_timer *timer, sp_group group, double bytes);
 
 // The algorithm whose model that is: never SP_ALGORITHM_AUTO; SP_ALGORITHM_PROFILE without one.
 sp_collective_algorithm sp_collective_choice(const sp_op_timer *timer, sp_collective kind,

@@ -63,8 +63,8 @@ typedef struct sp_collective_table {
 typedef struct sp_gemm_model {
     double flops_per_s; // asymptotic rate; 0: no model
     double half_rate_k;
-    // Of the rate where stored rows have a number of elements that is no multiple of 8 (16 bytes of
-    // bf16, what a tensor core's copies are aligned to); 0: all of it.
+    // The share of the rate that is left where stored rows have a number of elements that is no
+    // multiple of 8 (16 bytes of bf16, to which a tensor core's copies are aligned); 0: all of it.
     double unaligned_share;
     double fixed_s; // of each GEMM
     int sms;        // 0: work is 2*m*n*k, without tiles
@@ -107,8 +107,9 @@ typedef struct sp_interference_model {
 typedef struct sp_decode_model {
     double call_s;       // of every call: ranks the tree, builds its mask, moves what was accepted
     double graph_miss_s; // more where the call's shape has no captured graph
-    // Of each kernel or product of a captured graph, in place of kernel_s, of gemm_model.fixed_s
-    // and of the tile model's whole waves: of few rows products are split over k. 0: these hold.
+    // Seconds that each kernel or product of a captured graph takes beside its work, in place of
+    // kernel_s, gemm_model.fixed_s and the tile model's whole waves: products of few rows are split
+    // over k. 0: these three hold.
     double kernel_s;
     sp_level level;
     char source[240];
@@ -132,8 +133,8 @@ typedef struct sp_group_model {
 typedef struct sp_profile {
     char name[SP_PROFILE_NAME];
     char gpu[SP_CLUSTER_NAME];
-    // Of the GPU that the rates were reached on, by its data sheet; 0: not stated, and after
-    // sp_profile_join: nobody knows.
+    // Peaks of the GPU that the rates were reached on, by its data sheet; 0: not stated and, after
+    // sp_profile_join, not known.
     double peak_flops_per_s, hbm_bytes_per_s;
     double compute_scale, memory_scale; // by which sp_profile_join multiplied rates; 0: by nothing
     sp_stack stack; // software that the numbers hold for; name "" where none is stated
@@ -157,7 +158,9 @@ typedef struct sp_profile {
     sp_curve attention_backward_causal, attention_backward_full;
     sp_curve attention_forward_block,
         attention_backward_block; // without mask, in a call of its own
-    double memory_bytes_per_s;    // reached by element-wise kernels, read plus write
+    double memory_bytes_per_s;    // reached by copies and by products that memory bounds, read plus
+                                  // write
+    double kernel_share;          // of it that element-wise kernels reach in a step; 0: all
     sp_level memory_level;
     double kernel_s; // time of an empty kernel in a stream: the floor of each launch
     sp_level kernel_level;
@@ -193,8 +196,8 @@ enum { SP_PROFILE_PATH = 4096 }; // bytes of a profile's file name: as long as L
 
 // Is it the path of a profile? It has a slash in it or ends in ".json"; else it is a name.
 bool sp_profile_is_path(const char *name);
-// By name or path. Names are looked up in $SLIMPACK_PROFILE_PATH (colon-separated), then in the
-// program's own folders (sim/base/data_folder.h).
+// Reads a profile by its name or path. Names are looked up in $SLIMPACK_PROFILE_PATH
+// (colon-separated), then in the program's own folders (sim/base/data_folder.h).
 sp_status sp_profile_load(const char *name, sp_profile *profile, sp_error *err);
 // The document that sp_profile_load reads, unchecked, and the name of its file. The caller owns the
 // document; NULL after an error.

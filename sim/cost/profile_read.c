@@ -159,6 +159,21 @@ static double read_constant(sp_object *root, const char *section, const char *ke
     return value;
 }
 
+static void read_memory(sp_object *root, sp_profile *profile)
+{
+    sp_object object;
+    sp_object_require(root, "memory");
+    profile->memory_bytes_per_s = SP_I_BYTES_PER_GB * SP_I_PROFILE_LEAST;
+    if (sp_object_member(root, "memory", &object)) {
+        profile->memory_bytes_per_s =
+            SP_I_BYTES_PER_GB *
+            sp_i_profile_number(&object, "gb_per_s", SP_I_PROFILE_LEAST, SP_I_PROFILE_MOST);
+        profile->kernel_share = sp_object_real(&object, "kernel_share", 0.0, 0.0, 1.0);
+        profile->memory_level = sp_i_profile_provenance(&object, NULL);
+        sp_object_end(&object);
+    }
+}
+
 static double nvlink_gb_per_s(const void *owner)
 {
     return ((const sp_profile *)owner)->nvlink_bytes_per_s / SP_I_BYTES_PER_GB;
@@ -289,9 +304,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     sp_i_profile_read_models(&root, profile);
     sp_i_error_records_read(&root, &profile->errors);
     sp_level optimizer_level = SP_LEVEL_ASSUMED;
-    profile->memory_bytes_per_s =
-        SP_I_BYTES_PER_GB *
-        read_constant(&root, "memory", "gb_per_s", SP_I_PROFILE_LEAST, &profile->memory_level);
+    read_memory(&root, profile);
     profile->kernel_s =
         SP_I_S_PER_US * read_constant(&root, "kernel", "us", 0.0, &profile->kernel_level);
     profile->optimizer_bytes_per_parameter =

@@ -17,8 +17,8 @@
 #include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
 
-// The exchange of a pack's context-parallel ranks in one pass of one layer, and its time, hidden or
-// not.
+// The exchange of a pack's context-parallel ranks in one pass of one layer, and its time whether
+// work hides it or not.
 typedef struct sp_cp_exchange {
     double s, bytes; // of the keys and values, all that the ranks have in the end
     // All-to-all of heads among `head_ranks` GPUs (0 or 1: none), of the bytes that a GPU has
@@ -85,21 +85,21 @@ static inline int64_t sp_epilogue_ns(const sp_epilogue_cost *epilogue)
            epilogue->hideable_gather_ns;
 }
 
-// How long something that ranks exchange takes, hidden or not, and its bytes.
+// An exchange between ranks: its time, whether work hides it or not, and its bytes.
 typedef struct sp_exchanged {
     double s, bytes;
     double bare_s; // of s, beside which there is no work at all
 } sp_exchanged;
 
-// What the data-parallel ranks of a virtual stage exchange inside actions with ZeRO 2 and 3: the
-// parameters that are gathered, of the stage or of its layers alone (a recomputation), and the
-// gradients that are scattered, of one pass. What nothing hides of it is the actions' dp_ns: at the
-// least the gather before the first unit, which of a backward is the stage's last one, and the
-// scatter behind the last unit.
+// The exchanges of a virtual stage's data-parallel ranks inside actions, with ZeRO 2 and 3. The
+// part that nothing hides is the dp_ns of the actions: at the least the gather before the first
+// unit, which in a backward is the last unit of the stage, and the scatter behind the last one.
 typedef struct sp_sharded_stage {
-    sp_exchanged gather, layers_gather, scatter;
-    double backward_bare_s; // of the gather of a backward
-    double overlap_share;   // by how much hidden exchanges slow work down; dp_ns has it too
+    sp_exchanged gather;        // parameters of the stage, in one pass
+    sp_exchanged layers_gather; // parameters of its layers alone: before a recomputation
+    sp_exchanged scatter;       // gradients of one pass
+    double backward_bare_s;     // seconds of a backward's gather beside which there is no work
+    double overlap_share;       // by how much hidden exchanges slow work down; dp_ns has it too
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
 
@@ -117,8 +117,8 @@ typedef struct sp_stage_costs {
     sp_sharded_stage sharded;     // of ZeRO 2 and 3
 } sp_stage_costs;
 
-// How long hidden states and their gradients are under way between pipeline ranks: of a step's
-// costs the part that links need which are emulated. Tables are borrowed from the costs.
+// The times of hidden states and their gradients between pipeline ranks: the part of a step's costs
+// that a backend needs to emulate links. Tables are borrowed from the costs.
 typedef struct sp_link_times {
     size_t forward_packs, backward_packs;
     const sp_pack_costs *forward, *backward; // [pack]
@@ -152,17 +152,19 @@ typedef struct sp_step_costs {
     int classes;
     sp_stage_costs *stages; // [pp*chunks], by virtual stage
     sp_rank_costs *ranks;   // [pp]
-    bool shards;            // parameters or gradients, by ZeRO 2 or 3
+    bool shards;            // ZeRO 2 or 3 splits gradients or parameters
     // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
     // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
     size_t forward_packs, backward_packs;
     // Cost of a pack on a class, at [pack * classes + class].
     sp_action_cost *f; // forward packs
-    // Backward packs: full, input gradient, weight gradient, and the recomputation that b and i
-    // contain. An action R takes that recomputation out of its backward; where packs are regrouped
-    // it runs a whole forward again (ChunkFlow) and costs f.
-    sp_action_cost *b, *i, *w, *r;
+    sp_action_cost *b; // backward packs: the whole backward,
+    sp_action_cost *i; // its input gradient,
+    sp_action_cost *w; // its weight gradient,
+    sp_action_cost *r; // and the recomputation that b and i contain. An action R takes it out of
+                       // its backward; where packs are regrouped R runs a whole forward again
+                       // (ChunkFlow) and costs f.
     sp_pack_costs *forward, *backward; // [pack]
     bool has_bytes;                    // of transfers and exchanges; false: uniform costs
     bool zoned;                        // some pack has zones
@@ -174,8 +176,8 @@ typedef struct sp_step_costs {
     // [pp * chunks], by rank, then chunk: reduced before ranks[].epilogue.grad_reduce_ns starts.
     // NULL: none.
     sp_bucket_cost *buckets;
-    // What data-parallel ranks exchange by an algorithm takes what it does as a flow alone, a spine
-    // and PCIe included; false: by rates of NVLink and NICs.
+    // Collectives of data-parallel ranks by an algorithm take the time of a flow that is alone,
+    // spine and PCIe included; false: their time follows from rates of NVLink and NICs.
     bool lone_times;
     // Memory: NULL for uniform costs.
     sp_unit_bytes *unit; // forward packs, [row * classes + class]; all of `held` on the GPU

@@ -49,7 +49,8 @@ typedef struct sp_i_held {
     int64_t parameters, kv_cache;
 } sp_i_held;
 
-// Those of one tensor-parallel rank of pipeline rank `pp`, with keys and values of so many tokens.
+// The bytes that one tensor-parallel rank of pipeline rank `pp` holds, with keys and values of so
+// many tokens.
 // `stages` are all of the model (sp_layout_stages()).
 sp_i_held sp_i_held_by(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                        int pp, int64_t tokens);

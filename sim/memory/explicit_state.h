@@ -15,7 +15,7 @@ typedef struct sp_i_memory_gauge {
 void sp_i_memory_take(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 void sp_i_memory_give(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes);
 
-// What a layer or the head may keep; statistics of a norm stand behind its output.
+// Tensors that a layer or the head may keep; statistics of a norm stand behind its output.
 typedef enum sp_i_explicit_tensor {
     SP_I_INPUT,
     SP_I_NORM1,
@@ -69,7 +69,7 @@ typedef struct sp_i_explicit {
     // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
     // split them. The last of a backward that leaves the weight gradients.
     int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
-    // Of the pass at hand.
+    // The pass that runs now.
     bool keeps;    // a forward: what the mode keeps stays
     bool cached;   // a forward: keys and values of later slices are there
     bool rebuilds; // a backward makes what the mode dropped
@@ -84,7 +84,8 @@ typedef struct sp_i_explicit {
 void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            const sp_memory_options *options, const sp_unit_load *load,
                            sp_i_explicit *x);
-// What of the unit's tensors an offload of this ratio takes (unit_tensors.h, away_bytes).
+// Finds the part of the unit's tensors that an offload of this ratio takes (unit_tensors.h,
+// away_bytes).
 void sp_i_explicit_offload(sp_i_explicit *x, const sp_unit_tensor *tensors, int count,
                            double ratio);
 // A pass begins with this much.

@@ -80,7 +80,7 @@ int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memo
 // numbers a row, which only explicit tensors count (stack.h); else returns 0.
 int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                         sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
-// What embedding and head save beyond their layers.
+// The tensors that embedding and head save beyond their layers; returns their number.
 int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                   sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
 
@@ -106,7 +106,7 @@ enum { SP_DUMMY_GRADIENTS = SP_LAYER_WEIGHTS + 1 };
 void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
                           int64_t bytes[SP_LAYER_WEIGHTS]);
 
-// What a rank that holds `stages[0..n)` keeps in place of weight gradients: bf16 tensors, one for
+// The tensors that a rank with `stages[0..n)` keeps in place of weight gradients: bf16, one for
 // each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
                                  const sp_stack *stack, const sp_stage *stages, int n,
@@ -122,15 +122,15 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
 // where each pass makes its own.
 int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_t positions);
 
-// What a unit (one pack on one virtual stage) works on. For slices: the gradients of a slice's keys
+// The work of a unit (one pack on one virtual stage). For slices: the gradients of a slice's keys
 // and values are summed from the backward of its sample's last slice to its own, over all packs in
 // between.
 typedef struct sp_unit_load {
     int64_t tokens;    // computed, padding included
     int64_t kv_tokens; // of them those of slices with later slices; 0 without slices
     int64_t pairs;     // full (query, key) pairs: sum of l*(o+l) over slices
-    // Of each sample those up to the end of its last slice here; 0: `tokens`. Asked for where a
-    // stack counts what is gathered of them (stack.h, device_bytes).
+    // Tokens of each sample up to the end of its last slice here; 0: `tokens`. A stack that counts
+    // what is gathered of them asks for it (stack.h, device_bytes).
     int64_t seen_tokens;
     int64_t slices; // here; 0: not asked for
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
@@ -139,8 +139,8 @@ typedef struct sp_unit_load {
     bool collects; // a backward pack that is no forward pack: its rows come from several
 } sp_unit_load;
 
-// What one unit holds and needs. As sp_footprint_unit gives it, the offloaded part of its
-// activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
+// The bytes that one unit holds and needs. As sp_footprint_unit gives them, the offloaded part of
+// its activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
 typedef struct sp_unit_bytes {
     sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
     sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:
@@ -159,8 +159,8 @@ typedef struct sp_unit_bytes {
     // and were not before, and the other way round.
     int64_t gradients_begun, gradients_found;
     int64_t kv_activations; // keys and values among the activations of `held`
-    // What is offloaded of the tensor that leaves in part: brought back, it is put together again
-    // beside the copy's buffer.
+    // Bytes that are offloaded of the tensor that leaves in part: when they come back it is put
+    // together again beside the copy's buffer.
     int64_t rebuilt;
 } sp_unit_bytes;
 
@@ -168,7 +168,7 @@ typedef struct sp_unit_bytes {
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                        const sp_memory_options *options, const sp_unit_load *load,
                        sp_unit_bytes *unit);
-// Of n stages [n], for less than each by itself.
+// Computes the units of n stages [n] in less time than each by itself.
 void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                         int n, const sp_memory_options *options, const sp_unit_load *load,
                         sp_unit_bytes *units);

@@ -7,7 +7,7 @@
 
 #include "sim/memory/footprint.h"
 
-// Which schedule fills the first pipeline rank with activations, in shares of one sequence's
+// The schedule that fills the first pipeline rank with activations, in shares of one sequence's
 // activations over the whole model, with p ranks, v chunks and n slices:
 // 1F1B: p of p parts; interleaved 1F1B: 1 + (p-1)/(pv); SlimPipe: (1 + 2(p-1)/(nv)) / p.
 typedef enum sp_planner_order {
@@ -34,7 +34,7 @@ sp_status sp_planner_memory(const sp_model *model, const sp_layout *layout,
                             const sp_planner_options *options, const char *source, sp_bytes *bytes,
                             sp_error *err);
 
-// What sp_planner_memory refuses, whatever the tokens.
+// Refuses what sp_planner_memory does not know, whatever the tokens.
 sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout,
                                   const sp_planner_options *options, const char *source,
                                   sp_error *err);

@@ -1,7 +1,7 @@
-// What one unit (one pack on one virtual stage) allocates and frees while its passes run, tensor by
-// tensor and in order: the footprint (footprint.h) seen by an allocator. Tensors that the forward
-// leaves for the backward are those of the saved-tensor table; the others live to the end of the
-// function that makes them, as Python keeps them (kwai/Megatron-Kwai, branch atc24ae,
+// The tensors that one unit (one pack on one virtual stage) allocates and frees while its passes
+// run, one by one and in order: the footprint (footprint.h) seen by an allocator. Tensors that the
+// forward leaves for the backward are those of the saved-tensor table; the others live to the end
+// of the function that makes them, as Python keeps them (kwai/Megatron-Kwai, branch atc24ae,
 // megatron/model/transformer.py and core/tensor_parallel/layers.py).
 #ifndef SLIMPACK_SIM_MEMORY_TENSOR_PROGRAM_H
 #define SLIMPACK_SIM_MEMORY_TENSOR_PROGRAM_H

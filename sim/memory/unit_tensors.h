@@ -26,9 +26,9 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
                     const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
                     int64_t pairs, sp_unit_tensor tensors[SP_UNIT_TENSORS]);
 
-// What an offload takes away: of the activations, tensors of at least 1 MiB each, the share
-// `ratio`, rounded up to whole MiB but to no more than there is. Logits and cached keys and values
-// stay (kwai/Megatron-Kwai, branch atc24ae, megatron/core/pipeline_parallel/offload.py).
+// The bytes that an offload takes away: the share `ratio` of the activations in tensors of at least
+// 1 MiB each, rounded up to whole MiB but to no more than there is. Logits and cached keys and
+// values stay (kwai/Megatron-Kwai, branch atc24ae, megatron/core/pipeline_parallel/offload.py).
 int64_t sp_unit_offload_bytes(const sp_unit_tensor *tensors, int count, double ratio);
 
 // Does an offload of this ratio begin with what was saved last?

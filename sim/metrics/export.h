@@ -9,7 +9,7 @@
 #include "sim/network/topology.h"
 #include "sim/plan/timeline.h"
 
-// Which part of a timeline is exported. Ranks are the timeline's own entries; an empty selection
+// The part of a timeline that is exported. Ranks are the timeline's own entries; an empty selection
 // means all; the window is in nanoseconds, [0, 0] means all.
 typedef struct sp_export_window {
     const int *pp_ranks;

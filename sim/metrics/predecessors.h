@@ -34,15 +34,16 @@ SP_API void sp_timeline_item_name(const sp_timeline *timeline, sp_timeline_item 
 
 typedef struct sp_predecessors sp_predecessors;
 
-// Of a timeline of a whole plan, which must outlive them, as must the costs, which say how long
-// transfers take: those that the timeline was simulated with, or of a measured one those that were
-// predicted; with NULL transfers are taken to need no time. O(actions) time and memory.
+// Finds the predecessors in a timeline of a whole plan, which must outlive them. So must the costs,
+// which say how long transfers take: those that the timeline was simulated with, or for a measured
+// one those that were predicted. With NULL transfers are taken to need no time. O(actions) time and
+// memory.
 SP_API sp_predecessors *sp_predecessors_new(const sp_timeline *timeline,
                                             const sp_step_costs *costs);
 SP_API void sp_predecessors_free(sp_predecessors *predecessors);
 
-// Of all that an item waits for, what it had last (its end, and the transfer from there): the
-// earlier work of its own rank where nothing else came later. False: it waits for nothing.
+// Finds which of all that an item waits for came last (its end, and the transfer from there): the
+// earlier work of its own rank where nothing else came later. False: the item waits for nothing.
 // O(ranks and slices of its pack).
 SP_API bool sp_predecessor(const sp_predecessors *predecessors, sp_timeline_item item,
                            sp_timeline_item *before);

@@ -134,10 +134,12 @@ void sp_result_note_oom(sp_result *result, const char *text);
 void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_batch_facts *facts);
 SP_API void sp_result_fini(sp_result *result);
 
-// Derived figures, NAN where they are not defined.
+// Derived figures. Those that are no sums over a step (ratios, bounds) are NAN where they are not
+// defined.
 SP_API double sp_result_iteration_ms(const sp_result *result);
-// The mean rank spends a step on these, in ms a batch, which add up to the iteration. Communication
-// is what computation does not hide; PP is waiting for transfers between stages.
+// The mean rank's step by kind of time, in ms a batch: the parts add up to the iteration less the
+// stalls of a tight allocator. Communication is counted where computation does not hide it; PP is
+// the waiting for transfers between stages.
 enum {
     SP_TIME_COMPUTE,
     SP_TIME_TP,
@@ -171,8 +173,8 @@ SP_API bool sp_result_knows_gap(const sp_result *result);  // its parts are know
 SP_API double sp_result_gap_work(const sp_result *result); // over pure work
 SP_API double sp_result_dp_max_over_mean(const sp_result *result);
 SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
-// Of all tokens of the batches the share of samples that were dropped, or are left for later
-// batches after the last; of the trained ones the share in pieces without the beginning of their
+// The share of all tokens of the batches in samples that were dropped, or are left for later
+// batches after the last; and the share of trained tokens in pieces without the beginning of their
 // document.
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
@@ -183,13 +185,10 @@ SP_API bool sp_result_is_oom(const sp_result *result);
 // reserve is above (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
 // (1 - SP_MEMORY_TIGHT) of it. `none`: bytes or limit are not known.
 //
-// Where segments fill the memory PyTorch has to free and allocate them again. What that costs no
-// table tells by itself: of nanotron's steps on H100s of 80 GB (experiments/published/
-// h100_nanotron.csv) all eight that logged more than 70 GB took 3 to 8 times as long as predicted,
-// but so did thirty with less (experiments/atlas.md, transfers). Six of the eight are predicted to
-// reserve more than 97 % of the limit, as are nine others; without a margin the layout that is
-// picked for 8B on 8 GPUs is one of the eight. Of the peak without an allocator a tenth is kept,
-// which is about what segments take beyond the tensors in them.
+// Where segments fill the memory PyTorch has to free them and allocate them again, which costs time
+// that no published table states by itself. experiments/atlas.md (transfers) says which logged
+// steps the two shares tell apart and which they do not. Where blocks are not counted a tenth of
+// the peak is kept free, about what segments take beyond the tensors in them.
 #define SP_RESERVED_TIGHT 0.03
 #define SP_MEMORY_TIGHT 0.1
 typedef enum sp_fits { SP_FITS_YES, SP_FITS_TIGHT, SP_FITS_NO, SP_FITS_NONE } sp_fits;

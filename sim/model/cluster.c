@@ -226,10 +226,13 @@ static const sp_cluster builtin[] = {
      400 * GBIT_PER_S, PCIE_5,
      "NVIDIA HGX B200 data sheet: 180 GB of HBM3e, NVLink 5; 8 x 400 Gb/s a node as in DGX B200",
      .fabric = FABRIC(8, 32), .nvls = true},
-    // A rack is one NVLink domain and counts as one node; a compute tray has 4 GPUs, a NIC and a
-    // rail for each. A scalable unit of DGX SuperPOD has 8 racks.
-    {"gb200-nvl72", "GB200", "b200", 2500e12, GB200_BYTES, RESERVE, 8.0e12, 72, 0, 900e9, 72,
-     400 * GBIT_PER_S, C2C, "NVIDIA GB200 NVL72 data sheet; 72 x 400 Gb/s a rack as in DGX GB200",
+    // A rack is one NVLink domain and counts as one node, of which jobs take 64 of the 72 GPUs, so
+    // that no group of a power of two lies in two domains (NVIDIA/dgxc-benchmarking, GB200 recipes:
+    // 128, 256, 512 GPUs); a compute tray has 4 GPUs, a NIC and a rail for each. A scalable unit of
+    // DGX SuperPOD has 8 racks.
+    {"gb200-nvl72", "GB200", "gb200", 2500e12, GB200_BYTES, RESERVE, 8.0e12, 64, 0, 900e9, 64,
+     400 * GBIT_PER_S, C2C,
+     "NVIDIA GB200 NVL72 data sheet, 64 of its 72 GPUs; a NIC of 400 Gb/s each as in DGX GB200",
      .fabric = FABRIC(4, 8), .nvls = true},
     // The network sprays packets over many ways (AWS: SRD), so no switch stands for a rail.
     {"h100-8-efa", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 32,

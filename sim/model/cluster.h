@@ -16,7 +16,7 @@ enum {
     SP_I_MAX_NODES = 1 << 24,
 };
 
-// What a GPU's memory holds beside the tensors of a step, in the parts that are published:
+// A GPU's memory holds more than the tensors of a step. The parts that are published:
 //
 // - The CUDA context with the kernels that are loaded: 0.3 GB with CUDA's lazy loading, above 1 GB
 //   before CUDA 11.7 (pytorch/pytorch issue 107667); 1.06 GB of an H100 are taken before the first
@@ -37,7 +37,7 @@ enum {
 #define SP_GPU_RESERVE_BYTES \
     (SP_RESERVE_CONTEXT_BYTES + SP_RESERVE_NCCL_BYTES + SP_RESERVE_LIBRARIES_BYTES)
 
-// Which NIC is a GPU's, where several GPUs have one: neighbours have the same, or every n-th.
+// The GPUs that share a NIC, where several have one: neighbours, or every n-th.
 typedef enum sp_nic_affinity { SP_NIC_BLOCK, SP_NIC_ROUND_ROBIN } sp_nic_affinity;
 
 extern const char *const sp_nic_affinity_names[]; // "block", "round-robin", NULL
@@ -56,7 +56,7 @@ typedef struct sp_fabric {
               // PXN)
 } sp_fabric;
 
-// That a cluster states in place of its profile's.
+// A latency that a cluster states in place of its profile's.
 typedef struct sp_stated_latency {
     bool given;
     double s;

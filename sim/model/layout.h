@@ -8,7 +8,7 @@
 #include "sim/base/status.h"
 #include "sim/model/model.h"
 
-// Which virtual stage chunk c of pipeline rank r is, with p ranks:
+// The virtual stage that chunk c of pipeline rank r is, with p ranks:
 // linear: c*p + r; V (two chunks): r and 2p-1-r.
 typedef enum sp_placement { SP_PLACE_LINEAR, SP_PLACE_V } sp_placement;
 
@@ -36,8 +36,8 @@ typedef struct sp_layout {
     int tp, cp, pp, dp;
     sp_cp_sharding cp_sharding;
     bool cp_ring_steps; // uneven shares wait for each other at each step of a ring
-    // Of a CP group that exchanges by all-to-all and ring (stack.h): as many neighbours exchange
-    // heads as is the greatest common divisor of this and of the group's ranks. 0: all of them.
+    // A CP group that exchanges by all-to-all and ring (stack.h): as many neighbours exchange heads
+    // as is the greatest common divisor of this and of the group's ranks. 0: all of them.
     int cp_a2a;
     sp_rank_order order;
     int chunks; // model chunks per pipeline rank (v)
@@ -51,7 +51,7 @@ typedef struct sp_layout {
     const int *stage_layers;
 } sp_layout;
 
-// What one virtual stage holds.
+// The parts of the model that one virtual stage holds.
 typedef struct sp_stage {
     int layers;
     bool embedding;

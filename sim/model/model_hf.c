@@ -183,7 +183,12 @@ static sp_status read_config(const json_t *config, const char *source, const cha
         refuse_keys(&whole, LLAMA, true);
         sp_object_begin(&object, text, source, "text_config", found);
     }
-    if (object.json != NULL) {
+    const char *kind = text == NULL ? sp_json_kind(config) : NULL;
+    if (kind != NULL && json_object_get(config, "model_type") == NULL &&
+        json_object_get(config, "architectures") == NULL) {
+        sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
+                    kind);
+    } else if (object.json != NULL) {
         sp_object_require(&object, "model_type");
     }
     int family = found->count + found->dropped == before ? family_of(&object) : -1;

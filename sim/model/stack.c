@@ -21,6 +21,24 @@
 static const sp_setting_word transformer_engine_names[] = {
     {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
 
+// Switches that are written where they differ from the named stack's, so that documents from before
+// they were there stay as they are.
+static bool states_launches(const void *owner)
+{
+    const sp_stack *stack = owner;
+    sp_stack named = {0};
+    sp_stack_builtin(stack->name, &named);
+    return named.blocking_launches != stack->blocking_launches;
+}
+
+static bool states_shares(const void *owner)
+{
+    const sp_stack *stack = owner;
+    sp_stack named = {0};
+    sp_stack_builtin(stack->name, &named);
+    return named.rooted_shares != stack->rooted_shares;
+}
+
 // clang-format off
 static const sp_setting stack_rows[] = {
     {.key = "stack", .type = "the name of a stack or an object", .name_at = sp_stack_builtin_name,
@@ -48,7 +66,7 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(blocking_launches,
                  "The host waits for each kernel before it launches the next "
                  "(CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's, and nothing hides behind "
-                 "computation.", .aliases = "CUDA_LAUNCH_BLOCKING", .if_changed = true),
+                 "computation.", .aliases = "CUDA_LAUNCH_BLOCKING", .is_written = states_launches),
     STACK_SWITCH(hide_forward_gather,
                  "The TP gather of a forward hides behind the product beside it."),
     STACK_SWITCH(hide_forward_reduce,
@@ -67,6 +85,9 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.bucketed_tail", SP_SWITCH, SP_FIELD(sp_stack, bucketed_epilogue),
      .fallback = NAMED,
      .text = "What is left after the backward goes bucket by bucket, not at once."},
+    STACK_SWITCH(rooted_shares,
+                 "ZeRO 1 and 2 give whole tensors to ranks: each bucket is reduced to its owner and "
+                 "its parameters are broadcast by it, over rings alone.", .is_written = states_shares),
     STACK_SWITCH(sharded_step, "Each replica steps its share of the weights though ZeRO is 0."),
     STACK_SWITCH(blocking_transfers, "A pipeline rank waits for each of its sends."),
     STACK_SWITCH(whole_transfers,
@@ -178,17 +199,28 @@ static const sp_stack builtin[] = {
      .gradient_reduce_dtype = SP_REDUCE_BF16,
      .fused_cross_entropy = true,
      .dummy_weight_gradients = true},
+    // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
+    // (tp_comm_overlap off in its verification cards).
+    {.name = "megatron-bridge-2025",
+     .fused_swiglu = true,
+     .hide_gradient_reduce = true,
+     .hide_parameter_gather = true,
+     .bucketed_epilogue = true,
+     .gradient_reduce_dtype = SP_REDUCE_BF16,
+     .fused_cross_entropy = true,
+     .dummy_weight_gradients = true},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
-    // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, so that one of some 64
-    // million numbers after the other is reduced to its owner and sent round by it.
+    // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
+    // numbers each, the mean of the 7B's matrices.
     {.name = "internevo-2024",
      .unfused_weight_gradient = true,
      .gradient_reduce_dtype = SP_REDUCE_BF16,
      .bucketed_epilogue = true,
-     .bucket_bytes = 123.0 * SP_MIB},
+     .bucket_bytes = 123.0 * SP_MIB,
+     .rooted_shares = true},
     {.name = "nanotron-2025",
      .unfused_weight_gradient = true,
      .hide_gradient_all_reduce = true,
@@ -308,6 +340,7 @@ static const char *const summaries[] = {
     "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
     "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
     "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
+    "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
     "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
     "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
     "nanotron of 2025, as in the Ultra-Scale Playbook",
@@ -386,7 +419,7 @@ static void take_builtin(sp_object *object, const char *key, const char *name, s
         return;
     }
     const char *names[BUILTIN];
-    char known[SP_ERROR_TEXT / 4] = "";
+    char known[SP_ERROR_TEXT / 2] = "";
     for (int i = 0; i < BUILTIN; i++) {
         names[i] = builtin[i].name;
         size_t used = strlen(known);

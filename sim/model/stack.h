@@ -74,7 +74,7 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
-    // Of a pack with zones (sim/plan/packing.h): a ring hides behind the attention of its own zone
+    // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
     // Data parallelism.
@@ -85,6 +85,9 @@ typedef struct sp_stack {
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
     bool bucketed_epilogue; // what is left after the backward goes bucket by bucket, not at once
     double bucket_bytes;    // 0: one bucket for each layer
+    // ZeRO 1 and 2 give whole tensors to ranks: a bucket is reduced to its owner, and its
+    // parameters are broadcast by it, for which NCCL has rings alone.
+    bool rooted_shares;
     // Pipeline transfers.
     bool blocking_transfers; // the sending rank waits for each of its sends
     bool whole_transfers;    // each TP rank sends all of a tensor that all of them hold, not 1/tp

@@ -1,4 +1,4 @@
-// Which collectives there are, and by which algorithms.
+// The collectives that there are, and their algorithms.
 #ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_H
 #define SLIMPACK_SIM_NETWORK_COLLECTIVE_H
 

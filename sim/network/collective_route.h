@@ -27,10 +27,10 @@ typedef struct sp_collective_route {
     int count;
 } sp_collective_route;
 
-// Of `groups` groups of `count` members each, at least two, as in sp_route_rings, that do the same
-// at the same time. Of all-reduces, reduce-scatters and all-gathers; rings where the algorithm is
-// the profile's or does not serve (op_time.h), or where groups lie differently. Whether switches
-// have NVLS is the caller's to know.
+// Makes the route of all-reduces, reduce-scatters and all-gathers of `groups` groups of `count`
+// members each, at least two, as in sp_route_rings, that do the same at the same time: rings where
+// the algorithm is the profile's or does not serve (op_time.h), or where groups lie differently.
+// The caller knows whether switches have NVLS.
 void sp_collective_route_make(const sp_topology *topology, sp_collective_algorithm algorithm,
                               sp_collective kind, const int64_t *gpus, int groups, int count,
                               sp_collective_route *route);

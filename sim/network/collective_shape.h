@@ -1,5 +1,5 @@
-// What the formulas of collectives (cost/collective.c) and their ways over links
-// (collective_route.h) are both made of.
+// The figures that the formulas of collectives (cost/collective.c) and their routes over links
+// (collective_route.h) share.
 #ifndef SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H
 #define SLIMPACK_SIM_NETWORK_COLLECTIVE_SHAPE_H
 
@@ -25,14 +25,14 @@ int sp_i_tree_levels(int nodes);
 // (src/graph/trees.cc); -1 at the root. No node but the root has others below it in both.
 int sp_i_double_tree_parent(int tree, int node, int nodes);
 
-// Of a tensor that an all-reduce takes up and down both trees, half on each: what the busiest node
-// sends, and gets, over the tensor's bytes. 2 from four nodes on: three neighbours in one tree and
-// one in the other.
+// An all-reduce takes a tensor up and down both trees, half on each. Returns the bytes that the
+// busiest node sends, and gets, over the tensor's bytes. 2 from four nodes on: three neighbours in
+// one tree and one in the other.
 double sp_i_double_tree_share(int nodes);
 
-// Of the chain of `members` GPUs of one node below a tree: what the busiest sends, over the bytes
-// of the tensor. Over several nodes each of the `chains`, which have an equal part, begins at
-// another member, that of its NIC.
+// The bytes that the busiest GPU sends in a chain of `members` GPUs of one node below a tree, over
+// the bytes of the tensor. Over several nodes each of the `chains`, which have an equal part,
+// begins at another member, that of its NIC.
 double sp_i_chain_share(int members, int nodes, int chains);
 
 // All nodes have as many members.

@@ -69,11 +69,12 @@ const sp_flow_end *sp_flows_ended(const sp_flows *flows, int32_t *count);
 // Flows that have not ended.
 int32_t sp_flows_left(const sp_flows *flows);
 
-// What a flow gets now, 0 while its latency passes; what a link carries now. For tests and figures.
+// The rate that a flow has now, 0 while its latency passes, and that a link carries now; for tests
+// and figures.
 double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow);
 double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link);
 
-// What the sharing cost so far: begins and ends of flows, and hops whose flow's rate was found.
+// The work of the sharing so far: begins and ends of flows, and hops whose flow's rate was found.
 typedef struct sp_flows_counts {
     int64_t events, hops;
 } sp_flows_counts;

@@ -1,6 +1,7 @@
-// What a group of GPUs sends in one collective, as one flow: all its ways at once, each link as
-// often as it is crossed. The ways of a collective wait for each other, since what a GPU sends on
-// it has received before, so all go at the pace of the slowest and a single flow describes them.
+// The bytes that a group of GPUs sends in one collective, as one flow: all paths at once, each link
+// as often as it is crossed. The paths of a collective wait for each other, since a GPU sends on
+// what it has received before, so all go at the pace of the slowest and a single flow describes
+// them.
 //
 // Ring: node by node, in as many rings as the least populated node has members. Ring c comes into a
 // node at member c and leaves it from the one before that, by the NIC of member c where PXN allows,

@@ -15,7 +15,7 @@
 #include "sim/model/cluster.h"
 #include "sim/network/flows.h"
 
-// What links reach, of a profile: data sheets stand in the cluster.
+// The rates that links reach, by a profile; the data sheets' stand in the cluster.
 typedef struct sp_link_rates {
     double nvlink_bytes_per_s, nvlink_latency_s; // one direction, one GPU
     double nic_efficiency, nic_latency_s;        // share of the line rate; NIC to NIC
@@ -60,8 +60,8 @@ enum { SP_PATH_HOPS = 8 }; // most of a path
 
 typedef struct sp_topology sp_topology;
 
-// Of the cluster's nodes (above 0: sp_cluster_fit). Errors: SP_ERR_LIMIT beyond 2^28 links;
-// SP_ERR_CONTENT for a rate that is not above 0. O(links).
+// Builds the links of the cluster's nodes (above 0: sp_cluster_fit). Errors: SP_ERR_LIMIT beyond
+// 2^28 links; SP_ERR_CONTENT for a rate that is not above 0. O(links).
 sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                           sp_topology **topology, sp_error *err);
 void sp_topology_free(sp_topology *topology);
@@ -70,8 +70,8 @@ int32_t sp_topology_links(const sp_topology *topology);
 const double *sp_topology_bytes_per_s(const sp_topology *topology); // [links]
 sp_link sp_topology_link(const sp_topology *topology, int32_t link);
 
-// What a GPU has of a NIC that it shares if all have equal parts, as closed formulas give them;
-// HUGE_VAL: each has one.
+// The bytes a second that a GPU has of a NIC that it shares in equal parts, as closed formulas give
+// them; HUGE_VAL: each GPU has a NIC.
 double sp_topology_nic_share(const sp_topology *topology);
 
 // The next link of the same direction on the way between a GPU and the spine: behind a PCIe link
@@ -84,10 +84,9 @@ int sp_topology_nic(const sp_topology *topology, int64_t gpu);
 int sp_topology_rail(const sp_topology *topology, int64_t gpu);
 
 // The links from one GPU to another, in order, and the latency of the way: none of a GPU to itself.
-// What the spine and PCIe (host_link_latency_s at both ends) add to it, of which closed formulas
-// know nothing, stands by itself. PXN hands on
-// while it sends, so that its NVLink adds nothing to the latency between nodes. Returns the number
-// of hops. O(1).
+// The latency that the spine and PCIe (host_link_latency_s at both ends) add, of which closed
+// formulas know nothing, stands by itself. PXN hands on while it sends, so that its NVLink adds
+// nothing to the latency between nodes. Returns the number of hops. O(1).
 int sp_topology_path(const sp_topology *topology, int64_t from, int64_t to,
                      sp_flow_hop path[SP_PATH_HOPS], double *latency_s, double *spine_latency_s);
 

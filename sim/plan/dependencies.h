@@ -10,14 +10,14 @@
 
 // Why one item waits for another.
 typedef enum sp_wait {
-    SP_WAIT_ORDER,
-    SP_WAIT_INPUT,
-    SP_WAIT_GRADIENT,
-    SP_WAIT_ACTIVATIONS,
-    SP_WAIT_MEMBER,
-    SP_WAIT_COPY_OUT,
-    SP_WAIT_COPY_BACK,
-    SP_WAIT_SHARE
+    SP_WAIT_ORDER,       // the other stands before it in its rank's list
+    SP_WAIT_INPUT,       // the other makes the hidden states that it reads
+    SP_WAIT_GRADIENT,    // the other makes the gradient that it reads
+    SP_WAIT_ACTIVATIONS, // the other is the forward that it undoes, or a W's I
+    SP_WAIT_MEMBER,      // the ranks of a merged pack begin together
+    SP_WAIT_COPY_OUT,    // the other is the forward whose activations it copies to the host
+    SP_WAIT_COPY_BACK,   // the other copies its activations back
+    SP_WAIT_SHARE        // the other is a rank's share of embedding or LM head
 } sp_wait;
 
 // An action, a copy, or a rank's share of a vocabulary.
@@ -30,12 +30,14 @@ typedef struct sp_plan_item {
 // The time that passes between the end of an item and the start of what waits for it.
 typedef enum sp_wait_lag {
     SP_LAG_NONE,
-    SP_LAG_TRANSFER, // of what `gave` gave to the other's pipeline rank
+    SP_LAG_TRANSFER, // the output of `gave` travels to the waiting item's pipeline rank
     SP_LAG_SENDING   // the rank of the item waits for what it sends, where transfers block
 } sp_wait_lag;
 
 typedef struct sp_dependency {
-    size_t item, gave; // of an overlapped pair the second ends, whichever gave
+    // The item that is waited for, and the one whose output is read: of an overlapped pair the
+    // second ends last, whichever of the two made the output.
+    size_t item, gave;
     sp_wait reason;
     sp_wait_lag lag;
 } sp_dependency;
@@ -50,13 +52,13 @@ typedef struct sp_plan_items {
     sp_plan_item *items; // [count]
     size_t count;
     size_t *first; // [dp * pp + 1]: of each rank
-    // Tables of items + 1, 0 for none. By kind, slot of the pack and virtual stage: F, B (or I), W,
-    // R, O and L. By part, of F or else of R, and [slots * pp]: each rank's share of a vocabulary;
-    // and [slots]: the stage's action itself.
-    size_t *of[SP_ACTION_KINDS];
-    size_t *share[SP_SHARE_PARTS][2], *stage[SP_SHARE_PARTS][2];
-    bool copies;       // there is an O
-    bool joint_inputs; // ranks of a merged pack also wait for each other's inputs (walk.h)
+    // Tables whose entries are 1 + the index of an item, 0 where there is none:
+    size_t *of[SP_ACTION_KINDS];      // [slot of the pack and virtual stage]; an I under B
+    size_t *share[SP_SHARE_PARTS][2]; // [slots * pp], of F and of R: a rank's share of a vocabulary
+    size_t *stage[SP_SHARE_PARTS][2]; // [slots], of F and of R: the action of the stage itself
+    bool copies;                      // there is an O
+    bool joint_inputs; // set by the caller: ranks of a merged pack also wait for each other's
+                       // inputs (walk.h)
     sp_arena work;     // holds the tables
 } sp_plan_items;
 

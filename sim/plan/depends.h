@@ -77,7 +77,8 @@ typedef struct sp_dp_ranks {
     int first, count;
 } sp_dp_ranks;
 
-// Those that run an action of the pack together with rank `dp` of them: all or it alone.
+// The data-parallel ranks that run an action of the pack together with rank `dp`: all of the pack
+// or this one alone.
 static inline sp_dp_ranks sp_depends_together(const sp_pack *pack, sp_action action, int dp)
 {
     bool joint = sp_depends_is_joint(action);
@@ -157,7 +158,8 @@ static inline int sp_depends_target(const sp_depends *depends, sp_action action,
 
 // ---- What an action leaves ----
 
-// What one unit of a rank (a forward pack on one of its chunks) holds between actions.
+// The activations that one unit of a rank (a forward pack on one of its chunks) holds between
+// actions.
 typedef enum sp_unit_holds {
     SP_HOLDS_NOTHING,
     SP_HOLDS_ALL,
@@ -167,8 +169,8 @@ typedef enum sp_unit_holds {
     SP_HOLDS_WEIGHTS   // what the weight gradient needs
 } sp_unit_holds;
 
-// What its units hold after an action: as soon as an F, R or L begins, when a B, I, W or O ends. A
-// forward of which the plan has an R `runs_again`.
+// The activations that a unit holds after an action: as soon as an F, R or L begins, when a B, I, W
+// or O ends. A forward of which the plan has an R `runs_again`.
 static inline sp_unit_holds sp_depends_left(sp_action action, bool runs_again)
 {
     switch (action.kind) {
@@ -223,7 +225,7 @@ typedef struct sp_shares {
 // Do pipeline ranks share a vocabulary?
 bool sp_shares_are(const sp_layout *layout);
 
-// Those of one rank.
+// The shares of one rank.
 const sp_share *sp_shares_of(const sp_shares *shares, const sp_layout *layout, int dp, int pp,
                              size_t *count);
 

@@ -33,9 +33,9 @@ typedef struct sp_pack {
     int64_t pairs2;     // twice the causal pairs computed: sum of 2*l*o + l*l over computed lengths
     int64_t full_pairs; // sum of l*(o+l): what an attention without causal mask covers
     int64_t kv_tokens;  // computed tokens of slices whose sample has later slices
-    // Of a forward pack: it runs again (R) before the backward that reads it, and keeps its input,
-    // and keys and values that later slices read, till then. For schedules that order by pack; a
-    // plan says it by its actions.
+    // A forward pack that runs again (R) before the backward that reads it, and till then keeps its
+    // input, and keys and values that later slices read. For schedules that order by pack; a plan
+    // says it by its actions.
     bool runs_again;
     // Its context-parallel ranks, merged or of one, gather keys and values before the attention,
     // whatever else stack.cp_overlap says of them. Not of slices with zones, nor where ranks
@@ -118,14 +118,14 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
 // its own. The packing must hold every slice on both sides (sp_plan_check). O(slices * log slices).
 void sp_regroup(const sp_packing *packing, int32_t **pack);
 
-// Of each pack of packing->backward the forward pack with the same slices in the same order, -1
-// where there is none, in an array that the caller frees with sp_free. Neither side need be
+// Finds for each pack of packing->backward the forward pack with the same slices in the same order,
+// -1 where there is none, in an array that the caller frees with sp_free. Neither side need be
 // complete. O(slices), and the square of the packs that begin with one sample.
 void sp_same_packs(const sp_packing *packing, int32_t **forward);
 
-// What the backward packs of a packing leave for each other. The gradients of a slice's keys and
-// values are summed over its own backward and those of all later slices of its sample; the backward
-// of the last slice begins the sums of all, and each slice's own backward ends its own.
+// The sums that the backward packs of a packing leave for each other. The gradients of a slice's
+// keys and values are summed over its own backward and those of all later slices of its sample; the
+// backward of the last slice begins the sums of all, and each slice's own backward ends its own.
 // Tokens of slices, each rounded up to whole rows of the ranks that share its pack.
 typedef struct sp_slice_sums {
     int64_t begun_tokens; // of slices in other packs whose sums this pack begins
@@ -136,8 +136,8 @@ typedef struct sp_slice_sums {
 // pack of one data-parallel rank. A packing without samples has no sums. O(slices + samples).
 void sp_slice_sums_make(const sp_packing *packing, int cp, sp_slice_sums **sums);
 
-// Of each sample of the batch the begin of its last slice in the list, -1 where it has none; freed
-// by the caller. O(slices + samples).
+// The begin of each sample's last slice in the list, -1 where it has none; the caller frees the
+// array. O(slices + samples).
 int64_t *sp_last_begins(const sp_packing *packing, const sp_pack_list *list);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct sp_action {
     int32_t pack;
 } sp_action;
 
-// Of the backward packs: B, I, W.
+// Is it an action of a backward pack: B, I or W?
 static inline bool sp_action_is_backward(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;

@@ -34,7 +34,7 @@ typedef struct sp_walk_action {
     const sp_share **shares;
 } sp_walk_action;
 
-// What running it gave.
+// The outcome of an action that was run.
 typedef struct sp_walk_outcome {
     sp_action_cost took;    // without shares
     sp_action_cost *shares; // [pp], the caller's: what those of the action took, each by itself
@@ -76,9 +76,9 @@ typedef struct sp_walk_driver {
     // The ranks of a merged pack, which exchange from its start, begin once all have their inputs.
     // Where an action takes as long on each of them they do so in any case.
     bool joint_inputs;
-    // Those of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
+    // The shares of the plan; NULL or empty: ranks share no vocabulary, or it is no concern here.
     const sp_shares *shares;
-    // That no action may end after; 0: a quarter of what sums over all ranks may be.
+    // The time after which no action may end; 0: a quarter of what sums over all ranks may be.
     int64_t limit_ns;
 } sp_walk_driver;
 

@@ -41,6 +41,21 @@ static const char *workload_source(const sp_scenario *scenario)
     return json_is_string(lengths) ? json_string_value(lengths) : scenario->source;
 }
 
+// Where dp is to fill the nodes and cannot.
+static sp_status check_default_dp(const sp_i_scenario_reader *reader, const json_t *root)
+{
+    const sp_scenario *scenario = reader->scenario;
+    const sp_layout *layout = &scenario->layout;
+    int64_t gpus = (int64_t)scenario->cluster.nodes * scenario->cluster.gpus_per_node;
+    int64_t replica = (int64_t)layout->tp * layout->cp * layout->pp;
+    if (gpus % replica == 0 || json_object_get(json_object_get(root, "parallel"), "dp") != NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "nodes",
+                       "no parallel.dp fills the %lld GPUs of %d nodes: tp*cp*pp is %lld",
+                       (long long)gpus, scenario->cluster.nodes, (long long)replica);
+}
+
 static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
 {
     static const sp_key_watch hints = {.meant = sp_setting_meant,
@@ -53,12 +68,21 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     if (reader->root.json == NULL) {
         return reader->err->status;
     }
+    const char *kind = sp_json_kind(root);
+    if (kind != NULL && strcmp(kind, "a scenario") != 0 &&
+        json_object_get(root, "workload") == NULL) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, NULL,
+                           "expected a scenario, got %s", kind);
+    }
     read_sections(reader);
     sp_object_end(&reader->root);
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
     sp_status status = sp_scenario_resolve_layout(scenario, reader->err);
+    if (status == SP_OK && !scenario->uniform) {
+        status = check_default_dp(reader, root);
+    }
     if (status == SP_OK && !scenario->uniform) {
         status = sp_cluster_fit(&scenario->cluster, sp_layout_ranks(&scenario->layout),
                                 scenario->source, reader->err);
@@ -678,8 +702,11 @@ sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
     }
     json_t *scenario = json_object_get(in->root, "scenario");
     if (scenario == NULL || !sp_plan_json_is_plan(in->root)) {
+        const char *kind = sp_json_kind(in->root);
+        bool known = kind != NULL && !sp_plan_json_is_plan(in->root);
         return sp_error_in(err, SP_ERR_CONTENT, path, "",
-                           "expected a plan (schema slimpack/plan/1) with its scenario");
+                           "expected a plan (schema slimpack/plan/1) with its scenario%s%s",
+                           known ? ", got " : "", known ? kind : "");
     }
     status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
     return status != SP_OK

@@ -146,8 +146,9 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     sp_setting_read_key(workload, sp_i_workload_settings, "samples_per_batch", reader->scenario);
     sp_setting_read_key(workload, sp_i_workload_settings, "tokens_per_batch", reader->scenario);
     if (by_samples && by_tokens) {
-        sp_object_error(workload, "tokens_per_batch",
-                        "give samples_per_batch or tokens_per_batch, not both");
+        sp_object_error(
+            workload, "tokens_per_batch",
+            "give samples_per_batch or tokens_per_batch, not both (null takes one back)");
         return;
     }
     if (!by_tokens && !by_samples) {

@@ -23,6 +23,19 @@ static const char *const spread_names[] = {"auto", "nanotron", NULL};
 static const char *const memory_model_names[] = {"tensors", "slimpipe-planner", NULL};
 // Megatron-LM's selective recomputation is that of the attention core (its option
 // --recompute-granularity; arXiv 2205.05198).
+static const sp_setting_word schedule_words[] = {{"interleaved1f1b", SP_SCHEDULE_INTERLEAVED},
+                                                 {"1f1binterleaved", SP_SCHEDULE_INTERLEAVED},
+                                                 {"zbvzerobubble", SP_SCHEDULE_ZB_V},
+                                                 {NULL, 0}};
+static const char *const schedule_hints[] = {
+    "zb1p",
+    "zb1p is found by search in the memory of 1F1B: expected \"zb-auto\", which searches so, or "
+    "\"zb-h1\", which is laid by hand",
+    "zb2p",
+    "zb2p is found by search in twice the memory of 1F1B: expected \"zb-auto\" with "
+    "schedule.memory_limit_microbatches of 2 x pp, or \"zb-h2\", which is laid by hand",
+    NULL,
+};
 static const sp_setting_word megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
                                                            {NULL, 0}};
 static const char *const over_length_names[] = {"drop", "truncate", "error", "split", NULL};
@@ -281,6 +294,7 @@ static const sp_setting schedule_rows[] = {
     {.key = "schedule.kind", SP_ONE_OF(sp_schedule_names), SP_FIELD(sp_scenario, schedule.kind),
      .usual = SP_SCHEDULE_1F1B,
      .fallback = "\"1f1b\", \"interleaved\" with several chunks, or what the strategy brings",
+     .also = schedule_words, .explained = schedule_hints,
      .text = "The pipeline schedule; `slimpack help schedules` says a line of each.",
      .aliases = "pipeline_schedule pipeline_parallel_schedule"},
     {.key = "schedule.group", SP_INT(1, SP_I_MAX_MICROBATCHES), .names = group_names,

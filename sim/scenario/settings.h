@@ -9,8 +9,8 @@
 // In the order of the pages, the keys of one section together; NULL past the last.
 SP_API const sp_setting *sp_setting_at(int index);
 
-// By its dotted key, its last part where only one setting has it, or one of its other names, in any
-// case and with hyphens for underscores; NULL: none.
+// Finds a setting by its dotted key, its last part where only one setting has it, or one of its
+// other names, in any case and with hyphens for underscores; NULL: none.
 SP_API const sp_setting *sp_setting_find(const char *name);
 
 // The key that is spelt most like a misspelt one, or most like its last part; NULL: none is near.

@@ -23,7 +23,7 @@ typedef struct sp_packflow_step {
     uint8_t kind; // sp_packflow_kind
 } sp_packflow_step;
 
-// What an order comes to.
+// The step that an order of packs gives.
 typedef struct sp_packflow_outcome {
     int64_t makespan_ns;   // of the slowest rank
     int64_t lacking_bytes; // the most by which a rank exceeds its room, as in any order; 0: it fits
@@ -31,7 +31,7 @@ typedef struct sp_packflow_outcome {
     bool overfull; // tight, by the blocks of PyTorch's allocator, which were counted (result.h)
 } sp_packflow_outcome;
 
-// What is there before anything was tried: every other outcome is better.
+// The outcome before anything was tried: every other one is better.
 #define SP_PACKFLOW_WORST ((sp_packflow_outcome){INT64_MAX, INT64_MAX, false, false})
 
 // Fitting goes before time, lacking less before lacking more, and steps whose blocks are known not
@@ -76,7 +76,7 @@ typedef struct sp_packflow_job {
     const sp_packflow_outcome *beaten;
 } sp_packflow_job;
 
-// Of a pack whose forward runs again: the tokens whose activations would be as much as it keeps.
+// The tokens whose activations would be as much as a pack keeps whose forward runs again.
 static inline int64_t sp_packflow_kept(int64_t tokens, double kept_share)
 {
     return (int64_t)((double)tokens * kept_share) + 1;
@@ -91,7 +91,7 @@ size_t sp_packflow_length(const sp_packflow_job *job);
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err);
 
-// What a run over the costs of its packs gives for data-parallel rank `dp`, without a plan.
+// Runs over the costs of the packs of data-parallel rank `dp`, without making a plan.
 sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                            const sp_packing *packing, const sp_layout *layout, int dp,
                            sp_packflow_outcome *outcome, sp_error *err);

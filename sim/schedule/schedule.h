@@ -90,7 +90,7 @@ typedef struct sp_schedule_spec {
     double memory_limit_microbatches;
 } sp_schedule_spec;
 
-// What a schedule asks of the layout and of its packs.
+// The demands of a schedule on the layout and on its packs.
 typedef struct sp_schedule_traits {
     const char *summary; // one line for help
     sp_placement placement;
@@ -107,14 +107,14 @@ sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);
 // Where so many chunks lie.
 sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks);
 
-// What the timed schedules look at: the mean costs of one micro-batch's pack on each virtual stage,
-// and the activation units it holds there.
+// The costs that timed schedules look at: the mean costs of one micro-batch's pack on each virtual
+// stage, and the activation units it holds there.
 typedef struct sp_schedule_costs {
     const int64_t *f_ns, *i_ns, *w_ns; // [pp * chunks]
     int64_t p2p_ns;                    // between neighbouring ranks
     double unit_f, unit_b, unit_w;     // change at F, at I, at W
-    // Of every pack where the schedule orders by pack: [pack * pp * chunks + virtual stage],
-    // forward packs for f and backward packs for b (whole), i and w; NULL otherwise.
+    // The costs of every pack, where the schedule orders by pack: [pack * pp * chunks + virtual
+    // stage], forward packs for f and backward packs for b (whole), i and w; NULL otherwise.
     const int64_t *pack_f_ns, *pack_b_ns, *pack_i_ns, *pack_w_ns;
     const int64_t *pack_p2p_f_ns, *pack_p2p_b_ns; // [pack], between ranks
     // Memory for schedules that look at it, not owned: activations of a token, [data-parallel rank

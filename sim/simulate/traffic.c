@@ -403,7 +403,7 @@ static zero_exchange zero_exchange_of(const sp_i_traffic *t, const sp_walk_actio
 
 static bool zero_flows(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    if (t->sharded == NULL || !t->paths.shards[action->place.pp]) {
+    if (t->sharded == NULL || !t->paths.sharded_by_flows[action->place.pp]) {
         return false;
     }
     zero_exchange exchange = zero_exchange_of(t, action);

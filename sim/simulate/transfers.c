@@ -177,7 +177,7 @@ static void allocate(sp_i_paths *p)
     }
     if (costs->shards && layout->dp * layout->cp > 1) {
         p->sharded = sp_arena_take(&p->work, ranks, sizeof *p->sharded);
-        p->shards = sp_arena_take(&p->work, pp, sizeof *p->shards);
+        p->sharded_by_flows = sp_arena_take(&p->work, pp, sizeof *p->sharded_by_flows);
     }
 }
 
@@ -520,7 +520,7 @@ static void note_sharded_flows(sp_i_paths *p)
     for (int rank = 0; p->sharded != NULL && rank < layout->dp * layout->pp; rank++) {
         for (const sp_i_collective_paths *c = p->sharded[rank]; c != NULL; c = c->next) {
             for (int i = 0; i < c->route.count; i++) {
-                p->shards[rank % layout->pp] |= c->phases[i].is_flow;
+                p->sharded_by_flows[rank % layout->pp] |= c->phases[i].is_flow;
             }
         }
     }

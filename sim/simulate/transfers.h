@@ -1,6 +1,6 @@
 // The paths that a step's transfers take over the network of its cluster, and the transfers
 // themselves: lists of legs, which one driver starts as flows (sim/network/flows.h) one after
-// another. What is transferred, and what follows, is the caller's: traffic.h, epilogue.h.
+// another. The caller says what is transferred and what follows (traffic.h, epilogue.h).
 #ifndef SLIMPACK_SIM_SIMULATE_TRANSFERS_H
 #define SLIMPACK_SIM_SIMULATE_TRANSFERS_H
 
@@ -56,9 +56,9 @@ typedef struct sp_i_paths {
     sp_i_group_paths **groups;          // [dp * pp]: by first rank
     sp_i_move_paths **moves;            // [dp * pp]: by first rank; NULL: no pack has zones
     sp_i_collective_paths **reductions; // [pp]: of all data-parallel ranks together
-    sp_i_collective_paths **sharded; // [dp * pp]: of what ZeRO exchanges in actions; NULL: nothing
-    bool *shards;                    // [pp]: some of that is flows
-    sp_arena work;                   // holds all but the topology and the links of routes
+    sp_i_collective_paths **sharded;    // [dp * pp]: exchanges of ZeRO inside actions; NULL: none
+    bool *sharded_by_flows;             // [pp]: some of these exchanges are flows
+    sp_arena work;                      // holds all but the topology and the links of routes
 } sp_i_paths;
 
 // Finds the paths that the plan uses over a topology, which it takes; with detail auto only those

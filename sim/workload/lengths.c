@@ -496,9 +496,15 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     if (*chosen >= 0) {
         return SP_OK;
     }
+    if (find_name("workload", names, count) >= 0) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                           "expected lengths, got a scenario: name its workload.lengths");
+    }
     list_names(names, count, listed, sizeof listed);
     return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                       "which %s holds the lengths? (there are: %s)", what, listed);
+                       "which %s holds the lengths? (there are: %s): --column NAME, or "
+                       "workload.column of a scenario",
+                       what, listed);
 }
 
 // ---- plain text: one integer per line, blank lines and comments (#) are passed over ----
@@ -632,6 +638,10 @@ static sp_status read_table(sp_i_reader *reader, char delimiter)
         sp_csv_record record = {.delimiter = delimiter, .source = reader->source};
         size_t n = 0;
         status = sp_i_reader_line(reader, delimiter, &record.at, &n);
+        if (status == SP_OK && record.at != NULL && table.names == NULL) {
+            delimiter = sp_csv_delimiter(record.at, n, delimiter);
+            record.delimiter = delimiter;
+        }
         if (status != SP_OK || record.at == NULL) {
             break;
         }

@@ -30,7 +30,7 @@ enum { LOOK = 60000 };
 
 // Another exchange has to gain this share of a step's time: short searches differ by less for no
 // reason.
-#define WORTH 2e-3
+#define MIN_GAIN 2e-3
 
 enum { EXCHANGES = 4 };
 static const sp_cp_overlap exchanges[EXCHANGES] = {SP_CP_ATTENTION, SP_CP_A2A_P2P, SP_CP_A2A,
@@ -125,7 +125,7 @@ static sp_status look(const choice *c, sp_cp_overlap overlap, sp_packflow_outcom
 static void note_time(choice *c, sp_cp_overlap overlap, const sp_packflow_outcome *outcome)
 {
     if (outcome->lacking_bytes == 0 &&
-        (1.0 + WORTH) * (double)outcome->makespan_ns < (double)c->fastest_ns) {
+        (1.0 + MIN_GAIN) * (double)outcome->makespan_ns < (double)c->fastest_ns) {
         c->fastest = overlap;
         c->fastest_ns = outcome->makespan_ns;
     }
@@ -158,7 +158,7 @@ static sp_status search_others(choice *c,
                                         .judge = judge,
                                         .is_over = is_choice_over,
                                         .context = c,
-                                        .worth = WORTH};
+                                        .min_gain = MIN_GAIN};
     int best = -1;
     sp_status status = sp_i_search(&candidates, &best, &c->least, err);
     c->best = best >= 0 ? c->others[best].overlap : c->best;

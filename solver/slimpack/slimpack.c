@@ -476,7 +476,7 @@ static sp_status choose_excess(zoning *z, sp_error *err)
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
     int best = 0;
     sp_i_candidates candidates = {
-        .certain = 1, .judge = judge_excess, .is_over = is_zoning_late, .context = z};
+        .always_tried = 1, .judge = judge_excess, .is_over = is_zoning_late, .context = z};
     while (nth_excess(candidates.count) < 2 * z->dp) {
         candidates.count++;
     }

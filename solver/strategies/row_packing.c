@@ -101,7 +101,7 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
     int best = 0;
     const sp_i_candidates lengths = {.count = LENGTHS,
-                                     .certain = 1,
+                                     .always_tried = 1,
                                      .judge = judge_length,
                                      .is_over = is_time_over,
                                      .context = &own};

@@ -40,4 +40,10 @@ if command -v gnuplot >/dev/null; then
         grep -q ">$label<" "$work/$name.svg" || { echo "$name.svg: no $label"; exit 1; }
     done
 fi
+verdicts=$source/experiments/results/reproduce/verdicts.md
+within="$(grep -c '| within: ' "$verdicts") of $(grep -c '| [a-z]*: ' "$verdicts")"
+grep -q "reproduce --all.*: $within within their bars" "$source/README.md" || {
+    echo "README.md does not say that $within figures are within their bars"
+    exit 1
+}
 echo "${#names[@]} figures"

@@ -3,6 +3,8 @@
 # sections, each begun by a line with @@:
 #   @@ case NAME      begins a case
 #   @@ args           the arguments, one per line
+#   @@ each           further arguments, as a shell takes them: the command runs once for each line, all with one
+#                     exit status, and what they print stands one behind the other
 #   @@ stdin          standard input (default: empty)
 #   @@ file PATH      a file in the empty folder in which the program runs
 #   @@ printf PATH    likewise, of bytes that printf's %b writes
@@ -63,11 +65,22 @@ for case in "$work"/cases/*; do
     input=/dev/null
     [ ! -f "$case/stdin" ] || input=$case/stdin
     status=0
-    (cd "$case/run" && LC_ALL=C "$program" "$@" <"$input" >"$work/stdout" 2>"$work/stderr") || status=$?
-    echo "$status" >"$work/exit"
+    if [ -f "$case/each" ]; then
+        : >"$work/stdout"
+        : >"$work/stderr"
+        while IFS= read -r line; do
+            status=0
+            # shellcheck disable=SC2294
+            (cd "$case/run" && eval "LC_ALL=C \"\$program\" \"\$@\" $line" <"$input" >>"$work/stdout" 2>>"$work/stderr") || status=$?
+            echo "$status"
+        done <"$case/each" | sort -u >"$work/exit"
+    else
+        (cd "$case/run" && LC_ALL=C "$program" "$@" <"$input" >"$work/stdout" 2>"$work/stderr") || status=$?
+        echo "$status" >"$work/exit"
+    fi
     if [ "${SP_GOLDEN_REWRITE:-0}" = 1 ]; then
         cat "$case/head"
-        [ "$status" = 0 ] || echo "@@ exit $status"
+        [ "$(cat "$work/exit")" = 0 ] || echo "@@ exit $(tr '\n' ' ' <"$work/exit" | sed 's/ $//')"
         for part in stdout stderr; do
             [ ! -s "$work/$part" ] || { echo "@@ $part" && cat "$work/$part"; }
         done

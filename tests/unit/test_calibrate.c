@@ -414,6 +414,41 @@ TEST(folds_hold_whole_groups)
     }
 }
 
+// One table runs with the profile's stack, one with that of its rows; each is left out whole.
+TEST(tables_of_several_stacks)
+{
+    static const char text[] =
+        "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\","
+        " \"start\": {\"stack\": {\"name\": \"megatron-core-2024\"}}, \"leave_out_tables\": true,"
+        " \"constants\": {\"gemm_model.tflops\": {\"start\": 500, \"least\": 50, \"most\": 2000}},"
+        " \"tables\": {\"steps\": {}, \"other\": {\"own_stack\": true}}}";
+    static const fit_source both[] = {{.csv = "steps.csv"}, {.csv = "other.csv"}};
+    fit_spec spec;
+    fit_outcome outcome;
+    begin(0.02);
+    FILE *file = fopen("other.csv", "w");
+    assert_non_null(file);
+    fputs(
+        "cluster,stack,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model.vocab,"
+        "workload.uniform,workload.context,workload.samples_per_batch,iteration_ms\n"
+        "h100-8,internevo-2024,2,1024,4096,16,16,32000,1024,1024,2,20\n"
+        "h100-8,internevo-2024,4,1024,4096,16,16,32000,1024,1024,2,35\n",
+        file);
+    assert_int_equal(fclose(file), 0);
+    read_spec(text, &spec);
+    must_succeed(fit_calibrate(&spec, both, 2, &quick, &outcome, ERR));
+    assert_int_equal(outcome.rows.count, ROWS + 2);
+    for (size_t i = 0; i < outcome.rows.count; i++) {
+        bool other = i >= ROWS;
+        assert_int_equal(outcome.fold[i], other);
+        assert_true(outcome.left_out[i] > 0.0);
+        assert_string_equal(outcome.rows.cases[i]->scenario.memory.stack.name,
+                            other ? "internevo-2024" : "megatron-core-2024");
+    }
+    fit_outcome_fini(&outcome);
+    fit_spec_fini(&spec);
+}
+
 // The record of a table is of the rows as they were left out, with the conditions that they span;
 // kinds of fewer than ten rows have none.
 TEST(records_of_left_out_rows)

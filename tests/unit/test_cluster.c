@@ -42,7 +42,7 @@ TEST(presets_carry_data_sheet_values)
     assert_int_equal(builtin("h200-8").memory_bytes, 143771 * INT64_C(1048576));
     assert_int_equal(builtin("h200-8").reserve_bytes, SP_GPU_RESERVE_BYTES);
     assert_int_equal(builtin("host").reserve_bytes, 0);
-    assert_int_equal(builtin("gb200-nvl72").gpus_per_node, 72);
+    assert_int_equal(builtin("gb200-nvl72").gpus_per_node, 64);
     assert_string_equal(builtin("host").profile, "host");
     assert_int_equal(sp_cluster_builtin_count(), 11);
     for (int i = 0; i < sp_cluster_builtin_count(); i++) {

@@ -49,8 +49,8 @@ TEST(formulas)
     }
 }
 
-// States split over two neighbours of four ranks: their shares are added up over the other pair, and
-// nothing is gathered beyond the two. A group of all is no group.
+// States split over two neighbours of four ranks: their shares are added up over the other pair,
+// and nothing is gathered beyond the two. A group of all is no group.
 TEST(groups_of_shards)
 {
     const sp_group pair = {.size = 2, .nodes = 1, .least_per_node = 2, .most_per_node = 2};
@@ -84,6 +84,32 @@ TEST(groups_of_shards)
         priced_step_fini(&split);
         priced_step_fini(&whole);
         priced_step_fini(&all);
+    }
+}
+
+// Whole tensors of ZeRO 1 and 2 go to their owner and from it: n - 1 steps and all bytes, each way.
+TEST(rooted_shares)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        priced_step step, plain;
+        priced_case c = replicated(zero);
+        priced_step_run(&c, &plain);
+        c.memory.stack.rooted_shares = true;
+        priced_step_run(&c, &step);
+        const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
+        double bytes = (double)sp_model_parameters(&c.model) * BYTES_BF16;
+        double s = 3.0 * step.profile.nvlink_latency_s + bytes / step.profile.nvlink_bytes_per_s;
+        if (zero == 1 || zero == 2) {
+            assert_within((double)epilogue->param_gather_ns, 1e9 * s, 1.0);
+        } else {
+            assert_int_equal(step.metrics.iteration_ns, plain.metrics.iteration_ns);
+        }
+        if (zero == 1) {
+            double more_s = bytes / step.profile.nvlink_bytes_per_s; // fp32
+            assert_within((double)epilogue->grad_reduce_ns, 1e9 * (s + more_s), 1.0);
+        }
+        priced_step_fini(&step);
+        priced_step_fini(&plain);
     }
 }
 

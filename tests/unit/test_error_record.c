@@ -281,8 +281,8 @@ static bool holds(const sp_error_record *r, const sp_step_kind *kind)
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
         bool is_rate = f >= SP_STEP_PEAK && f != SP_STEP_NODE && f != SP_STEP_NODE_NICS;
         double slack = is_rate ? 1.1 : f == SP_STEP_MICROBATCHES_PER_STAGE ? 2.0 : 1.0;
-        all = all && r->least[f] <= kind->figure[f] * slack &&
-              kind->figure[f] <= r->most[f] * slack;
+        all =
+            all && r->least[f] <= kind->figure[f] * slack && kind->figure[f] <= r->most[f] * slack;
     }
     return all;
 }

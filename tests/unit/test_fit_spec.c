@@ -95,6 +95,8 @@ TEST(refused)
         {TABLE("'folds': {'group': ['x'], 'count': 1}"), "tables.t.folds.count: "},
         {TABLE("'folds': {'group': ['x'], 'counts': 2}"), "tables.t.folds: unknown key 'counts'"},
         {TABLE("'errors_by': ['tp', 'model']"), "tables.t.errors_by: "},
+        {HEAD BODY ", 'leave_out_tables': true}", "leave_out_tables: "},
+        {TABLE("'own_stack': 'x'"), "tables.t.own_stack: "},
         {HEAD BODY ", 'ablations': [{'name': 'x'}]}", "ablations[0].set: "},
         {HEAD BODY ", 'ablations': [{'name': 'x', 'scenario': ['a']}]}", "ablations[0].scenario: "},
         {HEAD BODY ", 'start': {'.a': 1}}", "start..a: "},

@@ -174,14 +174,14 @@ TEST(the_spine_is_oversubscribed_as_stated)
     sp_topology_free(t);
 }
 
-// A rack of 72 GPUs is one NVLink domain; NICs are on 4 rails.
+// The 64 GPUs of a rack that jobs take are one NVLink domain; NICs are on 4 rails.
 TEST(a_rack_is_one_nvlink_domain)
 {
     sp_cluster cluster = preset("gb200-nvl72", 2);
     sp_topology *t = made(&cluster);
-    assert_string_equal(path_of(t, 0, 71).text, "nvlink 0.0>, nvlink 0.71<");
-    assert_string_equal(path_of(t, 5, 72 + 69).text, "pcie 0.5>, nic 0.5>, nic 1.69<, pcie 1.69<");
-    assert_int_equal(path_of(t, 5, 72 + 70).hops, 6);
+    assert_string_equal(path_of(t, 0, 63).text, "nvlink 0.0>, nvlink 0.63<");
+    assert_string_equal(path_of(t, 5, 64 + 61).text, "pcie 0.5>, nic 0.5>, nic 1.61<, pcie 1.61<");
+    assert_int_equal(path_of(t, 5, 64 + 62).hops, 6);
     sp_topology_free(t);
 }
 

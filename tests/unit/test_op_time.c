@@ -246,6 +246,25 @@ TEST(tile_model_is_bound_by_memory)
     sp_profile_fini(&profile);
 }
 
+// Element-wise kernels reach a share of the rate that copies and thin products have.
+TEST(kernels_reach_a_share)
+{
+    sp_profile profile;
+    double whole_s[2];
+    for (int shared = 0; shared < 2; shared++) {
+        flat_profile_load(
+            (const char *[]){"gemm_model={\"tflops\":273,\"level\":\"fitted\",\"source\":\"s\"}",
+                             shared ? "memory.kernel_share=0.5" : NULL, NULL},
+            &profile);
+        sp_op_timer timer = timer_of(&profile);
+        whole_s[shared] = sp_time_memory(&timer, 1e9, 0);
+        assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
+                     2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S, 1e-12);
+        sp_profile_fini(&profile);
+    }
+    assert_close(whole_s[1], 2.0 * whole_s[0], 1e-12);
+}
+
 // A table of times for n and k still goes before the model.
 TEST(tile_model_after_tables)
 {

@@ -287,7 +287,7 @@ TEST(whose_gpu_a_profile_is_of)
         {{"gpu=H100 SXM"}, "mine", 989.4},
         {{"gpu=A100 SXM 80GB"}, "h100-8", 312.0},
         {{"name=b200"}, "mine", 2250.0},
-        {{"name=b200", "gpu=B200 SXM"}, "gb200-nvl72", 2500.0}, // whose profile it is
+        {{"name=gb200", "gpu=B200 SXM"}, "gb200-nvl72", 2500.0}, // whose profile it is
         {{"name=x"}, "a100-8", 312.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -248,7 +248,8 @@ TEST(no_faster_card_slows_these_plans)
             scenario_run r;
             const char *text = json_text(
                 "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': "
-                "8000}, 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': %g}, 'workload': "
+                "8000}, 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': %g}, 'profile': "
+                "'a100-burst', 'workload': "
                 "{'lengths': [4000, 500, 2000, 3000, 100, 3500, 2500, 4096, 800, 1700, 3900, "
                 "64], 'context': 4096, 'order': 'file', 'samples_per_batch': 12}, 'memory': "
                 "{'limit_gib': 5000}, 'network': {'detail': 'flows'}, %s}",

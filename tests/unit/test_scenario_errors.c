@@ -42,7 +42,7 @@ TEST(documents)
         {"'parallel': {'zeroo': 2}", "parallel", "zero"},
         // A word of one of the object's own keys is nearer than a key of another object.
         {"'jitter': {'cv': 0.1}", "jitter", "gpu_cv"},
-        {"'schema': 'slimpack/plan/1'", "schema", NULL},
+        {"'schema': 'slimpack/scenario/9'", "schema", NULL},
         {"'schema': 1", "schema", NULL},
         {"'parallel': 8", "parallel", NULL},
         {"{}", "model", NULL},

@@ -144,6 +144,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "parallel.pp=2", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100-nanotron'", "false", "*"),
+    TIME_OR_MEMORY("stack.rooted_shares", TRAIN, "parallel.dp=16", "false", "*"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.sequence_parallel=false", "false", "*"),
     TIME_OR_MEMORY("stack.fused_cross_entropy", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.copied_logits", TRAIN, "", "false", "*"),

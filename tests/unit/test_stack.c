@@ -22,6 +22,8 @@ static const struct {
                 {"bucketed_tail", offsetof(sp_stack, bucketed_epilogue)},
                 {"sharded_step", offsetof(sp_stack, sharded_step)},
                 {"blocking_transfers", offsetof(sp_stack, blocking_transfers)},
+                {"blocking_launches", offsetof(sp_stack, blocking_launches)},
+                {"rooted_shares", offsetof(sp_stack, rooted_shares)},
                 {"whole_transfers", offsetof(sp_stack, whole_transfers)},
                 {"unfused_softmax", offsetof(sp_stack, unfused_softmax)},
                 {"fused_cross_entropy", offsetof(sp_stack, fused_cross_entropy)},
@@ -92,11 +94,12 @@ static void message_is(const char *value, const char *message)
     assert_string_equal(ERR->message[0], message);
 }
 
-enum { BUILTINS = 10 };
+enum { BUILTINS = 11 };
 static const char *const builtins[BUILTINS] = {"ours",
                                                "megatron-deepspeed-2022",
                                                "megatron-core-2024",
                                                "megatron-core-2025",
+                                               "megatron-bridge-2025",
                                                "megatron-core-2023",
                                                "internevo-2024",
                                                "nanotron-2025",
@@ -251,7 +254,8 @@ TEST(absent_and_null_leave_it)
 TEST(wrong_ones_are_refused)
 {
     const char *known = "known: ours, megatron-deepspeed-2022, megatron-core-2024, "
-                        "megatron-core-2025, megatron-core-2023, internevo-2024, nanotron-2025, "
+                        "megatron-core-2025, megatron-bridge-2025, megatron-core-2023, "
+                        "internevo-2024, nanotron-2025, "
                         "fsdp-2024, reference, cuda";
     char message[SP_ERROR_TEXT];
     snprintf(message, sizeof message,
@@ -308,7 +312,12 @@ TEST(document_reads_back)
         sp_stack stack = random_stack(&prng);
         json_t *json = sp_stack_to_json(&stack);
         assert_non_null(json);
-        assert_int_equal(json_object_size(json), SWITCHES + 8 + (stack.cp_ring_nics > 0));
+        sp_stack named;
+        assert_true(sp_stack_builtin(stack.name, &named));
+        int stated = (stack.cp_ring_nics > 0) +
+                     (named.blocking_launches != stack.blocking_launches) +
+                     (named.rooted_shares != stack.rooted_shares);
+        assert_int_equal(json_object_size(json), SWITCHES - 2 + 8 + stated);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);
