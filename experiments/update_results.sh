@@ -65,6 +65,7 @@ build/slimpack calibrate --from-measurements $published/dynamic_cp.csv,$publishe
 for report in a100 a100_steps h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen b200 gb200 h100_bridge; do
     cat "experiments/results/fit_$report.md"
 done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
+experiments/evidence.sh build/slimpack
 build/slimpack validate --published --quiet >experiments/results/validation.txt
 
 experiments/reproduce.sh

@@ -42,7 +42,18 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
             100.0 * error->median, 100.0 * error->p90, (long long)error->steps,
             error->steps == 1 ? "" : "s", error->scope);
     } else {
-        snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
+        const sp_error_range *range = &error->range;
+        int used = snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
+        if (range->steps > 0) {
+            snprintf(text + used, (size_t)(CLI_STEP_ERROR - used),
+                     ". %d other logged steps, of %d sources, %s: 8 in 10 took %.2f to %.2f times "
+                     "the predicted time",
+                     range->steps, range->sources,
+                     error->differing < 0
+                         ? "were predicted without such a record"
+                         : "differed as much from those that their profile was fitted to",
+                     range->least, range->most);
+        }
     }
     return text;
 }

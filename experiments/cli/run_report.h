@@ -54,7 +54,7 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.
-enum { CLI_STEP_ERROR = 480 };
+enum { CLI_STEP_ERROR = 640 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
 // A figure of a point of a sweep, for cli_figure_cells().

@@ -231,7 +231,7 @@ static json_t *when_json(const recording *r, size_t count)
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
         sp_json_put(when, sp_step_figure_names[f], range_json(r, count, f));
     }
-    for (int w = 0; w < SP_STEP_WORDS; w++) {
+    for (int w = SP_STEP_CLUSTER + 1; w < SP_STEP_WORDS; w++) { // its figures say what it is
         sp_json_put(when, sp_step_word_names[w], words_json(r, count, w));
     }
     return when;
@@ -291,10 +291,10 @@ static void record(recording *r, size_t count, const sp_step_kind *kind)
     fit_errors_of(r->observed, r->predicted, 0, count, &errors);
     scope_text(r, kind, scope);
     source_text(r, source);
-    json_t *object =
-        json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:s}", "scope", scope, "when",
-                  when_json(r, count), "steps", (json_int_t)count, "median", brief(errors.median),
-                  "p90", brief(errors.p90), "bias", brief(errors.bias), "source", source);
+    json_t *object = json_pack("{s:s, s:o, s:I, s:i, s:o, s:o, s:o, s:s}", "scope", scope, "when",
+                               when_json(r, count), "steps", (json_int_t)count, "folds",
+                               r->outcome->folds[r->table], "median", brief(errors.median), "p90",
+                               brief(errors.p90), "bias", brief(errors.bias), "source", source);
     json_array_append_new(r->records, object);
 }
 
@@ -343,7 +343,7 @@ static sp_status record_table(recording *r, const sp_profile *profile)
         status = sp_measured_case_evaluate(measured, r->outcome->rows.tables[r->table].kind,
                                            profile, &predicted, &result, r->err);
         sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
-                        &r->kinds[i]);
+                        sp_result_microbatches(&result), &r->kinds[i]);
         sp_result_fini(&result);
         r->chosen[i] = i;
     }

@@ -22,7 +22,9 @@ typedef enum sp_step_figure {
     SP_STEP_CONTEXT, // tokens
     SP_STEP_CHUNKS,
     SP_STEP_MICROBATCH, // rows
-    SP_STEP_BUBBLE,     // share of the ranks' time; NAN: not known yet
+    // Both are NAN until the step was simulated.
+    SP_STEP_MICROBATCHES_PER_STAGE, // those of a replica over the pipeline's stages
+    SP_STEP_BUBBLE,                 // share of the ranks' time
     // The cluster's, by its data sheet.
     SP_STEP_PEAK,   // TFLOP/s
     SP_STEP_MEMORY, // GiB
@@ -54,6 +56,7 @@ const char *sp_step_trait_name(int trait);
 enum {
     SP_STEP_WORD = 96, // bytes of a word
     SP_ERROR_RECORDS = 64,
+    SP_ERROR_FOLDS = 1000000,
     SP_ERROR_SCOPE = 96,
     SP_ERROR_SOURCE = 240,
     SP_ERROR_WORDS = 200, // bytes of the words of one condition
@@ -73,6 +76,7 @@ typedef struct sp_error_record {
     char words[SP_STEP_WORDS][SP_ERROR_WORDS]; // a word to a line; "": any
     int conditions;                            // figures and words that are bound
     int64_t steps;
+    int folds; // groups of steps that were left out in turn
     double median, p90, bias;
 } sp_error_record;
 
@@ -87,10 +91,22 @@ void sp_i_error_records_read(sp_object *root, sp_error_records *records);
 void sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to);
 void sp_i_error_records_fini(sp_error_records *records);
 
+// How measured times of logged steps lay to predicted ones where no logged step was like them.
+typedef struct sp_error_range {
+    double least, most; // measured over predicted time, of 8 in 10; 0: not known
+    int steps, sources; // every source has the same weight
+} sp_error_range;
+
 // The records say this of a step.
 typedef struct sp_step_error {
     bool known;
-    double median, p90, bias; // 0 where it is not known: errors of other steps tell nothing
+    // 0 where the error is not known. p90 is a prediction interval: nine in ten steps of this kind,
+    // of another model and under a later release than those that were logged, are so far off.
+    double median, p90, bias;
+    // Where it is not known: traits that keep the nearest record off, -1 where there is no record,
+    // 0 where nothing was compared.
+    int differing;
+    sp_error_range range; // of others as far away; of a step that was simulated
     // Where it is not known, the nearest logged steps; steps 0: there are none.
     int64_t steps;
     char scope[SP_ERROR_SCOPE];
@@ -102,5 +118,9 @@ typedef struct sp_step_error {
 // the fewest conditions keep off. `profile` names the profile for people. O(records).
 void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,
                         const char *profile, sp_step_error *found);
+
+// The range of logged steps that differed as much from those that their profile was fitted to, and
+// computed for as large a share of their time. Unknown where too few sources logged such steps.
+sp_error_range sp_error_range_of(int differing, double compute_share);
 
 #endif

@@ -168,6 +168,13 @@ double sp_result_launch_ms(const sp_result *result)
     return result->launch_ns * ms_of_mean_rank(result);
 }
 
+double sp_result_compute_share(const sp_result *result)
+{
+    double ms[SP_TIME_PARTS];
+    sp_result_time_parts(result, ms);
+    return (ms[SP_TIME_COMPUTE] - sp_result_launch_ms(result)) / sp_result_iteration_ms(result);
+}
+
 double sp_result_bubble_ratio(const sp_result *result)
 {
     return sp_bubble_of(result->busy_ns, result->rank_ns);

@@ -151,6 +151,8 @@ enum {
     SP_TIME_PARTS
 };
 SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
+// Share of the step that the mean rank computes, without waiting for launches.
+SP_API double sp_result_compute_share(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);

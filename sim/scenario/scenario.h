@@ -268,13 +268,14 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_resul
 // where all its switches are as the profile's stack, or else the built-in one, of that name has
 // them; else the name with
 // ", changed".
-// `bubble` is that of the prediction, NAN before there is one.
+// `bubble` and `microbatches`, those of all replicas, are the prediction's, NAN before there is
+// one.
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
-                     sp_step_kind *kind);
+                     double microbatches, sp_step_kind *kind);
 
-// Finds the error that the scenario's profile had on logged steps of its kind, with such a bubble;
-// NAN: whatever it is.
-SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble,
+// Finds the error that the scenario's profile had on logged steps of its kind, with such a bubble
+// and so many micro-batches; NAN: whatever they are.
+SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double microbatches,
                                    sp_step_error *found);
 
 #endif

@@ -15,7 +15,7 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
                        char word[SP_STEP_WORD]);
 
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
-                     sp_step_kind *kind)
+                     double microbatches, sp_step_kind *kind)
 {
     const sp_layout *layout = &scenario->layout;
     const sp_memory_options *memory = &scenario->memory;
@@ -32,6 +32,7 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
     figure[SP_STEP_CONTEXT] = (double)context_tokens(&scenario->workload);
     figure[SP_STEP_CHUNKS] = layout->chunks;
     figure[SP_STEP_MICROBATCH] = (double)scenario->strategy.microbatch_samples;
+    figure[SP_STEP_MICROBATCHES_PER_STAGE] = microbatches / layout->dp / layout->pp;
     figure[SP_STEP_BUBBLE] = bubble;
     add_cluster(&scenario->cluster, figure);
     const char *words[SP_STEP_WORDS] = {
@@ -141,7 +142,8 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }
 
-void sp_scenario_step_error(const sp_scenario *scenario, double bubble, sp_step_error *found)
+void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double microbatches,
+                            sp_step_error *found)
 {
     sp_step_kind kind;
     char profile[SP_PROFILE_NAME + 16];
@@ -167,7 +169,7 @@ void sp_scenario_step_error(const sp_scenario *scenario, double bubble, sp_step_
         *found = (sp_step_error){.not_validated = "no logged step was compared with offloading"};
         return;
     }
-    sp_step_kind_of(scenario, &scenario->profile, bubble, &kind);
+    sp_step_kind_of(scenario, &scenario->profile, bubble, microbatches, &kind);
     snprintf(profile, sizeof profile, "%s (%s)", scenario->profile.name,
              sp_level_names[sp_profile_level(&scenario->profile)]);
     sp_step_error_find(&scenario->profile.errors, &kind, profile, found);

@@ -139,13 +139,19 @@ static void take_settings(sp_i_evaluation *ev, const char *settings)
     }
 }
 
-// Finds the error anew where it depends on the bubble, which is known by now.
+// Finds the error anew with what is known by now: bubble, micro-batches, and what takes the time.
 static void note_error(const sp_i_evaluation *ev, sp_status status)
 {
     sp_result *result = ev->steps.result;
-    if (status == SP_OK && result->step_error.known) {
+    if (status == SP_OK) {
+        sp_step_error *error = &result->step_error;
         sp_scenario_step_error(ev->steps.scenario, sp_result_bubble_ratio(result),
-                               &result->step_error);
+                               sp_result_microbatches(result), error);
+        const char *gpu = ev->steps.scenario->profile.gpu;
+        bool of_gpu = strncmp(gpu, "none", 4) != 0 && strncmp(gpu, "CPU", 3) != 0;
+        if (!error->known && of_gpu) { // GPUs' steps were logged
+            error->range = sp_error_range_of(error->differing, sp_result_compute_share(result));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ static void read_kind(const char *text, sp_step_kind *kind)
 {
     sp_scenario s;
     read_scenario(text, &s);
-    sp_step_kind_of(&s, &s.profile, 0.25, kind);
+    sp_step_kind_of(&s, &s.profile, 0.25, 24.0, kind);
     sp_scenario_fini(&s);
 }
 
@@ -39,6 +39,7 @@ TEST(figures_of_a_scenario)
     assert_true(kind.figure[SP_STEP_CONTEXT] == 512.0);
     assert_true(kind.figure[SP_STEP_CHUNKS] == 1.0);
     assert_true(kind.figure[SP_STEP_MICROBATCH] == 1.0);
+    assert_true(kind.figure[SP_STEP_MICROBATCHES_PER_STAGE] == 24.0 / 3.0 / 2.0);
     assert_true(kind.figure[SP_STEP_BUBBLE] == 0.25);
     // The built-in cluster, by the data sheet of its source.
     assert_close(kind.figure[SP_STEP_PEAK], 312.0, 1e-12);
@@ -137,10 +138,10 @@ TEST(profile_has_a_stack_of_its_own)
     read_scenario("{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
                   "'split_limit_mib': 21}}",
                   &s);
-    sp_step_kind_of(&s, &s.profile, (double)NAN, &kind);
+    sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");
     s.profile.stack = s.memory.stack;
-    sp_step_kind_of(&s, &s.profile, (double)NAN, &kind);
+    sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024");
     sp_scenario_fini(&s);
 }
