@@ -300,6 +300,11 @@ static const struct {
     {"rank correlation|correlation|ranking",
      "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts "
      "is predicted as it was measured."},
+    {"least|most|sources|compute_share|differing_traits",
+     "Of an error_range: least and most of measured over predicted time, of how many sources; its "
+     "steps differ in as many traits (differing_traits) from those that their profile was fitted "
+     "to, "
+     "and computation is as large a part of them (compute_share)."},
     {"regret|regret of the pick|worst_regret|worst_cell",
      "How much slower the layout was that is predicted to be the fastest of a cell, among "
      "those that fit well, than the fastest one."},
