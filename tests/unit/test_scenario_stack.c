@@ -444,7 +444,8 @@ TEST(idle_switches)
          "and "
          "its blocks are not PyTorch's"},
         {"{'name': 'megatron-core-2025', 'blocking_launches': true, 'hide_forward_gather': true}",
-         "scenario.json: stack.hide_forward_gather: changes nothing: stack.blocking_launches is on, "
+         "scenario.json: stack.hide_forward_gather: changes nothing: stack.blocking_launches is "
+         "on, "
          "and nothing runs beside a kernel"},
         {"{'name': 'megatron-core-2025', 'blocking_launches': true}", NULL},
         {"{'name': 'cuda', 'transposed_output': false}", NULL},
