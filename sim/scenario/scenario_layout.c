@@ -169,8 +169,8 @@ sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err)
     return scenario->shares_open ? check_stages(scenario, &equal, err) : SP_OK;
 }
 
-sp_status sp_scenario_derive(const sp_scenario *base, const sp_scenario_changes *changes,
-                             sp_scenario *derived, sp_error *err)
+sp_status sp_scenario_copy_with(const sp_scenario *base, const sp_scenario_changes *changes,
+                                sp_scenario *derived, sp_error *err)
 {
     sp_strategy_spec *strategy = &derived->strategy;
     *derived = *base;
@@ -359,10 +359,12 @@ static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
                            "expected a divisor of the %d ranks of parallel.dp x cp, got %d",
                            replicas, layout->zero_group);
     }
-    if (layout->zero_group < replicas && scenario->network != SP_NETWORK_CLOSED) {
+    // Neither flows nor the algorithms over a spine know of groups within the replicas.
+    if (layout->zero_group < replicas && (scenario->network != SP_NETWORK_CLOSED ||
+                                          scenario->profile.algorithm != SP_ALGORITHM_PROFILE)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero_group",
-                           "groups of %d of %d ranks have no flows: expected network.detail "
-                           "\"closed\"",
+                           "groups of %d of %d ranks need network.detail \"closed\" and "
+                           "network.collectives \"profile\"",
                            layout->zero_group, replicas);
     }
     return SP_OK;

@@ -188,6 +188,8 @@ TEST(uniform_costs)
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'tp': 2}}", "parallel.tp", NULL},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'zero': 0}}", "parallel.zero",
          NULL},
+        {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'zero_group': 1}}",
+         "parallel.zero_group", NULL},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'layers_per_chunk': 1}}",
          "parallel.layers_per_chunk", NULL},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'parallel': {'stage_layers': [1]}}",

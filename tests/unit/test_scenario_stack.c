@@ -468,6 +468,38 @@ TEST(idle_switches)
     }
 }
 
+// Groups of replicas that split states: they are alike, and neither flows nor algorithms know them;
+// a group of all is none.
+TEST(zero_groups_are_refused)
+{
+    static const struct {
+        const char *settings, *message; // NULL: is read
+    } cases[] = {
+        {"'parallel': {'dp': 6, 'cp': 2, 'zero_group': 8}",
+         "scenario.json: parallel.zero_group: expected a divisor of the 12 ranks of parallel.dp x "
+         "cp, got 8"},
+        {"'parallel': {'dp': 16, 'zero_group': 8}, 'network': {'detail': 'flows'}",
+         "scenario.json: parallel.zero_group: groups of 8 of 16 ranks need network.detail "
+         "\"closed\" and network.collectives \"profile\""},
+        {"'parallel': {'dp': 16, 'zero_group': 8}, 'network': {'collectives': 'ring'}",
+         "scenario.json: parallel.zero_group: groups of 8 of 16 ranks need network.detail "
+         "\"closed\" and network.collectives \"profile\""},
+        {"'parallel': {'dp': 16, 'zero_group': 8}", NULL},
+        {"'parallel': {'dp': 16, 'zero_group': 16}, 'network': {'detail': 'flows'}", NULL}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        sp_error_clear(ERR);
+        char text[256];
+        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].settings);
+        if (cases[i].message != NULL) {
+            must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
+        } else {
+            must_succeed_for(text, fixture_read(text, &s, ERR));
+            sp_scenario_fini(&s);
+        }
+    }
+}
+
 // DeepSpeed's buckets of ZeRO 2: 2 bytes of every parameter, but where they are ruled out.
 TEST(zero_2_has_buckets)
 {
