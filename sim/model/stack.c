@@ -23,20 +23,21 @@ static const sp_setting_word transformer_engine_names[] = {
 
 // Switches that are written where they differ from the named stack's, so that documents from before
 // they were there stay as they are.
-static bool states_launches(const void *owner)
+static sp_stack named_for(const sp_stack *stack)
 {
-    const sp_stack *stack = owner;
     sp_stack named = {0};
     sp_stack_builtin(stack->name, &named);
-    return named.blocking_launches != stack->blocking_launches;
+    return named;
 }
 
-static bool states_shares(const void *owner)
+static bool states_launches(const void *stack)
 {
-    const sp_stack *stack = owner;
-    sp_stack named = {0};
-    sp_stack_builtin(stack->name, &named);
-    return named.rooted_shares != stack->rooted_shares;
+    return named_for(stack).blocking_launches != ((const sp_stack *)stack)->blocking_launches;
+}
+
+static bool states_shares(const void *stack)
+{
+    return named_for(stack).rooted_shares != ((const sp_stack *)stack)->rooted_shares;
 }
 
 // clang-format off
@@ -167,6 +168,12 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 
 // ---- stacks ----
 
+// Of Megatron-Core of 2025, whether TP is overlapped or not.
+#define MEGATRON_CORE_2025                                                             \
+    .fused_swiglu = true, .hide_gradient_reduce = true, .hide_parameter_gather = true, \
+    .bucketed_epilogue = true, .gradient_reduce_dtype = SP_REDUCE_BF16,                \
+    .fused_cross_entropy = true, .dummy_weight_gradients = true
+
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
@@ -188,27 +195,14 @@ static const sp_stack builtin[] = {
      .cp_overlap = SP_CP_QKV,
      .copied_logits = true},
     {.name = "megatron-core-2025",
-     .fused_swiglu = true,
+     MEGATRON_CORE_2025,
      .hide_forward_gather = true,
      .hide_forward_reduce = true,
      .hide_backward_gather = true,
-     .hide_backward_reduce = true,
-     .hide_gradient_reduce = true,
-     .hide_parameter_gather = true,
-     .bucketed_epilogue = true,
-     .gradient_reduce_dtype = SP_REDUCE_BF16,
-     .fused_cross_entropy = true,
-     .dummy_weight_gradients = true},
+     .hide_backward_reduce = true},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {.name = "megatron-bridge-2025",
-     .fused_swiglu = true,
-     .hide_gradient_reduce = true,
-     .hide_parameter_gather = true,
-     .bucketed_epilogue = true,
-     .gradient_reduce_dtype = SP_REDUCE_BF16,
-     .fused_cross_entropy = true,
-     .dummy_weight_gradients = true},
+    {.name = "megatron-bridge-2025", MEGATRON_CORE_2025},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
