@@ -3,6 +3,7 @@
 #include "sim/cost/cost_model.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -11,7 +12,6 @@
 #include "sim/cost/op_time.h"
 #include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
-#include <stdlib.h>
 
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,

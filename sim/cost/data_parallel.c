@@ -270,7 +270,6 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 
 // ---- the epilogue ----
 
-#define BYTES_BF16 2.0
 #define BYTES_FP32 4.0
 
 static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
