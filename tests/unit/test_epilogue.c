@@ -93,11 +93,13 @@ TEST(rooted_shares)
     for (int zero = 0; zero <= 3; zero++) {
         priced_step step, plain;
         priced_case c = replicated(zero);
+        c.overrides[0] = "links.nvlink_latency_us=700";
         priced_step_run(&c, &plain);
         c.memory.stack.rooted_shares = true;
         priced_step_run(&c, &step);
         const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
         double bytes = (double)sp_model_parameters(&c.model) * BYTES_BF16;
+        assert_close(step.profile.nvlink_latency_s, 7e-4, 1e-12);
         double s = 3.0 * step.profile.nvlink_latency_s + bytes / step.profile.nvlink_bytes_per_s;
         if (zero == 1 || zero == 2) {
             assert_within((double)epilogue->param_gather_ns, 1e9 * s, 1.0);

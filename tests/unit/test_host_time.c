@@ -4,6 +4,7 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
+#include "tests/support/priced_step.h"
 
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_private.h"
@@ -290,4 +291,23 @@ TEST(fixed_times)
     assert_int_equal(epilogue.optimizer_ns - bare_epilogue.optimizer_ns, 1500000);
     sp_step_costs_fini(&bare);
     sp_step_costs_fini(&costs);
+}
+
+// Where the host waits for each kernel its time adds to the GPU's, whatever the profile says of how
+// the two overlap.
+TEST(blocking_launches_add)
+{
+    priced_step added, hidden, blocked;
+    priced_case c = priced_default();
+    c.overrides[0] = HOST("\"layer_us\":900,\"overlap_power\":1");
+    priced_step_run(&c, &added);
+    c.overrides[0] = HOST("\"layer_us\":900,\"overlap_power\":16");
+    priced_step_run(&c, &hidden);
+    c.memory.stack.blocking_launches = true;
+    priced_step_run(&c, &blocked);
+    assert_true(hidden.metrics.iteration_ns < added.metrics.iteration_ns);
+    assert_within((double)blocked.metrics.iteration_ns, (double)added.metrics.iteration_ns, 100.0);
+    priced_step_fini(&added);
+    priced_step_fini(&hidden);
+    priced_step_fini(&blocked);
 }
