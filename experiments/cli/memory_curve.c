@@ -48,7 +48,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     const sp_evaluate_options options = {
         .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
     (void)worker;
-    sp_status status = sp_scenario_derive(c->scenario, &changes, &scenario, err);
+    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
     if (status == SP_OK) {
         status = sp_evaluate(&scenario, c->batches, &options, &result, err);
     }

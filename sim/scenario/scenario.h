@@ -195,8 +195,8 @@ typedef struct sp_scenario_changes {
 // Makes a job that differs from `base` in these changes, without a document. It borrows all that
 // `base` owns and is not freed; only layers that a strategy chooses for it (chosen_layers) are its
 // own. A content error where layout, exchange, model and schedule do not fit together.
-SP_API sp_status sp_scenario_derive(const sp_scenario *base, const sp_scenario_changes *changes,
-                                    sp_scenario *derived, sp_error *err);
+SP_API sp_status sp_scenario_copy_with(const sp_scenario *base, const sp_scenario_changes *changes,
+                                       sp_scenario *derived, sp_error *err);
 
 // Resolves the layout that a schedule change brings (chunks default by kind) and checks that
 // layout, model, cluster and schedule fit together.

@@ -79,7 +79,7 @@ static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
     sp_status status =
-        sp_scenario_derive(scenario, &(sp_scenario_changes){.cut = &layout}, &with, &own);
+        sp_scenario_copy_with(scenario, &(sp_scenario_changes){.cut = &layout}, &with, &own);
     if (status == SP_OK) {
         status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
     }

@@ -110,7 +110,7 @@ static sp_status look(const choice *c, sp_cp_overlap overlap, sp_packflow_outcom
                                          .memory_limit_bytes = c->unlimited ? UNLIMITED_BYTES : 0};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    sp_status status = sp_scenario_derive(c->scenario, &changes, &tried, &own);
+    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &tried, &own);
     bool alike = overlap == SP_CP_A2A_P2P && tried.layout.cp_a2a <= 1; // a ring alone
     if (status == SP_OK && !alike) {
         status = search(c, &tried, outcome, &own);
@@ -191,7 +191,7 @@ static sp_status plan(const choice *c, sp_cp_overlap overlap, double share,
         .time_limit_ms = deadline_s > 0.0 ? sp_i_deadline_left_ms(deadline_s) + 1 : 0};
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    sp_status status = sp_scenario_derive(c->scenario, &changes, &tried, &own);
+    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &tried, &own);
     if (status == SP_OK) {
         status = sp_i_choose_chunks(&tried, &own);
     }

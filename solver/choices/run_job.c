@@ -107,7 +107,7 @@ void sp_i_trial_job_fini(sp_i_trial_job *j)
 void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario)
 {
     *j = (sp_i_trial_job){0};
-    sp_scenario_derive(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
+    sp_scenario_copy_with(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
 }
 
 sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err)

@@ -802,7 +802,7 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     sp_error met;
     compared.compared = true;
     sp_error_clear(&met);
-    row->status = sp_scenario_derive(scenario, &changes, &own, &met);
+    row->status = sp_scenario_copy_with(scenario, &changes, &own, &met);
     if (row->status == SP_OK) {
         row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
     }
