@@ -691,23 +691,10 @@ static void plain_name(const char *text, char plain[SP_JSON_PATH])
     plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
 }
 
-// Is the name one of those between blanks?
-static bool is_one_of(const char *name, const char *names)
-{
-    size_t length = strlen(name);
-    for (const char *found = names; length > 0 && (found = strstr(found, name)) != NULL; found++) {
-        if ((found == names || found[-1] == ' ') &&
-            (found[length] == ' ' || found[length] == '\0')) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static int find_measured(const char *plain)
 {
     for (int i = 0; i < (int)(sizeof measured_names / sizeof measured_names[0]); i++) {
-        if (is_one_of(plain, measured_names[i].names)) {
+        if (sp_names_hold(measured_names[i].names, plain)) {
             return i;
         }
     }
@@ -716,7 +703,7 @@ static int find_measured(const char *plain)
 
 static bool is_note(const char *plain)
 {
-    return is_one_of(plain, note_names) || strncmp(plain, "note_", 5) == 0;
+    return sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0;
 }
 
 // A map of a table's header as it is written.
@@ -742,7 +729,7 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
     const char *near = sp_nearest_name(cell->text, names, count);
     const char *why = sp_setting_missing(cell->text);
     for (size_t i = 0; i < sizeof unclear_names / sizeof unclear_names[0] && why == NULL; i++) {
-        why = is_one_of(plain, unclear_names[i].names) ? unclear_names[i].hint : NULL;
+        why = sp_names_hold(unclear_names[i].names, plain) ? unclear_names[i].hint : NULL;
     }
     map->unknown = true;
     if (why == NULL && near == NULL) {
@@ -792,7 +779,7 @@ static void map_header(header_map *map, const sp_csv_cell *cell)
         map_measured(map, cell, measured);
     } else if (path != NULL) {
         map_setting(map, cell, path);
-    } else if (is_one_of(plain, gpu_names)) {
+    } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, json_pack("{s:s}", "check", "ranks"));
     } else if (is_note(plain)) {
         sp_json_put(map->columns, cell->text, json_null());

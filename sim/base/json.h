@@ -141,6 +141,8 @@ const char *sp_listed_name(const char *word, const char *const *names);
 
 // Is it the same name, but for case, hyphens, underscores and spaces?
 bool sp_same_name(const char *a, const char *b);
+// Is it one of the names between blanks, but for case, and hyphens for underscores?
+bool sp_names_hold(const char *names, const char *name);
 
 // " (did you mean 'NAME'?)" with the nearest name, or "" where none is near enough; returns `text`.
 enum { SP_NAME_HINT = 96 };

@@ -76,6 +76,27 @@ bool sp_same_name(const char *a, const char *b)
     return begins(a, b, &whole) && whole;
 }
 
+static int folded(char c)
+{
+    return c == '-' ? '_' : tolower((unsigned char)c);
+}
+
+bool sp_names_hold(const char *names, const char *name)
+{
+    while (*names != '\0') {
+        size_t length = strcspn(names, " ");
+        size_t i = 0;
+        while (i < length && folded(names[i]) == folded(name[i])) {
+            i++;
+        }
+        if (length > 0 && i == length && name[length] == '\0') {
+            return true;
+        }
+        names += length + (names[length] == ' ');
+    }
+    return false;
+}
+
 const char *sp_listed_name(const char *word, const char *const *names)
 {
     while (*names != NULL && !sp_same_name(*names, word)) {

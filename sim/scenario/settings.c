@@ -968,31 +968,6 @@ const sp_setting *sp_setting_at(int index)
 
 // ---- names: a key, its last part, or what others call it ----
 
-// The first `length` bytes of a as b, in any case and with hyphens for underscores.
-static bool alike(const char *a, size_t length, const char *b)
-{
-    for (size_t i = 0; i < length; i++) {
-        int x = a[i] == '-' ? '_' : tolower((unsigned char)a[i]);
-        int y = b[i] == '-' ? '_' : tolower((unsigned char)b[i]);
-        if (x != y) {
-            return false;
-        }
-    }
-    return b[length] == '\0';
-}
-
-static bool holds_name(const char *names, const char *name)
-{
-    while (*names != '\0') {
-        size_t length = strcspn(names, " ");
-        if (alike(names, length, name)) {
-            return true;
-        }
-        names += length + (names[length] == ' ');
-    }
-    return false;
-}
-
 // Names that others set and nothing here stands for. A hint at the setting spelt most alike, or at
 // one of another matter, would change something else.
 static const struct {
@@ -1043,7 +1018,7 @@ const char *sp_setting_missing(const char *name)
     const char *dot = strrchr(name, '.');
     name = dot != NULL ? dot + 1 : name;
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        if (holds_name(missing[i].names, name)) {
+        if (sp_names_hold(missing[i].names, name)) {
             return missing[i].why;
         }
     }
@@ -1054,7 +1029,7 @@ static const sp_setting *by_alias(const char *name)
 {
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (setting->aliases != NULL && holds_name(setting->aliases, name)) {
+        if (setting->aliases != NULL && sp_names_hold(setting->aliases, name)) {
             return setting;
         }
     }
@@ -1062,13 +1037,13 @@ static const sp_setting *by_alias(const char *name)
 }
 
 // The only setting whose key ends so; NULL where none or several do.
-static const sp_setting *by_sp_setting_leaf(const char *name)
+static const sp_setting *by_leaf(const char *name)
 {
     const sp_setting *found = NULL;
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         const char *last = sp_setting_leaf(setting->key);
-        if (alike(last, strlen(last), name)) {
+        if (sp_names_hold(last, name)) {
             if (found != NULL) {
                 return NULL;
             }
@@ -1087,7 +1062,7 @@ const sp_setting *sp_setting_find(const char *name)
             return setting;
         }
     }
-    const sp_setting *found = by_sp_setting_leaf(name);
+    const sp_setting *found = by_leaf(name);
     return found != NULL ? found : by_alias(name);
 }
 
@@ -1127,7 +1102,7 @@ const char *sp_setting_near(const char *name)
 const char *sp_setting_meant(const char *key)
 {
     const sp_setting *found = by_alias(key);
-    found = found != NULL ? found : by_sp_setting_leaf(key);
+    found = found != NULL ? found : by_leaf(key);
     return found != NULL ? found->key : NULL;
 }
 
