@@ -139,7 +139,7 @@ static void take_settings(sp_i_evaluation *ev, const char *settings)
     }
 }
 
-// Finds the error anew with what is known by now: bubble, micro-batches, and what takes the time.
+// Finds the error with what is known by now: bubble, micro-batches, and what takes the time.
 static void note_error(const sp_i_evaluation *ev, sp_status status)
 {
     sp_result *result = ev->steps.result;

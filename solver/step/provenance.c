@@ -35,7 +35,6 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->layout.stage_layers = NULL;
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
-    sp_scenario_step_error(scenario, (double)NAN, (double)NAN, &result->step_error);
     warn_of_replaced(scenario, &result->warnings);
     sp_warn_of_unused(scenario, SP_RUN_STEP, &result->warnings);
     if (scenario->uniform) {
