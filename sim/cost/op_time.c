@@ -158,18 +158,19 @@ static double covered(const sp_gemm_model *model, double batch, double m, double
 // Elements of bf16 in the 16 bytes that rows must be aligned to.
 #define ALIGNED 8.0
 
-static bool is_aligned(double row)
+// Are such rows slower? Most profiles do not say so, and this is asked for every product.
+static bool is_unaligned(const sp_gemm_model *model, double row)
 {
-    return !(fmod(row, ALIGNED) > 0.0);
+    return model->unaligned_share > 0.0 && floor(row / ALIGNED) < row / ALIGNED;
 }
 
 static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
-                        bool aligned)
+                        bool unaligned)
 {
     const sp_gemm_model *model = &timer->profile->gemm_model;
     double compute_s = covered(model, batch, m, n, is_replayed(timer)) * (k + model->half_rate_k) /
                        model->flops_per_s;
-    if (!aligned && model->unaligned_share > 0.0) {
+    if (unaligned) {
         compute_s /= model->unaligned_share;
     }
     double memory_s =
@@ -186,10 +187,11 @@ double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, 
     if (table != NULL) {
         return time_from_table(timer, table, tokens);
     }
-    if (timer->profile->gemm_model.flops_per_s > 0.0) {
-        bool aligned = is_aligned(n) && is_aligned(k);
-        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k, aligned)
-                                          : tile_gemm(timer, 1.0, n, k, tokens, aligned);
+    const sp_gemm_model *model = &timer->profile->gemm_model;
+    if (model->flops_per_s > 0.0) {
+        bool unaligned = is_unaligned(model, n) || is_unaligned(model, k);
+        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k, unaligned)
+                                          : tile_gemm(timer, 1.0, n, k, tokens, unaligned);
     }
     return curve_gemm(timer, tokens, n, k);
 }
@@ -200,9 +202,9 @@ double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, do
     if (!(batch > 0.0 && m > 0.0 && n > 0.0 && k > 0.0)) {
         return 0.0;
     }
-    return timer->profile->gemm_model.flops_per_s > 0.0
-               ? tile_gemm(timer, batch, m, n, k, is_aligned(row))
-               : curve_gemm(timer, batch * m, n, k);
+    const sp_gemm_model *model = &timer->profile->gemm_model;
+    return model->flops_per_s > 0.0 ? tile_gemm(timer, batch, m, n, k, is_unaligned(model, row))
+                                    : curve_gemm(timer, batch * m, n, k);
 }
 
 double sp_gemm_most_rate(const sp_profile *profile)
