@@ -1,14 +1,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/execute_options.h"
-#include "experiments/cli/report.h"
-#include "experiments/execution/scenario_set.h"
-#include "experiments/fit/calibrate.h"
-#include "experiments/fit/fit_model.h"
-#include "experiments/fit/fit_report.h"
+#include "experiments/cli/cli.h"
+#include "experiments/execution/execution.h"
+#include "experiments/fit/fit.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 
 // Time that the measurements of --backend may take.
 #define LIMIT_S 40.0

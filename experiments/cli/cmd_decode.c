@@ -1,8 +1,7 @@
 #include <math.h>
 
 #include "backends/host/speculation.h"
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/inference/decode.h"

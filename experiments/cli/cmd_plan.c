@@ -2,9 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/simulate_export.h"
+#include "experiments/cli/cli.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

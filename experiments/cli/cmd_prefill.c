@@ -4,15 +4,11 @@
 #include <string.h>
 
 #include "backends/host/sampled_attention.h"
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/simulate_export.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/prefill/prefill.h"
-#include "sim/scenario/scenario.h"
 #include "sim/scenario/settings.h"
-#include "solver/evaluate/evaluate.h"
 
 // ---- lengths, methods and alphas side by side ----
 

@@ -1,5 +1,5 @@
-#include "experiments/cli/report.h"
-#include "experiments/report/page.h"
+#include "experiments/cli/cli.h"
+#include "experiments/report/report.h"
 #include "sim/base/json.h"
 
 typedef struct report_args {

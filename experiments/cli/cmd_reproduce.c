@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/report.h"
+#include "experiments/cli/cli.h"
 #include "experiments/figures/figure.h"
 #include "sim/base/json.h"
 

@@ -7,11 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/sweep/point.h"
-#include "experiments/sweep/run.h"
-#include "experiments/sweep/summary.h"
+#include "experiments/cli/cli.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/launcher.h"

@@ -5,14 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/tune.h"
-#include "experiments/tune/layouts.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.

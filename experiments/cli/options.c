@@ -7,10 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
-#include "experiments/cli/report.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/scenario/settings.h"
 

@@ -2,13 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/execution/execution.h"
-#include "experiments/sweep/summary.h"
+#include "experiments/cli/cli.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "solver/evaluate/evaluate.h"
 
 double cli_figure_of_digest(const void *digest, const char *key)
 {

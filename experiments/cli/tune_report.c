@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/tune.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
 // Settings that the search turns, and how a column of them is headed.

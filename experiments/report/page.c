@@ -1,11 +1,11 @@
-#include "experiments/report/page.h"
+#include "experiments/report/report.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/sweep/summary.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
 
 enum { SAMPLES_LISTED = 8 };

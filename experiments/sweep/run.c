@@ -1,4 +1,4 @@
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_TUNE_LAYOUTS_H
 #define SLIMPACK_EXPERIMENTS_TUNE_LAYOUTS_H
 
-#include "experiments/sweep/point.h"
+#include "experiments/sweep/sweep.h"
 
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones

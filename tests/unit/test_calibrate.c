@@ -1,11 +1,9 @@
 // Fits of profiles to tables whose measured times a known profile made, so that the constants are
 // known; folds, resamples and ablations; the profile that is written.
-#include "experiments/fit/calibrate.h"
+#include "experiments/fit/fit.h"
 
 #include <unistd.h>
 
-#include "experiments/fit/fit_model.h"
-#include "experiments/fit/fit_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,6 @@
 // Reading of slimpack/fit/1: what a specification says, and what is refused with which message.
-#include "experiments/fit/fit_spec.h"
+#include "experiments/fit/fit.h"
 
-#include "experiments/fit/fit_model.h"
 #include "sim/base/json.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

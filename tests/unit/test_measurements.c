@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-#include "experiments/fit/fit_model.h"
+#include "experiments/fit/fit.h"
 #include "experiments/measure/measurements.h"
-#include "experiments/measure/validation.h"
 #include "solver/evaluate/evaluate.h"
 
 // ---- rows as scenarios ----

@@ -1,6 +1,5 @@
 // Pages of results: what the block of data holds is what the documents say.
-#include "experiments/report/page.h"
-#include "experiments/report/timeline.h"
+#include "experiments/report/report.h"
 #include "sim/base/json.h"
 #include "tests/support/test_main.h"
 

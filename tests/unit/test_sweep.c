@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-#include "experiments/sweep/point.h"
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"
 

@@ -1,7 +1,7 @@
 // Points of large grids, drawn points, and the front of a summary.
 #include <math.h>
 
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 #include "tests/support/test_main.h"
 
 static void read_text(const char *text, sweep_spec *spec)
