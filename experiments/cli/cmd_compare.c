@@ -128,23 +128,19 @@ static json_t *curve_row_json(const limits *c, int point, int i)
     const cell *first = &c->cells[0][i];
     bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
     double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
-    json_t *row = json_object();
-    sp_json_put(row, "strategy", json_string(c->strategies[i]));
-    sp_json_put(row, "status",
-                json_string(how != SP_FITS_NO ? "ok"
-                            : own->planned    ? "oom"
-                                              : "infeasible"));
-    sp_json_put(row, "iteration_ms", sp_json_figure(ms));
-    sp_json_put(row, "peak_memory_gib",
-                sp_json_figure(own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN));
-    sp_json_put(row, "speedup", sp_json_figure(fits_first ? first->ms / ms : (double)NAN));
-    sp_json_put(row, "fits", own->planned ? json_string(sp_fits_names[how]) : json_null());
-    sp_json_put(row, "memory_margin_gib",
-                sp_json_figure(own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory))
-                                            : (double)NAN));
-    sp_json_put(row, "left_out_share", sp_json_figure(own->planned ? own->left_out : (double)NAN));
-    sp_json_put(row, "made_for_gib", sp_json_figure(sp_gib_from_bytes(own->made_for_bytes)));
-    return row;
+    return sp_json_object(
+        SP_JSON("strategy", c->strategies[i]),
+        SP_JSON("status", how != SP_FITS_NO ? "ok"
+                          : own->planned    ? "oom"
+                                            : "infeasible"),
+        SP_JSON("iteration_ms", ms),
+        SP_JSON("peak_memory_gib", own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN),
+        SP_JSON("speedup", fits_first ? first->ms / ms : (double)NAN),
+        SP_JSON("fits", own->planned ? json_string(sp_fits_names[how]) : json_null()),
+        SP_JSON("memory_margin_gib",
+                own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory)) : (double)NAN),
+        SP_JSON("left_out_share", own->planned ? own->left_out : (double)NAN),
+        SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
 }
 
 static json_t *curve_json(const limits *c)
@@ -155,12 +151,12 @@ static json_t *curve_json(const limits *c)
         for (int i = 0; i < c->count; i++) {
             json_array_append_new(rows, curve_row_json(c, point, i));
         }
-        json_array_append_new(points,
-                              json_pack("{s:f, s:o}", "limit_gib",
-                                        sp_gib_from_bytes(c->limit_bytes[point]), "rows", rows));
+        json_array_append_new(
+            points, sp_json_object(SP_JSON("limit_gib", sp_gib_from_bytes(c->limit_bytes[point])),
+                                   SP_JSON("rows", rows)));
     }
-    return json_pack("{s:s, s:o, s:o*}", "schema", "slimpack/memory_curve/1", "points", points,
-                     "stopped", c->stopped ? json_true() : NULL);
+    return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
+                          SP_JSON("stopped", c->stopped ? json_true() : NULL));
 }
 
 // Until no strategy fits.
@@ -632,10 +628,9 @@ static json_t *row_json(const comparison *cmp, const compared *r)
 {
     json_t *object = r->status == SP_OK ? sp_result_json(&r->result, true) : sp_result_json_empty();
     double factor = speedup(cmp, r);
-    sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
-    sp_json_put(object, "status", json_string(status_of(r)));
-    sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
-    sp_json_put(object, "speedup", sp_json_figure(factor));
+    sp_json_add(object, SP_JSON(cmp->of_schedules ? "schedule" : "strategy", r->name),
+                SP_JSON("status", status_of(r)), SP_JSON("reason", sp_json_text_or_null(r->reason)),
+                SP_JSON("speedup", factor));
     if (!cmp->of_schedules) {
         bool lossless = r->status == SP_OK ? r->result.lossless
                                            : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -645,14 +640,14 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     if (cmp->root != NULL) {
         json_t *layouts = cli_statuses_json(r->of_status);
         sp_json_put(layouts, "left_out", json_integer(r->left_out));
-        sp_json_put(object, "layouts", layouts);
-        sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
+        sp_json_add(object, SP_JSON("layouts", layouts),
+                    SP_JSON("layout", sp_json_text_or_null(r->layout)));
         if (r->stopped) {
             sp_json_put(object, "stopped", json_true());
         }
-        sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
-        sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
-        sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
+        sp_json_add(object, SP_JSON("stated_layout_ms", r->stated_ms),
+                    SP_JSON("tight_layout", sp_json_text_or_null(r->tight_layout)),
+                    SP_JSON("tight_layout_ms", r->tight_ms));
     }
     return object;
 }
@@ -664,9 +659,10 @@ static json_t *comparison_json(const comparison *cmp)
         json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
     }
     bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
-    return json_pack("{s:s, s:s, s:b, s:o, s:o*}", "schema", "slimpack/comparison/1", "baseline",
-                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows, "stopped",
-                     cmp->stopped ? json_true() : NULL);
+    return sp_json_object(SP_JSON("schema", "slimpack/comparison/1"),
+                          SP_JSON("baseline", cmp->rows[0].name), SP_JSON("baseline_oom", oom),
+                          SP_JSON("rows", rows),
+                          SP_JSON("stopped", cmp->stopped ? json_true() : NULL));
 }
 
 enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };

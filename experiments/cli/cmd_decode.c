@@ -203,19 +203,16 @@ static json_t *executed_json(const executed *e)
 {
     const sp_small_measure *m = &e->measured;
     const sp_decode_counts *p = &e->predicted.counts;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_bool(&b, "lossless", m->lossless);
-    sp_json_add_real(&b, "eagle_tokens_per_call", sp_small_tokens_per_call(&m->eagle));
-    sp_json_add_real(&b, "tokens_per_call", sp_small_tokens_per_call(&m->heterospec));
-    sp_json_add_real(&b, "verified_per_call",
-                     (double)m->heterospec.verified / (double)m->heterospec.calls);
-    sp_json_add_real(&b, "predicted_tokens_per_call", sp_decode_tokens_per_call(p));
-    sp_json_add_real(&b, "predicted_verified_per_call", (double)p->verified / (double)p->calls);
-    sp_json_add_int(&b, "sequences", EXECUTED_SEQUENCES);
-    sp_json_add_int(&b, "output_tokens", EXECUTED_TOKENS);
-    sp_json_add_real(&b, "tokens_per_call_error", yield_error(e));
-    sp_json_add_real(&b, "verified_per_call_error", verified_error(e));
-    return sp_json_built(b);
+    return sp_json_object(
+        SP_JSON("lossless", m->lossless),
+        SP_JSON("eagle_tokens_per_call", sp_small_tokens_per_call(&m->eagle)),
+        SP_JSON("tokens_per_call", sp_small_tokens_per_call(&m->heterospec)),
+        SP_JSON("verified_per_call", (double)m->heterospec.verified / (double)m->heterospec.calls),
+        SP_JSON("predicted_tokens_per_call", sp_decode_tokens_per_call(p)),
+        SP_JSON("predicted_verified_per_call", (double)p->verified / (double)p->calls),
+        SP_JSON("sequences", EXECUTED_SEQUENCES), SP_JSON("output_tokens", EXECUTED_TOKENS),
+        SP_JSON("tokens_per_call_error", yield_error(e)),
+        SP_JSON("verified_per_call_error", verified_error(e)));
 }
 
 // The model of acceptance is told EAGLE's tokens a call and nothing else of the small models.

@@ -234,8 +234,9 @@ static sp_status list_one(const figure_folder *folder, const char *name, json_t 
     if (list == NULL) {
         printf("%-24s %s\n", name, spec.title);
     } else {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", name, "title", spec.title,
-                                              "source", spec.source));
+        json_array_append_new(list,
+                              sp_json_object(SP_JSON("name", name), SP_JSON("title", spec.title),
+                                             SP_JSON("source", spec.source)));
     }
     figure_spec_fini(&spec);
     return SP_OK;
@@ -253,8 +254,8 @@ static int list_figures(const figure_folder *folder, bool as_json)
         json_decref(list);
         return cli_fail(&err);
     }
-    return as_json ? cli_print_json(
-                         json_pack("{s:s, s:o}", "schema", "slimpack/figures/1", "figures", list))
+    return as_json ? cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/figures/1"),
+                                                   SP_JSON("figures", list)))
                    : 0;
 }
 
@@ -333,9 +334,9 @@ static int reproduce(const reproduce_args *args, const figure_folder *folder,
     }
     int exit_status = 0;
     if (args->common.json) {
-        exit_status =
-            cli_print_json(json_pack("{s:s, s:o, s:b}", "schema", "slimpack/reproduction/1",
-                                     "figures", sum.figures, "within", sum.outside == 0));
+        exit_status = cli_print_json(sp_json_object(
+            SP_JSON("schema", "slimpack/reproduction/1"), SP_JSON("figures", sum.figures),
+            SP_JSON("within", json_boolean(sum.outside == 0))));
     } else if (count > 1) {
         printf("%d of %d figures within their bars\n", sum.within, count);
     }

@@ -476,8 +476,8 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     if (args->common.json) {
         json_t *object = sp_result_json(result, true);
         if (args->explain) {
-            sp_json_put(object, "scenario", json_incref(in->scenario.resolved));
-            sp_json_put(object, "derived", sp_scenario_derived(&in->scenario));
+            sp_json_add(object, SP_JSON("scenario", json_incref(in->scenario.resolved)),
+                        SP_JSON("derived", sp_scenario_derived(&in->scenario)));
         }
         return cli_print_json(object);
     }

@@ -269,10 +269,9 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
     }
-    sp_json_put(object, "fits", sp_json_text_or_null(fits));
-    sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
-    sp_json_put(object, "not_validated", sp_json_text_or_null(digest->not_validated));
-    return object;
+    return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
+                       SP_JSON("median_error", digest->median_error),
+                       SP_JSON("not_validated", sp_json_text_or_null(digest->not_validated)));
 }
 
 static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int64_t count)
@@ -287,12 +286,12 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
 static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
-    json_t *json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
-                  "combinations", (json_int_t)summary->spec->combinations, "points",
-                  (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed, "written",
-                  (json_int_t)summary->written, "status", cli_statuses_json(summary->of_status),
-                  "best", points_json(summary->spec, summary->best, summary->best_count));
+    json_t *json = sp_json_object(
+        SP_JSON("schema", "slimpack/sweep-summary/1"),
+        SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
+        SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
+        SP_JSON("status", cli_statuses_json(summary->of_status)),
+        SP_JSON("best", points_json(summary->spec, summary->best, summary->best_count)));
     if (summary->group_axis_count > 0) {
         json_t *paths = json_array();
         for (int g = 0; g < summary->group_axis_count; g++) {
@@ -307,9 +306,10 @@ static json_t *summary_json(const sweep_summary *summary)
     }
     if (options->front) {
         sp_json_put(json, "pareto",
-                    json_pack("{s:s, s:s, s:o}", "x", sweep_figure_names[options->x], "y",
-                              sweep_figure_names[options->y], "points",
-                              points_json(summary->spec, summary->front, summary->front_count)));
+                    sp_json_object(SP_JSON("x", sweep_figure_names[options->x]),
+                                   SP_JSON("y", sweep_figure_names[options->y]),
+                                   SP_JSON("points", points_json(summary->spec, summary->front,
+                                                                 summary->front_count))));
     }
     return json;
 }
@@ -650,9 +650,10 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec,
         json_decref(first);
         exit_status = cli_fail(&err);
     } else if (args->common.json) {
-        exit_status = cli_print_json(json_pack(
-            "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
-            (json_int_t)spec->combinations, "points", (json_int_t)choice.points, "first", first));
+        exit_status = cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/sweep-points/1"),
+                                                    SP_JSON("combinations", spec->combinations),
+                                                    SP_JSON("points", choice.points),
+                                                    SP_JSON("first", first)));
     } else {
         exit_status = print_points(spec, &choice, first);
     }

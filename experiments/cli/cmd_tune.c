@@ -302,9 +302,8 @@ static json_t *workload_of(const tune_args *args)
     int64_t samples = tokens / args->context;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    json_t *workload = args->lengths != NULL
-                           ? json_pack("{s:s}", "lengths", args->lengths)
-                           : json_pack("{s:I}", "uniform", (json_int_t)args->context);
+    json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
+                                             : sp_json_object(SP_JSON("uniform", args->context));
     if (!sized && args->lengths != NULL) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
@@ -359,9 +358,9 @@ static sp_status override_all(json_t *document, const cli_list *list, sp_error *
 static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
-    t->base =
-        json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model", t->model,
-                  "cluster", args->cluster, "parallel", "workload", workload_of(args));
+    t->base = sp_json_object(SP_JSON("schema", "slimpack/scenario/1"), SP_JSON("model", t->model),
+                             SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
+                             SP_JSON("workload", workload_of(args)));
     sp_status status = override_all(t->base, &args->set, err);
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);

@@ -334,20 +334,22 @@ static void print_cases(const sp_validation *validation)
 static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)
 {
     const sp_layout *l = &c->scenario.layout;
-    sp_json_put(object, "layout",
-                json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I}", "gpus",
-                          (json_int_t)sp_layout_ranks(l), "dp", l->dp, "tp", l->tp, "cp", l->cp,
-                          "pp", l->pp, "chunks_per_rank", l->chunks, "microbatch_samples",
-                          (json_int_t)c->scenario.strategy.microbatch_samples));
-    sp_json_put(object, "fits",
-                found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
-                                            : json_null());
+    sp_json_add(
+        object,
+        SP_JSON(
+            "layout",
+            sp_json_object(SP_JSON("gpus", sp_layout_ranks(l)), SP_JSON("dp", l->dp),
+                           SP_JSON("tp", l->tp), SP_JSON("cp", l->cp), SP_JSON("pp", l->pp),
+                           SP_JSON("chunks_per_rank", l->chunks),
+                           SP_JSON("microbatch_samples", c->scenario.strategy.microbatch_samples))),
+        SP_JSON("fits", found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
+                                                    : json_null()));
     const sp_step_error *error = &found->step_error;
-    sp_json_put(object, "profile", json_string(c->scenario.profile.name));
-    sp_json_put(object, "p90", error->known ? json_real(error->p90) : json_null());
-    sp_json_put(object, "differing_traits",
-                error->differing < 0 ? json_null() : json_integer(error->differing));
-    sp_json_put(object, "compute_share", sp_json_figure(found->compute_share));
+    sp_json_add(object, SP_JSON("profile", c->scenario.profile.name),
+                SP_JSON("p90", error->known ? json_real(error->p90) : json_null()),
+                SP_JSON("differing_traits",
+                        error->differing < 0 ? json_null() : json_integer(error->differing)),
+                SP_JSON("compute_share", found->compute_share));
     if (found->measured_mfu > 0.0) {
         sp_json_put(object, "measured_mfu_megatron", json_real(found->measured_mfu));
     }
@@ -359,14 +361,13 @@ static json_t *case_json(const sp_validation *v, size_t index)
 {
     const sp_measured_case *c = &v->measurements->cases[index];
     const sp_validated_case *found = &v->cases[index];
-    json_t *object =
-        json_pack("{s:i, s:o*, s:o*, s:f, s:o*, s:o*, s:o*}", "line", c->line, "column",
-                  json_string(c->measured_column), "label", json_string(c->label), "measured",
-                  c->measured, "computed", json_real(found->computed), "delta",
-                  json_real(found->computed - c->measured), "error", json_real(found->error));
+    json_t *object = sp_json_object(
+        SP_JSON("line", c->line), SP_JSON("column", c->measured_column), SP_JSON("label", c->label),
+        SP_JSON("measured", c->measured), SP_JSON("computed", found->computed),
+        SP_JSON("delta", found->computed - c->measured), SP_JSON("error", found->error));
     if (has_plain(v)) {
-        sp_json_put(object, "computed_plain", json_real(found->plain));
-        sp_json_put(object, "error_plain", json_real(found->plain_error));
+        sp_json_add(object, SP_JSON("computed_plain", found->plain),
+                    SP_JSON("error_plain", found->plain_error));
     }
     if (c->at_most) {
         sp_json_put(object, "at_most", json_true());
@@ -382,16 +383,17 @@ static json_t *case_json(const sp_validation *v, size_t index)
 
 static json_t *published_json(const sp_measurements *m)
 {
-    return m->published_error < 0.0
-               ? json_null()
-               : json_pack("{s:f, s:s}", "error", m->published_error, "by", m->published_by);
+    return m->published_error < 0.0 ? json_null()
+                                    : sp_json_object(SP_JSON("error", m->published_error),
+                                                     SP_JSON("by", m->published_by));
 }
 
 static json_t *ranked_cell_json(const sp_ranked_cell *cell)
 {
-    return json_pack("{s:s, s:I, s:f, s:o}", "cell", cell->name, "rows", (json_int_t)cell->rows,
-                     "correlation", cell->correlation, "regret",
-                     cell->regret >= 0.0 ? json_real(cell->regret) : json_null());
+    return sp_json_object(
+        SP_JSON("cell", cell->name), SP_JSON("rows", cell->rows),
+        SP_JSON("correlation", cell->correlation),
+        SP_JSON("regret", cell->regret >= 0.0 ? json_real(cell->regret) : json_null()));
 }
 
 static json_t *ranking_json(const sp_ranking *ranking)
@@ -404,9 +406,10 @@ static json_t *ranking_json(const sp_ranking *ranking)
         json_decref(by_cell);
         return json_null();
     }
-    return json_pack("{s:i, s:f, s:f, s:f, s:s, s:o}", "cells", ranking->cells, "correlation",
-                     ranking->correlation, "regret", ranking->regret, "worst_regret",
-                     ranking->worst_regret, "worst_cell", ranking->worst_cell, "by_cell", by_cell);
+    return sp_json_object(
+        SP_JSON("cells", ranking->cells), SP_JSON("correlation", ranking->correlation),
+        SP_JSON("regret", ranking->regret), SP_JSON("worst_regret", ranking->worst_regret),
+        SP_JSON("worst_cell", ranking->worst_cell), SP_JSON("by_cell", by_cell));
 }
 
 // The fit of the table's profile found these errors when it left the rows out.
@@ -416,9 +419,9 @@ static json_t *left_out_json(const sp_measurements *m)
     for (int r = 0; of_one_profile(m) && r < records->count; r++) {
         const sp_error_record *record = &records->record[r];
         if (strcmp(record->scope, m->name) == 0) {
-            return json_pack("{s:I, s:f, s:f, s:f, s:s}", "steps", (json_int_t)record->steps,
-                             "median", record->median, "p90", record->p90, "bias", record->bias,
-                             "source", record->source);
+            return sp_json_object(SP_JSON("steps", record->steps),
+                                  SP_JSON("median", record->median), SP_JSON("p90", record->p90),
+                                  SP_JSON("bias", record->bias), SP_JSON("source", record->source));
         }
     }
     return json_null();
@@ -432,25 +435,24 @@ static json_t *table_json(const sp_validation *v)
     for (size_t i = 0; i < m->count; i++) {
         json_array_append_new(cases, case_json(v, i));
     }
-    json_t *object =
-        json_pack("{s:o*, s:o*, s:o*, s:s, s:s, s:o, s:i, s:I, s:o*, s:o*, s:o*, s:o, s:o, s:o}",
-                  "table", json_string(m->name), "source", json_string(m->source), "licence",
-                  json_string(m->licence), "measured", sp_measured_names[m->kind], "error_is",
-                  sp_validation_is_difference(m->kind) ? "difference" : "fraction", "profile",
-                  sp_json_text_or_null(profile), "fitted_constants", fitted_constants(m), "count",
-                  (json_int_t)m->count, "mean_absolute_error", json_real(v->errors.mean),
-                  "median_absolute_error", json_real(v->errors.median), "bias",
-                  json_real(v->errors.bias), "left_out", left_out_json(m), "ranking",
-                  ranking_json(&v->ranking), "worst", case_json(v, v->errors.worst_row));
+    json_t *object = sp_json_object(
+        SP_JSON("table", m->name), SP_JSON("source", m->source), SP_JSON("licence", m->licence),
+        SP_JSON("measured", sp_measured_names[m->kind]),
+        SP_JSON("error_is", sp_validation_is_difference(m->kind) ? "difference" : "fraction"),
+        SP_JSON("profile", sp_json_text_or_null(profile)),
+        SP_JSON("fitted_constants", fitted_constants(m)), SP_JSON("count", m->count),
+        SP_JSON("mean_absolute_error", v->errors.mean),
+        SP_JSON("median_absolute_error", v->errors.median), SP_JSON("bias", v->errors.bias),
+        SP_JSON("left_out", left_out_json(m)), SP_JSON("ranking", ranking_json(&v->ranking)),
+        SP_JSON("worst", case_json(v, v->errors.worst_row)));
     if (has_plain(v)) {
-        sp_json_put(object, "mean_absolute_error_plain", json_real(v->plain_errors.mean));
-        sp_json_put(object, "bias_plain", json_real(v->plain_errors.bias));
+        sp_json_add(object, SP_JSON("mean_absolute_error_plain", v->plain_errors.mean),
+                    SP_JSON("bias_plain", v->plain_errors.bias));
     }
-    sp_json_put(object, "bound", m->bound >= 0.0 ? json_real(m->bound) : json_null());
-    sp_json_put(object, "within_bound",
-                m->bound >= 0.0 ? json_boolean(v->within_bound) : json_null());
-    sp_json_put(object, "published", published_json(m));
-    sp_json_put(object, "cases", cases);
+    sp_json_add(
+        object, SP_JSON("bound", m->bound >= 0.0 ? json_real(m->bound) : json_null()),
+        SP_JSON("within_bound", m->bound >= 0.0 ? json_boolean(v->within_bound) : json_null()),
+        SP_JSON("published", published_json(m)), SP_JSON("cases", cases));
     return object;
 }
 
@@ -473,9 +475,11 @@ static json_t *tables_json(const tables *all)
     for (int i = 0; i < all->count; i++) {
         unbound += all->measurements[i].bound < 0.0;
     }
-    return json_pack("{s:s, s:o, s:i, s:o}", "schema", "slimpack/validation/1", "within_bounds",
-                     unbound < all->count ? json_boolean(within_bounds(all)) : json_null(),
-                     "without_bound", unbound, "tables", list);
+    return sp_json_object(SP_JSON("schema", "slimpack/validation/1"),
+                          SP_JSON("within_bounds", unbound < all->count
+                                                       ? json_boolean(within_bounds(all))
+                                                       : json_null()),
+                          SP_JSON("without_bound", unbound), SP_JSON("tables", list));
 }
 
 // ---- figure ----
@@ -831,10 +835,11 @@ static void print_exported(const sp_case_outcome *outcome, const char *path)
 static json_t *exported_json(const sp_case_outcome *outcome, const char *path)
 {
     bool planned = sp_case_has_figures(outcome);
-    return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
-                     outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
-                     planned ? NULL : outcome->reason, "plan", planned ? path : NULL, "bytes",
-                     (json_int_t)bytes_of(path));
+    return sp_json_object(SP_JSON("group", outcome->of->group), SP_JSON("name", outcome->of->name),
+                          SP_JSON("status", sp_case_status_names[outcome->status]),
+                          SP_JSON("reason", sp_json_text_or_null(planned ? NULL : outcome->reason)),
+                          SP_JSON("plan", sp_json_text_or_null(planned ? path : NULL)),
+                          SP_JSON("bytes", bytes_of(path)));
 }
 
 // A line of arguments: files are named as from the folder.
@@ -908,8 +913,8 @@ static sp_status export_cases(set_run *run, sp_error *err)
 static int report_export(const set_run *run)
 {
     if (run->args->common.json) {
-        int printed = cli_print_json(
-            json_pack("{s:s, s:O}", "schema", "slimpack/export/1", "cases", run->rows));
+        int printed = cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/export/1"),
+                                                    SP_JSON("cases", json_incref(run->rows))));
         if (printed != 0) {
             return printed;
         }
@@ -1046,10 +1051,12 @@ static int validate_scenario(const validate_args *args, json_t *document)
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
-        exit_status = cli_fail_json(args->common.json, "slimpack/validation/1",
-                                    json_pack("{s:n, s:n, s:n, s:n, s:[]}", "clock", "predicted",
-                                              "measured", "error", "ranks"),
-                                    executor.process, &err);
+        exit_status = cli_fail_json(
+            args->common.json, "slimpack/validation/1",
+            sp_json_object(SP_JSON("clock", json_null()), SP_JSON("predicted", json_null()),
+                           SP_JSON("measured", json_null()), SP_JSON("error", json_null()),
+                           SP_JSON("ranks", json_array())),
+            executor.process, &err);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);

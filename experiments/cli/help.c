@@ -26,7 +26,7 @@ static const char *setting_value(const sp_setting *setting, int index)
 
 static void add_line(json_t *list, const char *name, const char *summary)
 {
-    json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+    json_array_append_new(list, sp_json_object(SP_JSON("name", name), SP_JSON("summary", summary)));
 }
 
 static sp_status list_models(json_t *list, sp_error *err)
@@ -581,11 +581,12 @@ static json_t *setting_json(const sp_setting *setting)
     char text[LINE];
     const char *words[MOST_WORDS + 1];
     words[split_aliases(setting, text, words)] = NULL;
-    return json_pack("{s:s, s:s, s:o, s:b, s:s, s:s, s:o}", "key", setting->key, "type",
-                     sp_setting_type(setting, type), "values", values, "tokens",
-                     setting->kind == SP_SETTING_TOKENS, "default",
-                     sp_setting_default(setting, usual), "help", setting->text, "aliases",
-                     sp_json_texts(words));
+    return sp_json_object(SP_JSON("key", setting->key),
+                          SP_JSON("type", sp_setting_type(setting, type)),
+                          SP_JSON("values", values),
+                          SP_JSON("tokens", json_boolean(setting->kind == SP_SETTING_TOKENS)),
+                          SP_JSON("default", sp_setting_default(setting, usual)),
+                          SP_JSON("help", setting->text), SP_JSON("aliases", sp_json_texts(words)));
 }
 
 // Words with commas between, wrapped; `head` begins the first line.
@@ -1309,12 +1310,13 @@ static json_t *option_json(const cli_option *option)
         [CLI_FILE] = "file",     [CLI_OUTPUT] = "file", [CLI_KEPT] = "file",
         [CLI_FOLDER] = "folder", [CLI_LIST] = "list",   [CLI_FILES] = "list"};
     char letter[2] = {option->letter, '\0'};
-    json_t *json = json_pack("{s:s, s:s?, s:s, s:s?, s:s}", "name", option->name, "letter",
-                             letter[0] != '\0' ? letter : NULL, "kind", kinds[option->kind],
-                             "value", option->value, "help", option->help);
+    json_t *json = sp_json_object(
+        SP_JSON("name", option->name),
+        SP_JSON("letter", sp_json_text_or_null(letter[0] != '\0' ? letter : NULL)),
+        SP_JSON("kind", kinds[option->kind]), SP_JSON("value", sp_json_text_or_null(option->value)),
+        SP_JSON("help", option->help));
     if (option->kind == CLI_INT) {
-        sp_json_put(json, "min", json_integer(option->min));
-        sp_json_put(json, "max", json_integer(option->max));
+        sp_json_add(json, SP_JSON("min", option->min), SP_JSON("max", option->max));
     }
     return json;
 }
@@ -1325,8 +1327,9 @@ static json_t *command_json(const cli_command *command)
     for (const cli_option *option = command->options; option->name != NULL; option++) {
         json_array_append_new(list, option_json(option));
     }
-    return json_pack("{s:s, s:s, s:s?, s:o}", "name", command->name, "summary", command->summary,
-                     "arguments", command->operands, "options", list);
+    return sp_json_object(SP_JSON("name", command->name), SP_JSON("summary", command->summary),
+                          SP_JSON("arguments", sp_json_text_or_null(command->operands)),
+                          SP_JSON("options", list));
 }
 
 static json_t *overview_json(void)
@@ -1335,7 +1338,7 @@ static json_t *overview_json(void)
     for (int i = 0; commands[i] != NULL; i++) {
         json_array_append_new(list, command_json(commands[i]));
     }
-    return json_pack("{s:s, s:o}", "version", SP_VERSION, "commands", list);
+    return sp_json_object(SP_JSON("version", SP_VERSION), SP_JSON("commands", list));
 }
 
 static int unknown_topic(const char *word)

@@ -67,9 +67,9 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
         json_decref(nothing);
         return fail_of(process, err);
     }
-    sp_json_put(nothing, "schema", json_string(schema));
-    sp_json_put(nothing, "status", json_string(stopped ? "stopped" : "infeasible"));
-    sp_json_put(nothing, "reason", reason_json(err));
+    sp_json_add(nothing, SP_JSON("schema", schema),
+                SP_JSON("status", stopped ? "stopped" : "infeasible"),
+                SP_JSON("reason", reason_json(err)));
     int printed = cli_print_json(nothing);
     int failed = fail_of(process, err);
     return printed != 0 ? printed : failed;

@@ -362,9 +362,9 @@ static json_t *findings_json(const cli_tuned *tuned)
     int count = find_all(tuned, list);
     json_t *array = json_array();
     for (int i = 0; i < count; i++) {
-        json_array_append_new(array,
-                              json_pack("{s:s, s:o, s:s}", "limit", list[i].limit, "share",
-                                        sp_json_figure(list[i].share), "remedy", list[i].remedy));
+        json_array_append_new(array, sp_json_object(SP_JSON("limit", list[i].limit),
+                                                    SP_JSON("share", list[i].share),
+                                                    SP_JSON("remedy", list[i].remedy)));
     }
     return array;
 }
@@ -574,13 +574,14 @@ static json_t *choice_json(const cli_tuned *tuned, const choice *c)
 {
     char cost[COST];
     const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
-    return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "value", c->value, "iteration_ms",
-                     sp_json_figure(figure_of(c->best, SWEEP_ITERATION_MS)), "tight_ms",
-                     sp_json_figure(figure_of(c->tight, SWEEP_ITERATION_MS)), "at_least_ms",
-                     sp_json_figure(c->bound_ms), "cost", cost_text(tuned, c, cost), "reason",
-                     sp_json_text_or_null(reason_of(c)), "left_out_share",
-                     sp_json_figure(figure_of(shown, SWEEP_LEFT_OUT_SHARE)), "cut_share",
-                     sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
+    return sp_json_object(SP_JSON("value", json_incref(c->value)),
+                          SP_JSON("iteration_ms", figure_of(c->best, SWEEP_ITERATION_MS)),
+                          SP_JSON("tight_ms", figure_of(c->tight, SWEEP_ITERATION_MS)),
+                          SP_JSON("at_least_ms", c->bound_ms),
+                          SP_JSON("cost", cost_text(tuned, c, cost)),
+                          SP_JSON("reason", sp_json_text_or_null(reason_of(c))),
+                          SP_JSON("left_out_share", figure_of(shown, SWEEP_LEFT_OUT_SHARE)),
+                          SP_JSON("cut_share", figure_of(shown, SWEEP_CUT_SHARE)));
 }
 
 // {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason", "left_out_share",
@@ -850,14 +851,14 @@ void cli_print_tuned(const cli_tuned *tuned)
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
     const sweep_digest *d = &point->digest;
-    return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s, s:o, s:o}", "strategy",
-                     tuned->options->strategies[point->strategy], "point",
-                     sweep_layouts_settings(tuned->layouts, point), "iteration_ms",
-                     d->figure[SWEEP_ITERATION_MS], "mfu_full_attention",
-                     sp_json_figure(d->figure[SWEEP_MFU_FULL_ATTENTION]), "peak_memory_gib",
-                     d->figure[SWEEP_PEAK_MEMORY_GIB], "fits", sp_fits_names[d->fits],
-                     "left_out_share", sp_json_figure(d->figure[SWEEP_LEFT_OUT_SHARE]), "cut_share",
-                     sp_json_figure(d->figure[SWEEP_CUT_SHARE]));
+    return sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
+                          SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)),
+                          SP_JSON("iteration_ms", d->figure[SWEEP_ITERATION_MS]),
+                          SP_JSON("mfu_full_attention", d->figure[SWEEP_MFU_FULL_ATTENTION]),
+                          SP_JSON("peak_memory_gib", d->figure[SWEEP_PEAK_MEMORY_GIB]),
+                          SP_JSON("fits", sp_fits_names[d->fits]),
+                          SP_JSON("left_out_share", d->figure[SWEEP_LEFT_OUT_SHARE]),
+                          SP_JSON("cut_share", d->figure[SWEEP_CUT_SHARE]));
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)
@@ -883,35 +884,39 @@ static json_t *nearest_json(const sp_step_error *error)
     if (error->known || error->steps == 0) {
         return json_null();
     }
-    return json_pack("{s:n, s:I, s:s}", "median", "steps", (json_int_t)error->steps, "scope",
-                     error->scope);
+    return sp_json_object(SP_JSON("median", json_null()), SP_JSON("steps", error->steps),
+                          SP_JSON("scope", error->scope));
 }
 
 static json_t *question_json(const cli_tuned *tuned)
 {
     const sp_scenario *scenario = tuned->scenario;
-    return json_pack("{s:s, s:I, s:s, s:s, s:O*, s:I, s:f}", "model", scenario->model.name, "gpus",
-                     (json_int_t)sp_layout_ranks(&scenario->layout), "gpu", scenario->cluster.gpu,
-                     "cluster", scenario->cluster.name, "stack", stack_of(scenario), "context",
-                     (json_int_t)tuned->batches->context, "tokens_per_step", tokens_of(tuned));
+    return sp_json_object(
+        SP_JSON("model", scenario->model.name), SP_JSON("gpus", sp_layout_ranks(&scenario->layout)),
+        SP_JSON("gpu", scenario->cluster.gpu), SP_JSON("cluster", scenario->cluster.name),
+        SP_JSON("stack", json_incref(stack_of(scenario))),
+        SP_JSON("context", tuned->batches->context), SP_JSON("tokens_per_step", tokens_of(tuned)));
 }
 
 static json_t *counts_json(const sweep_layouts *all)
 {
     json_t *points = cli_statuses_json(all->of_status);
-    sp_json_put(points, "left_out", json_integer(all->left_out));
-    sp_json_put(points, "dropped", json_integer(all->dropped));
-    return points;
+    return sp_json_add(points, SP_JSON("left_out", all->left_out),
+                       SP_JSON("dropped", all->dropped));
 }
 
 json_t *cli_tuned_json_empty(const cli_tuned *tuned)
 {
     json_t *question = question_json(tuned);
     sp_json_put(question, "gpus", json_integer(tuned->options->gpus));
-    return json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:o, s:[], s:[], s:n, s:[], s:{}}",
-                     "question", question, "answer", "nearest_error", "within_error", "go_on",
-                     "current_ms", "current_reason", "points", counts_json(tuned->layouts), "top",
-                     "front", "limits_ms", "findings", "choices");
+    return sp_json_object(
+        SP_JSON("question", question), SP_JSON("answer", json_null()),
+        SP_JSON("nearest_error", json_null()), SP_JSON("within_error", json_null()),
+        SP_JSON("go_on", json_null()), SP_JSON("current_ms", json_null()),
+        SP_JSON("current_reason", json_null()), SP_JSON("points", counts_json(tuned->layouts)),
+        SP_JSON("top", json_array()), SP_JSON("front", json_array()),
+        SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
+        SP_JSON("choices", json_object()));
 }
 
 json_t *cli_tuned_json(const cli_tuned *tuned)
@@ -927,16 +932,16 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
-    json_t *object = json_pack(
-        "{s:s, s:o, s:o, s:o, s:I, s:s, s:o, s:o*, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-        "slimpack/tune/1", "question", question_json(tuned), "answer",
-        sp_result_json(tuned->result, false), "nearest_error",
-        nearest_json(&tuned->result->step_error), "within_error", (json_int_t)count_within(tuned),
-        "go_on", tuned->go_on, "current_ms", sp_json_figure(tuned->current_ms), "current_reason",
-        current_reason(tuned), "points", points, "top",
-        points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
-        points_json(tuned, front, count), "limits_ms", limits, "findings", findings_json(tuned),
-        "choices", choices_json(tuned));
+    json_t *object = sp_json_object(
+        SP_JSON("schema", "slimpack/tune/1"), SP_JSON("question", question_json(tuned)),
+        SP_JSON("answer", sp_result_json(tuned->result, false)),
+        SP_JSON("nearest_error", nearest_json(&tuned->result->step_error)),
+        SP_JSON("within_error", count_within(tuned)), SP_JSON("go_on", tuned->go_on),
+        SP_JSON("current_ms", tuned->current_ms), SP_JSON("current_reason", current_reason(tuned)),
+        SP_JSON("points", points),
+        SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
+        SP_JSON("front", points_json(tuned, front, count)), SP_JSON("limits_ms", limits),
+        SP_JSON("findings", findings_json(tuned)), SP_JSON("choices", choices_json(tuned)));
     sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",

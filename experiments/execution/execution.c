@@ -362,10 +362,10 @@ static json_t *batches_json(const sp_execution *execution)
             double ms = sp_ms_from_ns(step->iteration_ns);
             json_t *loss = step->has_loss ? sp_json_figure(step->loss) : json_null();
             json_array_append_new(
-                steps, json_pack("{s:o, s:o}", "iteration_ms", sp_json_figure(ms), "loss", loss));
+                steps, sp_json_object(SP_JSON("iteration_ms", ms), SP_JSON("loss", loss)));
         }
-        json_array_append_new(batches,
-                              json_pack("{s:o, s:i}", "steps", steps, "shown", batch->shown));
+        json_array_append_new(
+            batches, sp_json_object(SP_JSON("steps", steps), SP_JSON("shown", batch->shown)));
     }
     return batches;
 }
@@ -375,12 +375,13 @@ static json_t *setting_json(const sp_execution *execution)
 {
     const sp_execution_options *options = execution->options;
     const char *stack = execution->measured.parameters > 0 ? execution->stack.name : NULL;
-    return json_pack("{s:o*, s:o*, s:s?, s:s, s:s, s:I, s:i, s:o}", "backend",
-                     json_string(sp_backend_name(options->backend)), "device",
-                     json_string(execution->device.name), "stack", stack, "clock",
-                     sp_clock_names[options->clock], "precision",
-                     sp_precision_names[options->precision], "seed", (json_int_t)options->seed,
-                     "steps", options->steps, "batches", batches_json(execution));
+    return sp_json_object(SP_JSON("backend", sp_backend_name(options->backend)),
+                          SP_JSON("device", execution->device.name),
+                          SP_JSON("stack", sp_json_text_or_null(stack)),
+                          SP_JSON("clock", sp_clock_names[options->clock]),
+                          SP_JSON("precision", sp_precision_names[options->precision]),
+                          SP_JSON("seed", options->seed), SP_JSON("steps", options->steps),
+                          SP_JSON("batches", batches_json(execution)));
 }
 
 json_t *sp_execution_result_json(const sp_execution *execution)
@@ -405,10 +406,10 @@ static json_t *rank_json(const sp_result *result, size_t rank, const sp_bytes *h
     double batches = (double)result->batch_count;
     json_t *peak =
         result->parameters > 0 ? json_integer((json_int_t)metrics->peak_bytes) : json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "busy_ms",
-                     sp_json_figure(sp_ms_from_ns(metrics->busy_ns) / batches), "span_ms",
-                     sp_json_figure(sp_ms_from_ns(metrics->span_ns) / batches), "peak_bytes", peak,
-                     "held_bytes", held != NULL ? bytes_json(held) : json_null());
+    return sp_json_object(SP_JSON("busy_ms", sp_ms_from_ns(metrics->busy_ns) / batches),
+                          SP_JSON("span_ms", sp_ms_from_ns(metrics->span_ns) / batches),
+                          SP_JSON("peak_bytes", peak),
+                          SP_JSON("held_bytes", held != NULL ? bytes_json(held) : json_null()));
 }
 
 static json_t *rank_error_json(const sp_rank_metrics *predicted, const sp_rank_metrics *measured,
@@ -416,8 +417,8 @@ static json_t *rank_error_json(const sp_rank_metrics *predicted, const sp_rank_m
 {
     double busy = sp_relative_error((double)predicted->busy_ns, (double)measured->busy_ns);
     double peak = sp_relative_error((double)predicted->peak_bytes, (double)measured->peak_bytes);
-    return json_pack("{s:o, s:o}", "busy_time", sp_json_figure(busy), "peak_memory",
-                     with_memory ? sp_json_figure(peak) : json_null());
+    return sp_json_object(SP_JSON("busy_time", busy),
+                          SP_JSON("peak_memory", with_memory ? sp_json_figure(peak) : json_null()));
 }
 
 static json_t *ranks_json(const sp_execution *execution)
@@ -432,35 +433,34 @@ static json_t *ranks_json(const sp_execution *execution)
         const sp_held_memory *held = execution->held != NULL ? &execution->held[r] : NULL;
         json_array_append_new(
             ranks,
-            json_pack("{s:i, s:i, s:o, s:o, s:o}", "dp", measured->dp, "pp", measured->pp,
-                      "predicted",
-                      rank_json(&execution->predicted, r, held != NULL ? &held->predicted : NULL),
-                      "measured",
-                      rank_json(&execution->measured, r, held != NULL ? &held->measured : NULL),
-                      "error", rank_error_json(predicted, measured, with_memory)));
+            sp_json_object(SP_JSON("dp", measured->dp), SP_JSON("pp", measured->pp),
+                           SP_JSON("predicted", rank_json(&execution->predicted, r,
+                                                          held != NULL ? &held->predicted : NULL)),
+                           SP_JSON("measured", rank_json(&execution->measured, r,
+                                                         held != NULL ? &held->measured : NULL)),
+                           SP_JSON("error", rank_error_json(predicted, measured, with_memory))));
     }
     return ranks;
 }
 
 static json_t *execution_error_json(const sp_execution_error *error)
 {
-    return json_pack("{s:o, s:o, s:o}", "iteration_time", sp_json_figure(error->iteration_time),
-                     "bubble_ratio_abs", sp_json_figure(error->bubble_ratio), "peak_memory_mape",
-                     sp_json_figure(error->peak_memory_mape));
+    return sp_json_object(SP_JSON("iteration_time", error->iteration_time),
+                          SP_JSON("bubble_ratio_abs", error->bubble_ratio),
+                          SP_JSON("peak_memory_mape", error->peak_memory_mape));
 }
 
 json_t *sp_execution_validation_json(const sp_execution *execution)
 {
     const sp_execution_error error = sp_execution_compare(execution);
-    json_t *object = json_pack("{s:s}", "schema", "slimpack/validation/1");
+    json_t *object = sp_json_object(SP_JSON("schema", "slimpack/validation/1"));
     json_t *setting = setting_json(execution);
     json_object_update(object, setting);
     json_decref(setting);
-    sp_json_put(object, "predicted", sp_result_json(&execution->predicted, false));
-    sp_json_put(object, "measured", sp_result_json(&execution->measured, false));
-    sp_json_put(object, "error", execution_error_json(&error));
-    sp_json_put(object, "ranks", ranks_json(execution));
-    return object;
+    return sp_json_add(object, SP_JSON("predicted", sp_result_json(&execution->predicted, false)),
+                       SP_JSON("measured", sp_result_json(&execution->measured, false)),
+                       SP_JSON("error", execution_error_json(&error)),
+                       SP_JSON("ranks", ranks_json(execution)));
 }
 
 static json_t *spans_json(const sp_predecessors *predecessors, const sp_timeline *timeline,
@@ -487,11 +487,12 @@ void sp_execution_put_timeline(json_t *ranks, const sp_step_view *step)
     for (size_t r = 0; r < timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &timeline->ranks[r];
         json_array_append_new(
-            ranks,
-            json_pack("{s:i, s:i, s:o, s:o, s:f}", "dp", rank->dp, "pp", rank->pp, "actions",
-                      spans_json(predecessors, timeline, r, SP_LIST_ACTIONS, rank->count), "copies",
-                      spans_json(predecessors, timeline, r, SP_LIST_COPIES, rank->copy_count),
-                      "end_ms", sp_ms_from_ns(rank->gather_end_ns)));
+            ranks, sp_json_object(SP_JSON("dp", rank->dp), SP_JSON("pp", rank->pp),
+                                  SP_JSON("actions", spans_json(predecessors, timeline, r,
+                                                                SP_LIST_ACTIONS, rank->count)),
+                                  SP_JSON("copies", spans_json(predecessors, timeline, r,
+                                                               SP_LIST_COPIES, rank->copy_count)),
+                                  SP_JSON("end_ms", sp_ms_from_ns(rank->gather_end_ns))));
     }
     sp_predecessors_free(predecessors);
 }
@@ -945,9 +946,9 @@ sp_status sp_set_run_steady_case(const sp_scenario_case *scenario_case,
 
 static json_t *figures_json(double iteration_ms, double bubble_ratio, int64_t peak_bytes)
 {
-    return json_pack("{s:o, s:o, s:o}", "iteration_ms", sp_json_figure(iteration_ms),
-                     "bubble_ratio", sp_json_figure(bubble_ratio), "peak_memory_gib",
-                     sp_json_figure(sp_gib_from_bytes(peak_bytes)));
+    return sp_json_object(SP_JSON("iteration_ms", iteration_ms),
+                          SP_JSON("bubble_ratio", bubble_ratio),
+                          SP_JSON("peak_memory_gib", sp_gib_from_bytes(peak_bytes)));
 }
 
 static json_t *differing_json(uint32_t differs)
@@ -963,20 +964,25 @@ static json_t *differing_json(uint32_t differs)
 
 static json_t *parallel_json(const sp_layout *layout)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i}", "tp", layout->tp, "cp", layout->cp, "pp",
-                     layout->pp, "dp", layout->dp, "chunks_per_rank", layout->chunks);
+    return sp_json_object(SP_JSON("tp", layout->tp), SP_JSON("cp", layout->cp),
+                          SP_JSON("pp", layout->pp), SP_JSON("dp", layout->dp),
+                          SP_JSON("chunks_per_rank", layout->chunks));
 }
 
 static void put_figures(json_t *object, const sp_case_outcome *o)
 {
-    json_t *measured = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "profile", o->of->scenario.profile.name,
-        "predicted", figures_json(o->predicted_ms, o->predicted_bubble, o->predicted_peak_bytes),
-        "measured", figures_json(o->measured_ms, o->measured_bubble, o->measured_peak_bytes),
-        "error", execution_error_json(&o->error), "speed", sp_json_figure(o->speed), "steady",
-        isfinite(o->speed) ? json_boolean(o->steady) : json_null(), "runs", o->runs, "memory_exact",
-        o->memory_compared ? json_boolean(sp_case_memory_is_exact(o)) : json_null(),
-        "memory_differs", differing_json(o->memory_differs));
+    json_t *measured = sp_json_object(
+        SP_JSON("profile", o->of->scenario.profile.name),
+        SP_JSON("predicted",
+                figures_json(o->predicted_ms, o->predicted_bubble, o->predicted_peak_bytes)),
+        SP_JSON("measured",
+                figures_json(o->measured_ms, o->measured_bubble, o->measured_peak_bytes)),
+        SP_JSON("error", execution_error_json(&o->error)), SP_JSON("speed", o->speed),
+        SP_JSON("steady", isfinite(o->speed) ? json_boolean(o->steady) : json_null()),
+        SP_JSON("runs", o->runs),
+        SP_JSON("memory_exact",
+                o->memory_compared ? json_boolean(sp_case_memory_is_exact(o)) : json_null()),
+        SP_JSON("memory_differs", differing_json(o->memory_differs)));
     json_object_update(object, measured);
     json_decref(measured);
 }
@@ -985,12 +991,14 @@ static void put_figures(json_t *object, const sp_case_outcome *o)
 static json_t *case_json(const sp_case_outcome *outcome)
 {
     const sp_scenario *scenario = &outcome->of->scenario;
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:o*, s:o, s:s, s:s, s:s}", "group", outcome->of->group, "name",
-        outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
-        sp_json_text_or_null(outcome->reason), "parallel", parallel_json(&scenario->layout),
-        "schedule", sp_schedule_names[scenario->schedule.kind], "strategy", scenario->strategy.kind,
-        "clock", sp_clock_names[outcome->clock]);
+    json_t *object =
+        sp_json_object(SP_JSON("group", outcome->of->group), SP_JSON("name", outcome->of->name),
+                       SP_JSON("status", sp_case_status_names[outcome->status]),
+                       SP_JSON("reason", sp_json_text_or_null(outcome->reason)),
+                       SP_JSON("parallel", parallel_json(&scenario->layout)),
+                       SP_JSON("schedule", sp_schedule_names[scenario->schedule.kind]),
+                       SP_JSON("strategy", scenario->strategy.kind),
+                       SP_JSON("clock", sp_clock_names[outcome->clock]));
     if (sp_case_has_figures(outcome)) {
         put_figures(object, outcome);
     }
@@ -1009,18 +1017,18 @@ static json_t *summary_json(const sp_set_summary *s, const sp_scenario_set_bound
         sp_json_put(of_status, sp_case_status_names[i], json_integer((json_int_t)s->of_status[i]));
     }
     json_t *stated =
-        json_pack("{s:o, s:o, s:o}", "iteration_time_mape", bound_json(bounds->iteration_time_mape),
-                  "bubble_ratio_abs", bound_json(bounds->bubble_ratio_abs), "peak_memory_mape",
-                  bound_json(bounds->peak_memory_mape));
-    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:b}", "cases",
-                     of_status, "compared", (json_int_t)s->compared, "iteration_time_mape",
-                     sp_json_figure(s->iteration_time_mape), "iteration_time_bias",
-                     sp_json_figure(s->iteration_time_bias), "bubble_ratio_abs",
-                     sp_json_figure(s->largest_bubble_error), "peak_memory_mape",
-                     sp_json_figure(s->peak_memory_mape), "memory_exact",
-                     (json_int_t)s->memory_exact, "memory_compared", (json_int_t)s->memory_compared,
-                     "speeds_known", (json_int_t)s->speeds, "steady", (json_int_t)s->steady,
-                     "bounds", stated, "within_bounds", (int)s->within_bounds);
+        sp_json_object(SP_JSON("iteration_time_mape", bound_json(bounds->iteration_time_mape)),
+                       SP_JSON("bubble_ratio_abs", bound_json(bounds->bubble_ratio_abs)),
+                       SP_JSON("peak_memory_mape", bound_json(bounds->peak_memory_mape)));
+    return sp_json_object(SP_JSON("cases", of_status), SP_JSON("compared", s->compared),
+                          SP_JSON("iteration_time_mape", s->iteration_time_mape),
+                          SP_JSON("iteration_time_bias", s->iteration_time_bias),
+                          SP_JSON("bubble_ratio_abs", s->largest_bubble_error),
+                          SP_JSON("peak_memory_mape", s->peak_memory_mape),
+                          SP_JSON("memory_exact", s->memory_exact),
+                          SP_JSON("memory_compared", s->memory_compared),
+                          SP_JSON("speeds_known", s->speeds), SP_JSON("steady", s->steady),
+                          SP_JSON("bounds", stated), SP_JSON("within_bounds", s->within_bounds));
 }
 
 json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
@@ -1035,12 +1043,12 @@ json_t *sp_set_validation_json(const sp_case_outcome *outcomes, size_t count,
         device = outcomes[i].device[0] != '\0' ? outcomes[i].device : device;
     }
     sp_set_summarize(outcomes, count, bounds, &summary);
-    return json_pack("{s:s, s:o*, s:o*, s:s, s:I, s:i, s:i, s:o, s:o}", "schema",
-                     "slimpack/validation/1", "backend",
-                     json_string(sp_backend_name(options->backend)), "device", json_string(device),
-                     "precision", sp_precision_names[options->precision], "seed",
-                     (json_int_t)options->seed, "steps", options->steps, "repeat", repeat, "cases",
-                     cases, "summary", summary_json(&summary, bounds));
+    return sp_json_object(
+        SP_JSON("schema", "slimpack/validation/1"),
+        SP_JSON("backend", sp_backend_name(options->backend)), SP_JSON("device", device),
+        SP_JSON("precision", sp_precision_names[options->precision]),
+        SP_JSON("seed", options->seed), SP_JSON("steps", options->steps), SP_JSON("repeat", repeat),
+        SP_JSON("cases", cases), SP_JSON("summary", summary_json(&summary, bounds)));
 }
 
 // ---- Cases that another machine executes ----

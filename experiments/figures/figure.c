@@ -94,8 +94,8 @@ static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t
             sp_json_put(grid, path, values);
         }
     }
-    return json_pack("{s:o, s:o}", "base", base != NULL ? json_deep_copy(base) : json_object(),
-                     "grid", grid);
+    return sp_json_object(SP_JSON("base", base != NULL ? json_deep_copy(base) : json_object()),
+                          SP_JSON("grid", grid));
 }
 
 static void expand(figure_spec *spec, const sweep_spec *sweep, int **places)
@@ -600,51 +600,44 @@ sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
 
 static json_t *outcome_json(const figure_outcome *o)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "label", o->label);
-    sp_json_add(&b, "published", sp_json_figure(o->published));
-    sp_json_add_text(&b, "claim", figure_claim_names[o->claim]);
-    sp_json_add(&b, "computed", sp_json_figure(o->computed));
-    sp_json_add(&b, "error", sp_json_figure(o->error));
-    sp_json_add_text(&b, "error_is", o->relative ? "relative" : "absolute");
+    json_t *b = sp_json_object(SP_JSON("label", o->label), SP_JSON("published", o->published),
+                               SP_JSON("claim", figure_claim_names[o->claim]),
+                               SP_JSON("computed", o->computed), SP_JSON("error", o->error),
+                               SP_JSON("error_is", o->relative ? "relative" : "absolute"));
     if (o->has_bar) {
-        sp_json_add_real(&b, "bar", o->bar);
-        sp_json_add_bool(&b, "within", o->within);
+        sp_json_add(b, SP_JSON("bar", o->bar), SP_JSON("within", o->within));
     }
-    sp_json_add_bool(&b, "fitted", o->fitted);
+    sp_json_put(b, "fitted", json_boolean(o->fitted));
     if (o->note[0] != '\0') {
-        sp_json_add_text(&b, "note", o->note);
+        sp_json_put(b, "note", json_string(o->note));
     }
     if (!o->within && o->why != NULL) {
-        sp_json_add_text(&b, "why", o->why);
+        sp_json_put(b, "why", json_string(o->why));
     }
-    return sp_json_built(b);
+    return b;
 }
 
 json_t *figure_reproduction_json(const figure_reproduction *reproduction)
 {
     const figure_spec *spec = reproduction->spec;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "name", spec->name);
-    sp_json_add_text(&b, "title", spec->title);
-    sp_json_add_text(&b, "source", spec->source);
+    json_t *b = sp_json_object(SP_JSON("name", spec->name), SP_JSON("title", spec->title),
+                               SP_JSON("source", spec->source));
     json_t *points = json_array();
     for (size_t i = 0; i < reproduction->count; i++) {
         json_array_append_new(points, outcome_json(&reproduction->outcomes[i]));
     }
-    sp_json_add(&b, "points", points);
-    sp_json_add(&b, "assumptions", json_deep_copy(spec->assumptions));
+    sp_json_add(b, SP_JSON("points", points),
+                SP_JSON("assumptions", json_deep_copy(spec->assumptions)));
     if (reproduction->of_table) {
-        sp_json_add_text(&b, "table", spec->table);
-        sp_json_add_text(&b, "unit", reproduction->unit);
-        sp_json_add_real(&b, "error", reproduction->table_error);
-        sp_json_add_real(&b, "bar", reproduction->table_bar);
+        sp_json_add(b, SP_JSON("table", spec->table), SP_JSON("unit", reproduction->unit),
+                    SP_JSON("error", reproduction->table_error),
+                    SP_JSON("bar", reproduction->table_bar));
     } else {
-        sp_json_add_int(&b, "within_count", (int64_t)reproduction->within_count);
-        sp_json_add_int(&b, "fitted_count", (int64_t)reproduction->fitted_count);
+        sp_json_add(b, SP_JSON("within_count", reproduction->within_count),
+                    SP_JSON("fitted_count", reproduction->fitted_count));
     }
-    sp_json_add_bool(&b, "within", reproduction->within);
-    return sp_json_built(b);
+    sp_json_put(b, "within", json_boolean(reproduction->within));
+    return b;
 }
 
 // ---- the figures that travel with the program ----

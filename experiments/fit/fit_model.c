@@ -457,7 +457,8 @@ sp_status fit_document_extend(const char *name, json_t **document, sp_error *err
         return status;
     }
     json_t *own =
-        json_pack("{s:O, s:s}", "schema", json_object_get(*document, "schema"), "extends", name);
+        sp_json_object(SP_JSON("schema", json_incref(json_object_get(*document, "schema"))),
+                       SP_JSON("extends", name));
     json_object_foreach (*document, key, value) {
         if (!json_equal(value, json_object_get(base, key))) {
             json_object_set(own, key, value);

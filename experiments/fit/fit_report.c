@@ -246,10 +246,13 @@ static json_t *constants_json(const fit_outcome *outcome)
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
         sp_json_put(constants, outcome->model.constants[i].path,
-                    json_pack("{s:f, s:o, s:s, s:b, s:b}", "value", value->value, "sd_percent",
-                              percent(value->spread >= 0.0 && !value->undetermined, value->spread),
-                              "unit", outcome->model.constants[i].unit, "at_bound",
-                              (int)value->at_bound, "determined", (int)!value->undetermined));
+                    sp_json_object(
+                        SP_JSON("value", value->value),
+                        SP_JSON("sd_percent", percent(value->spread >= 0.0 && !value->undetermined,
+                                                      value->spread)),
+                        SP_JSON("unit", outcome->model.constants[i].unit),
+                        SP_JSON("at_bound", value->at_bound),
+                        SP_JSON("determined", json_boolean(!value->undetermined))));
     }
     return constants;
 }
@@ -259,9 +262,10 @@ static json_t *correlations_json(const fit_outcome *outcome)
     json_t *list = json_array();
     for (int c = 0; c < outcome->correlation_count; c++) {
         const fit_correlation *pair = &outcome->correlations[c];
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:f}", "a", outcome->model.constants[pair->a].path, "b",
-                            outcome->model.constants[pair->b].path, "r", pair->r));
+        json_array_append_new(list,
+                              sp_json_object(SP_JSON("a", outcome->model.constants[pair->a].path),
+                                             SP_JSON("b", outcome->model.constants[pair->b].path),
+                                             SP_JSON("r", pair->r)));
     }
     return list;
 }
@@ -278,15 +282,16 @@ static json_t *tables_json(const fit_outcome *outcome)
                                 ? json_string(outcome->rows.cases[errors->worst_row]->label)
                                 : json_null();
         json_array_append_new(
-            list, json_pack("{s:o*, s:s, s:I, s:o, s:o, s:o, s:o, s:o*, s:i, s:o}", "name",
-                            json_string(table->name), "measured", sp_measured_names[table->kind],
-                            "rows", (json_int_t)table->count, "mean_error_percent",
-                            percent(errors->known, errors->mean), "median_error_percent",
-                            percent(errors->known, errors->median), "bias_percent",
-                            percent(errors->known, errors->bias), "worst_percent",
-                            percent(errors->known, errors->worst), "worst_row", worst_row, "folds",
-                            outcome->folds[t], "kfold_error_percent",
-                            percent(folds->known, folds->mean)));
+            list,
+            sp_json_object(SP_JSON("name", table->name),
+                           SP_JSON("measured", sp_measured_names[table->kind]),
+                           SP_JSON("rows", table->count),
+                           SP_JSON("mean_error_percent", percent(errors->known, errors->mean)),
+                           SP_JSON("median_error_percent", percent(errors->known, errors->median)),
+                           SP_JSON("bias_percent", percent(errors->known, errors->bias)),
+                           SP_JSON("worst_percent", percent(errors->known, errors->worst)),
+                           SP_JSON("worst_row", worst_row), SP_JSON("folds", outcome->folds[t]),
+                           SP_JSON("kfold_error_percent", percent(folds->known, folds->mean))));
     }
     return list;
 }
@@ -313,10 +318,11 @@ static json_t *ablations_json(const fit_outcome *outcome)
             }
         }
         json_array_append_new(
-            list,
-            json_pack("{s:s, s:o, s:o, s:o}", "name", ablation->name, "refitted_error_percent",
-                      means_json(outcome, ablation->refitted), "kept_error_percent",
-                      means_json(outcome, ablation->kept), "refitted", constants));
+            list, sp_json_object(
+                      SP_JSON("name", ablation->name),
+                      SP_JSON("refitted_error_percent", means_json(outcome, ablation->refitted)),
+                      SP_JSON("kept_error_percent", means_json(outcome, ablation->kept)),
+                      SP_JSON("refitted", constants)));
     }
     return list;
 }
@@ -330,26 +336,28 @@ static json_t *rows_json(const fit_outcome *outcome)
         const sp_measured_case *measured = outcome->rows.cases[row];
         int table = fit_rows_table(&outcome->rows, row);
         json_array_append_new(
-            list, json_pack("{s:o*, s:i, s:o*, s:f, s:f, s:o, s:o}", "table",
-                            json_string(outcome->rows.tables[table].name), "line", measured->line,
-                            "label", json_string(measured->label), "measured", observed,
-                            "predicted", outcome->predicted[row], "error_percent",
-                            percent(true, outcome->predicted[row] / observed - 1.0),
-                            "left_out_error_percent",
-                            percent(left_out > 0.0, left_out / observed - 1.0)));
+            list,
+            sp_json_object(
+                SP_JSON("table", outcome->rows.tables[table].name), SP_JSON("line", measured->line),
+                SP_JSON("label", measured->label), SP_JSON("measured", observed),
+                SP_JSON("predicted", outcome->predicted[row]),
+                SP_JSON("error_percent", percent(true, outcome->predicted[row] / observed - 1.0)),
+                SP_JSON("left_out_error_percent",
+                        percent(left_out > 0.0, left_out / observed - 1.0))));
     }
     return list;
 }
 
 json_t *fit_report_json(const fit_spec *spec, const fit_outcome *outcome)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:i, s:o, s:o, s:o, s:o, s:i, s:I, s:b}", "schema",
-                     "slimpack/calibration/1", "profile", spec->name, "start", spec->profile,
-                     "seed", (json_int_t)spec->seed, "constants", constants_json(outcome),
-                     "bootstrap", outcome->resamples, "correlations", correlations_json(outcome),
-                     "tables", tables_json(outcome), "ablations", ablations_json(outcome), "rows",
-                     rows_json(outcome), "iterations", outcome->iterations, "evaluations",
-                     (json_int_t)outcome->evaluations, "converged", (int)outcome->converged);
+    return sp_json_object(
+        SP_JSON("schema", "slimpack/calibration/1"), SP_JSON("profile", spec->name),
+        SP_JSON("start", spec->profile), SP_JSON("seed", spec->seed),
+        SP_JSON("constants", constants_json(outcome)), SP_JSON("bootstrap", outcome->resamples),
+        SP_JSON("correlations", correlations_json(outcome)),
+        SP_JSON("tables", tables_json(outcome)), SP_JSON("ablations", ablations_json(outcome)),
+        SP_JSON("rows", rows_json(outcome)), SP_JSON("iterations", outcome->iterations),
+        SP_JSON("evaluations", outcome->evaluations), SP_JSON("converged", outcome->converged));
 }
 
 // ---- the findings as a profile ----
@@ -381,9 +389,10 @@ static json_t *brief_constants_json(const fit_outcome *outcome)
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
         sp_json_put(constants, outcome->model.constants[i].path,
-                    json_pack("{s:f, s:o, s:s}", "value", value->value, "sd_percent",
-                              brief_percent(value->spread >= 0.0, value->spread), "unit",
-                              outcome->model.constants[i].unit));
+                    sp_json_object(
+                        SP_JSON("value", value->value),
+                        SP_JSON("sd_percent", brief_percent(value->spread >= 0.0, value->spread)),
+                        SP_JSON("unit", outcome->model.constants[i].unit)));
     }
     return constants;
 }
@@ -395,12 +404,12 @@ static json_t *brief_tables_json(const fit_outcome *outcome)
         const sp_prediction_errors *errors = &outcome->errors[t];
         const sp_prediction_errors *folds = &outcome->fold_errors[t];
         json_array_append_new(
-            tables, json_pack("{s:o*, s:I, s:o, s:o, s:o}", "name",
-                              json_string(outcome->rows.tables[t].name), "rows",
-                              (json_int_t)outcome->rows.tables[t].count, "mean_error_percent",
-                              brief_percent(errors->known, errors->mean), "kfold_error_percent",
-                              brief_percent(folds->known, folds->mean), "worst_percent",
-                              brief_percent(errors->known, errors->worst)));
+            tables, sp_json_object(
+                        SP_JSON("name", outcome->rows.tables[t].name),
+                        SP_JSON("rows", outcome->rows.tables[t].count),
+                        SP_JSON("mean_error_percent", brief_percent(errors->known, errors->mean)),
+                        SP_JSON("kfold_error_percent", brief_percent(folds->known, folds->mean)),
+                        SP_JSON("worst_percent", brief_percent(errors->known, errors->worst))));
     }
     return tables;
 }
@@ -411,9 +420,8 @@ static json_t *fit_json(const fit_spec *spec, const fit_outcome *outcome)
     if (spec->description[0] != '\0') {
         sp_json_put(fit, "description", json_string(spec->description));
     }
-    sp_json_put(fit, "constants", brief_constants_json(outcome));
-    sp_json_put(fit, "tables", brief_tables_json(outcome));
-    return fit;
+    return sp_json_add(fit, SP_JSON("constants", brief_constants_json(outcome)),
+                       SP_JSON("tables", brief_tables_json(outcome)));
 }
 
 // ---- sections ----
@@ -450,8 +458,8 @@ static void mark(json_t *section, const char *fitted, const char *tables)
     char source[SOURCE];
     const char *before = json_string_value(json_object_get(section, "source"));
     add_source(source, fitted, tables, before != NULL ? before : "");
-    sp_json_put(section, "level", json_string(sp_level_names[SP_LEVEL_FITTED]));
-    sp_json_put(section, "source", json_string(source));
+    sp_json_add(section, SP_JSON("level", sp_level_names[SP_LEVEL_FITTED]),
+                SP_JSON("source", source));
 }
 
 // A scale stands over tables that have levels of their own.
@@ -637,10 +645,11 @@ static void record(recording *r, size_t count, const sp_step_kind *kind)
     fit_errors_of(r->observed, r->predicted, 0, count, &errors);
     scope_text(r, kind, scope);
     source_text(r, source);
-    json_t *object = json_pack("{s:s, s:o, s:I, s:i, s:o, s:o, s:o, s:s}", "scope", scope, "when",
-                               when_json(r, count), "steps", (json_int_t)count, "folds",
-                               r->outcome->folds[r->table], "median", brief(errors.median), "p90",
-                               brief(errors.p90), "bias", brief(errors.bias), "source", source);
+    json_t *object =
+        sp_json_object(SP_JSON("scope", scope), SP_JSON("when", when_json(r, count)),
+                       SP_JSON("steps", count), SP_JSON("folds", r->outcome->folds[r->table]),
+                       SP_JSON("median", brief(errors.median)), SP_JSON("p90", brief(errors.p90)),
+                       SP_JSON("bias", brief(errors.bias)), SP_JSON("source", source));
     json_array_append_new(r->records, object);
 }
 
@@ -765,8 +774,7 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
         constants[i] = outcome->values[i].value;
     }
     *document = fit_model_document(&outcome->model, constants);
-    sp_json_put(*document, "name", json_string(spec->name));
-    sp_json_put(*document, "fit", fit_json(spec, outcome));
+    sp_json_add(*document, SP_JSON("name", spec->name), SP_JSON("fit", fit_json(spec, outcome)));
     mark_sections(outcome, *document);
     // Errors of the profile that the fit started from are not those of the fitted one.
     json_object_del(*document, "errors");

@@ -780,7 +780,7 @@ static void map_header(header_map *map, const sp_csv_cell *cell)
     } else if (path != NULL) {
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
-        sp_json_put(map->columns, cell->text, json_pack("{s:s}", "check", "ranks"));
+        sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
     } else if (is_note(plain)) {
         sp_json_put(map->columns, cell->text, json_null());
         json_array_append_new(map->label, json_string(cell->text));
@@ -816,10 +816,12 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
         json_decref(map.label);
         return err->status;
     }
-    *document = json_pack(
-        "{s:{s:s, s:s, s:f}, s:{}, s:o, s:o}", "measured", "column", map.measured_column, "is",
-        sp_measured_names[measured_names[map.measured].kind], "scale",
-        measured_names[map.measured].scale, "base", "columns", map.columns, "label", map.label);
+    json_t *measured =
+        sp_json_object(SP_JSON("column", map.measured_column),
+                       SP_JSON("is", sp_measured_names[measured_names[map.measured].kind]),
+                       SP_JSON("scale", measured_names[map.measured].scale));
+    *document = sp_json_object(SP_JSON("measured", measured), SP_JSON("base", json_object()),
+                               SP_JSON("columns", map.columns), SP_JSON("label", map.label));
     return SP_OK;
 }
 

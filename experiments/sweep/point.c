@@ -353,7 +353,7 @@ static void put_digest(json_t *row, const sweep_digest *digest)
         sp_json_put(row, "lossless", json_false());
     }
     if (isfinite(digest->median_error)) {
-        sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
+        sp_json_put(row, "error", sp_json_object(SP_JSON("median", digest->median_error)));
     }
     put_text(row, "not_validated", digest->not_validated);
 }
@@ -389,9 +389,8 @@ static char *write_line(const sweep_spec *spec, int64_t combination, const sweep
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
-    json_t *row = json_object();
-    sp_json_put(row, "point", sweep_spec_point(spec, digit));
-    sp_json_put(row, "status", json_string(sweep_status_names[digest->status]));
+    json_t *row = sp_json_object(SP_JSON("point", sweep_spec_point(spec, digit)),
+                                 SP_JSON("status", sweep_status_names[digest->status]));
     put_text(row, "reason", digest->reason);
     sp_json_put(row, "base", json_string(spec->base_tag));
     put_digest(row, digest);

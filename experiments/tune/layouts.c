@@ -115,12 +115,12 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
                        int64_t ranks, bool wide)
 {
     int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
-    json_t *grid = json_object();
-    sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
-    sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
-    sp_json_put(grid, "parallel.pp", divisors(ranks, most_pp, false));
-    sp_json_put(grid, "parallel.dp", divisors(ranks, ranks, false));
-    sp_json_put(grid, "memory.recompute", json_pack("[s, s, s]", "none", "attention", "full"));
+    json_t *grid = sp_json_object(
+        SP_JSON("parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true)),
+        SP_JSON("parallel.cp", divisors(ranks, MOST_CP, true)),
+        SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
+        SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
+        SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
     if (wide) {
         sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
     }
@@ -205,12 +205,11 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
     const char *recompute =
         json_string_value(json_object_get(json_object_get(base, "memory"), "recompute"));
     bool slimpipe = strategy->schedule == SP_SCHEDULE_SLIMPIPE;
-    json_t *grid = json_object();
-    sp_json_put(grid, "parallel.tp", json_pack("[i]", layout->tp));
-    sp_json_put(grid, "parallel.cp", json_pack("[i]", layout->cp));
-    sp_json_put(grid, "parallel.pp", json_pack("[i]", layout->pp));
-    sp_json_put(grid, "parallel.dp", json_pack("[i]", layout->dp));
-    sp_json_put(grid, "memory.recompute", json_pack("[s]", recompute));
+    json_t *grid = sp_json_object(SP_JSON("parallel.tp", json_pack("[i]", layout->tp)),
+                                  SP_JSON("parallel.cp", json_pack("[i]", layout->cp)),
+                                  SP_JSON("parallel.pp", json_pack("[i]", layout->pp)),
+                                  SP_JSON("parallel.dp", json_pack("[i]", layout->dp)),
+                                  SP_JSON("memory.recompute", json_pack("[s]", recompute)));
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind",
                     json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
@@ -222,8 +221,8 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
         sp_json_put(grid, "parallel.chunks_per_rank", divisors(of_rank, of_rank, false));
     }
     if (slimpipe && layout->pp > 1) {
-        sp_json_put(grid, "schedule.slices", multiples(layout->pp, MOST_SLICES));
-        sp_json_put(grid, "schedule.exchange", json_pack("[b, b]", false, true));
+        sp_json_add(grid, SP_JSON("schedule.slices", multiples(layout->pp, MOST_SLICES)),
+                    SP_JSON("schedule.exchange", json_pack("[b, b]", false, true)));
     }
     if (has_open_exchange(scenario, strategy)) {
         sp_json_put(grid, "stack.cp_overlap", exchanges(scenario->memory.stack.cp_overlap));
@@ -343,9 +342,9 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
                                    : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
-    json_t *document =
-        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
-                  base_of(base, scenario, options, name), "grid", grid, "where", where);
+    json_t *document = sp_json_object(SP_JSON("schema", SWEEP_SCHEMA),
+                                      SP_JSON("base", base_of(base, scenario, options, name)),
+                                      SP_JSON("grid", grid), SP_JSON("where", where));
     return sweep_spec_from_json(document, scenario->source, spec, err);
 }
 

@@ -463,7 +463,7 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
             return status;
         }
     }
-    *object = name != NULL ? json_pack("{s:s}", "name", name) : NULL;
+    *object = name != NULL ? sp_json_object(SP_JSON("name", name)) : NULL;
     return SP_OK;
 }
 
