@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/fit/fit.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/scenario/scenario.h"
@@ -446,15 +447,19 @@ static sp_status load_document(const char *name, json_t **document, sp_error *er
     return status;
 }
 
-sp_status fit_document_extend(const char *name, json_t **document, sp_error *err)
+sp_status fit_document_extend(const char *name, const char *file, json_t **document, sp_error *err)
 {
-    char file[SP_PROFILE_PATH];
+    char base_file[SP_PROFILE_PATH];
+    char from_file[SP_PROFILE_PATH];
     const char *key;
     json_t *value;
     json_t *base = NULL;
-    sp_status status = sp_profile_document(name, &base, file, err);
+    sp_status status = sp_profile_document(name, &base, base_file, err);
     if (status != SP_OK) {
         return status;
+    }
+    if (sp_profile_is_path(name) && sp_path_from(file, name, from_file, sizeof from_file)) {
+        name = from_file;
     }
     json_t *own =
         sp_json_object(SP_JSON("schema", json_incref(json_object_get(*document, "schema"))),
