@@ -6,7 +6,7 @@
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/scenario/plan_input.h"
+#include "sim/scenario/scenario.h"
 #include "solver/strategy.h"
 
 enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered

@@ -8,7 +8,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/prefill/prefill.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 // ---- lengths, methods and alphas side by side ----
 

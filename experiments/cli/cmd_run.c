@@ -5,7 +5,7 @@
 #include "experiments/execution/execution.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/plan_input.h"
+#include "sim/scenario/scenario.h"
 
 static sp_status read_name(const char *option, const char *text, const char *const *names,
                            int *index, sp_error *err)

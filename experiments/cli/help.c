@@ -7,7 +7,7 @@
 #include "sim/model/cluster.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/distribution.h"
 #include "solver/strategy.h"

@@ -10,7 +10,7 @@
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 enum { MOST_OPTIONS = 64 };
 

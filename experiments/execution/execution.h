@@ -7,7 +7,6 @@
 #include "backends/api/backend.h"
 #include "backends/api/device.h"
 #include "backends/record/result.h"
-#include "sim/scenario/plan_input.h"
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 

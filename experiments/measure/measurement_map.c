@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 enum { QUOTE = 80 };
 

@@ -8,9 +8,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/cost/cost_model.h"
-#include "sim/scenario/plan_input.h"
 #include "sim/scenario/scenario_private.h"
-#include "sim/scenario/settings.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
 
