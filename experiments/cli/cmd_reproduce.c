@@ -215,16 +215,15 @@ static const char *const formats[] = {"png", "svg", "dat", NULL};
 
 // ---- the list ----
 
-static sp_status read_figure(const figure_folder *folder, const char *name, figure_spec *spec,
+static sp_status read_figure(const sp_published *folder, const char *name, figure_spec *spec,
                              sp_error *err)
 {
     char path[SP_DATA_PATH];
-    sp_status status = figure_folder_file(folder, name, path, err);
+    sp_status status = figure_file(folder, name, path, err);
     return status == SP_OK ? figure_spec_read(path, spec, err) : status;
 }
 
-static sp_status list_one(const figure_folder *folder, const char *name, json_t *list,
-                          sp_error *err)
+static sp_status list_one(const sp_published *folder, const char *name, json_t *list, sp_error *err)
 {
     figure_spec spec;
     sp_status status = read_figure(folder, name, &spec, err);
@@ -242,7 +241,7 @@ static sp_status list_one(const figure_folder *folder, const char *name, json_t 
     return SP_OK;
 }
 
-static int list_figures(const figure_folder *folder, bool as_json)
+static int list_figures(const sp_published *folder, bool as_json)
 {
     sp_error err = {0};
     json_t *list = as_json ? json_array() : NULL;
@@ -282,7 +281,7 @@ static sp_status report(const reproduce_args *args, const figure_reproduction *r
 }
 
 // Before the first one runs, which may take minutes.
-static sp_status check_names(const figure_folder *folder, const cli_operands *operands,
+static sp_status check_names(const sp_published *folder, const cli_operands *operands,
                              sp_error *err)
 {
     for (int i = 0; i < operands->count; i++) {
@@ -294,7 +293,7 @@ static sp_status check_names(const figure_folder *folder, const cli_operands *op
     return err->status;
 }
 
-static sp_status reproduce_one(const reproduce_args *args, const figure_folder *folder,
+static sp_status reproduce_one(const reproduce_args *args, const sp_published *folder,
                                const char *name, totals *sum, sp_error *err)
 {
     figure_spec spec = {0};
@@ -313,7 +312,7 @@ static sp_status reproduce_one(const reproduce_args *args, const figure_folder *
     return status;
 }
 
-static int reproduce(const reproduce_args *args, const figure_folder *folder,
+static int reproduce(const reproduce_args *args, const sp_published *folder,
                      const cli_operands *operands)
 {
     int count = args->all ? folder->count : operands->count;
@@ -347,7 +346,7 @@ static int run(const void *given, const cli_operands *operands)
 {
     const reproduce_args *args = given;
     sp_error err = {0};
-    figure_folder folder;
+    sp_published folder;
     if (args->plot != NULL && strcmp(args->plot, "png") != 0 && strcmp(args->plot, "svg") != 0 &&
         strcmp(args->plot, "dat") != 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--plot expects png, svg or dat, got '%s'",
@@ -359,7 +358,7 @@ static int run(const void *given, const cli_operands *operands)
     if (args->all && operands->count > 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--all takes no names beside it");
     }
-    if (figure_folder_list(&folder, &err) != SP_OK) {
+    if (sp_published_list(&figure_published, &folder, &err) != SP_OK) {
         return cli_fail(&err);
     }
     return args->all || operands->count > 0 ? reproduce(args, &folder, operands)

@@ -16,8 +16,7 @@ static sp_status read_name(const char *option, const char *text, const char *con
             *index = i;
             return SP_OK;
         }
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        sp_append(list, sizeof list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     return sp_error_set(err, SP_ERR_USAGE, "--%s: expected one of %s, got '%.64s'", option, list,
                         text);

@@ -107,7 +107,7 @@ static sp_status validate_published(const validate_args *args, tables *all, sp_e
 {
     sp_published published;
     char path[SP_PUBLISHED_PATH];
-    sp_status status = sp_published_list(&published, err);
+    sp_status status = sp_published_list(&sp_published_tables, &published, err);
     if (status == SP_OK && args->table != NULL) {
         status = sp_published_file(&published, args->table, path, err);
         return status == SP_OK ? validate_table(args, path, all, err) : status;

@@ -51,13 +51,11 @@ int cli_fail(const sp_error *err)
 static json_t *reason_json(const sp_error *err)
 {
     char text[SP_ERROR_MESSAGES * SP_ERROR_TEXT];
-    size_t used = 0;
-    text[0] = '\0';
+    snprintf(text, sizeof text, "%s", err->count > 0 ? "" : sp_status_text(err->status));
     for (int i = 0; i < err->count; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? "; " : "",
-                                 err->message[i]);
+        sp_append(text, sizeof text, "%s%s", i > 0 ? "; " : "", err->message[i]);
     }
-    return json_string(used > 0 ? text : sp_status_text(err->status));
+    return json_string(text);
 }
 
 int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err)

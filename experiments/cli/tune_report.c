@@ -67,20 +67,16 @@ static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest
 const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
                            const sweep_layout *point, char text[CLI_TUNE_POINT])
 {
-    size_t used = 0;
     json_t *settings = sweep_layouts_settings(layouts, point);
     text[0] = '\0';
     for (int a = 0; a < AXES; a++) {
         char value[CLI_TUNE_VALUE];
         const json_t *json = json_object_get(settings, axes[a].path);
-        if (json != NULL && used < CLI_TUNE_POINT) {
-            used += (size_t)snprintf(text + used, CLI_TUNE_POINT - used, "%s %s, ", axes[a].name,
-                                     value_text(json, value));
+        if (json != NULL) {
+            sp_append(text, CLI_TUNE_POINT, "%s %s, ", axes[a].name, value_text(json, value));
         }
     }
-    if (used < CLI_TUNE_POINT) {
-        snprintf(text + used, CLI_TUNE_POINT - used, "%s", options->strategies[point->strategy]);
-    }
+    sp_append(text, CLI_TUNE_POINT, "%s", options->strategies[point->strategy]);
     json_decref(settings);
     return text;
 }
@@ -496,8 +492,7 @@ static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[
     }
     const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
     if (shown != NULL && loss_beside_answer(tuned, shown, loss)[0] != '\0') {
-        size_t used = strlen(text);
-        snprintf(text + used, COST - used, " (%s)", loss);
+        sp_append(text, COST, " (%s)", loss);
     }
     return text;
 }

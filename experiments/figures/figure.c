@@ -1,6 +1,5 @@
 #include "experiments/figures/figure.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -562,7 +561,7 @@ static sp_status reproduce_table(figure_reproduction *to, int threads, sp_error 
     sp_measurements table = {0};
     sp_validation validation = {0};
     char path[SP_PUBLISHED_PATH];
-    sp_status status = sp_published_list(&published, err);
+    sp_status status = sp_published_list(&sp_published_tables, &published, err);
     if (status == SP_OK) {
         status = sp_published_file(&published, to->spec->table, path, err);
     }
@@ -642,63 +641,19 @@ json_t *figure_reproduction_json(const figure_reproduction *reproduction)
 
 // ---- the figures that travel with the program ----
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
+const sp_published_kind figure_published = {
+    .noun = "figure", .plural = "figures", .folder = "experiments/figures", .brief = true};
 
-static void add_name(void *context, const char *name)
+sp_status figure_file(const sp_published *figures, const char *name, char path[SP_DATA_PATH],
+                      sp_error *err)
 {
-    figure_folder *folder = context;
-    if (folder->count < FIGURE_MOST && strlen(name) < FIGURE_NAME) {
-        strcpy(folder->names[folder->count++], name);
-    }
-}
-
-sp_status figure_folder_list(figure_folder *folder, sp_error *err)
-{
-    int error = 0;
-    *folder = (figure_folder){0};
-    for (int f = 0; folder->count == 0 && (error == 0 || error == ENOENT) &&
-                    sp_data_folder("experiments/figures", f, folder->path);
-         f++) {
-        error = sp_data_each_document(folder->path, add_name, folder);
-    }
-    qsort(folder->names, (size_t)folder->count, sizeof folder->names[0], compare_names);
-    return folder->count > 0 ? SP_OK
-           : error != 0 && error != ENOENT
-               ? sp_error_system(err, folder->path, error)
-               : sp_error_set(err, SP_ERR_IO, "no figures found in %.512s", folder->path);
-}
-
-sp_status figure_folder_file(const figure_folder *folder, const char *name, char path[SP_DATA_PATH],
-                             sp_error *err)
-{
-    const char *names[FIGURE_MOST];
     const char *ending = strrchr(name, '.');
-    int length = 0;
-    bool found = (ending != NULL && ending != name && strcmp(ending, ".json") == 0) ||
-                 strchr(name, '/') != NULL;
-    if (found) {
-        length = snprintf(path, SP_DATA_PATH, "%s", name);
+    bool is_file = (ending != NULL && ending != name && strcmp(ending, ".json") == 0) ||
+                   strchr(name, '/') != NULL;
+    if (!is_file) {
+        return sp_published_file(figures, name, path, err);
     }
-    for (int i = 0; !found && i < folder->count; i++) {
-        names[i] = folder->names[i];
-        found = strcmp(names[i], name) == 0;
-        length = snprintf(path, SP_DATA_PATH, "%s/%s.json", folder->path, names[i]);
-    }
-    if (!found) {
-        const char *near = sp_nearest_name(name, names, folder->count);
-        char list[SP_ERROR_TEXT] = "";
-        for (int i = 0; near == NULL && i < folder->count; i++) {
-            sp_append(list, sizeof list, "%s%s", i > 0 ? ", " : "", names[i]);
-        }
-        return sp_error_set(err, SP_ERR_USAGE,
-                            near != NULL ? "unknown figure '%.64s' (did you mean '%s'?)"
-                                         : "unknown figure '%.64s' (known: %s)",
-                            name, near != NULL ? near : list);
-    }
-    return length < SP_DATA_PATH
+    return snprintf(path, SP_DATA_PATH, "%s", name) < SP_DATA_PATH
                ? SP_OK
                : sp_error_set(err, SP_ERR_IO, "%.64s: the path is too long", name);
 }

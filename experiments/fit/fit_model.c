@@ -7,6 +7,7 @@
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
+#include "sim/base/writer.h"
 #include "sim/scenario/scenario.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
@@ -206,8 +207,7 @@ static void read_traits(sp_object *object, fit_table_spec *table)
         if (known[trait] == NULL) {
             char list[SP_ERROR_TEXT / 2] = "";
             for (int k = 0; known[k] != NULL; k++) {
-                size_t used = strlen(list);
-                snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "", known[k]);
+                sp_append(list, sizeof list, "%s%s", k > 0 ? ", " : "", known[k]);
             }
             sp_object_error(object, "errors_by", "expected some of %s, got '%.64s'", list,
                             names[i]);

@@ -433,12 +433,6 @@ static size_t section_length(const char *path)
     return dot != NULL ? (size_t)(dot - path) + 1 : 0;
 }
 
-static void add(char *text, size_t bytes, const char *more, const char *name, size_t name_length)
-{
-    size_t used = strlen(text);
-    snprintf(text + used, bytes - used, "%s%.*s", more, (int)name_length, name);
-}
-
 static void add_source(char source[SOURCE], const char *fitted, const char *tables,
                        const char *before)
 {
@@ -493,7 +487,7 @@ static bool names_in_section(const fit_model *model, int first, char names[PART]
         if (i < first) {
             return false;
         }
-        add(names, PART, names[0] != '\0' ? ", " : "", other + length, strlen(other + length));
+        sp_append(names, PART, "%s%s", names[0] != '\0' ? ", " : "", other + length);
     }
     return true;
 }
@@ -505,7 +499,7 @@ static void mark_sections(const fit_outcome *outcome, json_t *document)
     char section[SP_JSON_PATH];
     for (int t = 0; t < outcome->rows.table_count; t++) {
         const char *name = outcome->rows.tables[t].name;
-        add(tables, sizeof tables, t > 0 ? ", " : "", name, strlen(name));
+        sp_append(tables, sizeof tables, "%s%s", t > 0 ? ", " : "", name);
     }
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const char *path = outcome->model.constants[i].path;
@@ -598,16 +592,14 @@ static void scope_text(const recording *r, const sp_step_kind *kind, char text[S
     snprintf(text, SP_ERROR_SCOPE, "%s", table->name);
     for (int i = 0; kind != NULL && i < table->errors_by_count; i++) {
         int trait = table->errors_by[i];
-        size_t used = strlen(text);
         if (trait < SP_STEP_FIGURES) {
             double value = kind->figure[trait];
             bool billions = value >= 1e8;
-            snprintf(text + used, SP_ERROR_SCOPE - used,
-                     billions ? ", %s %.4g billion" : ", %s %.6g", sp_step_trait_name(trait),
-                     billions ? value / 1e9 : value);
+            sp_append(text, SP_ERROR_SCOPE, billions ? ", %s %.4g billion" : ", %s %.6g",
+                      sp_step_trait_name(trait), billions ? value / 1e9 : value);
         } else {
-            snprintf(text + used, SP_ERROR_SCOPE - used, ", %s %s", sp_step_trait_name(trait),
-                     kind->word[trait - SP_STEP_FIGURES]);
+            sp_append(text, SP_ERROR_SCOPE, ", %s %s", sp_step_trait_name(trait),
+                      kind->word[trait - SP_STEP_FIGURES]);
         }
     }
 }
@@ -619,9 +611,8 @@ static void source_text(const recording *r, char text[SP_ERROR_SOURCE])
              "slimpack calibrate: rows of %s left out of the fit, in %d folds", table->name,
              r->outcome->folds[r->table]);
     for (int i = 0; i < table->group_count; i++) {
-        size_t used = strlen(text);
-        snprintf(text + used, SP_ERROR_SOURCE - used, "%s%s",
-                 i == 0 ? " of whole groups by " : ", ", table->group[i]);
+        sp_append(text, SP_ERROR_SOURCE, "%s%s", i == 0 ? " of whole groups by " : ", ",
+                  table->group[i]);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 #include "sim/scenario/scenario.h"
 
 enum { QUOTE = 80 };
@@ -546,41 +547,39 @@ bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
 // A table without a map: its header names the settings.
 
 // Settings that tables usually have, for hints; any other path may be named as well.
-static const char *const usual[] = {
-    "model",
-    "cluster",
-    "nodes",
-    "profile",
-    "stack",
-    "model.layers",
-    "model.hidden",
-    "model.ffn",
-    "model.heads",
-    "model.kv_heads",
-    "model.head_dim",
-    "model.vocab",
-    "parallel.tp",
-    "parallel.cp",
-    "parallel.pp",
-    "parallel.dp",
-    "parallel.chunks_per_rank",
-    "parallel.layers_per_chunk",
-    "parallel.sequence_parallel",
-    "parallel.zero",
-    "schedule.kind",
-    "schedule.microbatches",
-    "schedule.microbatch_samples",
-    "schedule.slices",
-    "memory.recompute",
-    "memory.offload_ratio",
-    "memory.attention",
-    "workload.lengths",
-    "workload.uniform",
-    "workload.context",
-    "workload.samples_per_batch",
-    "workload.tokens_per_batch",
-    "strategy.kind",
-};
+static const char *const usual[] = {"model",
+                                    "cluster",
+                                    "nodes",
+                                    "profile",
+                                    "stack",
+                                    "model.layers",
+                                    "model.hidden",
+                                    "model.ffn",
+                                    "model.heads",
+                                    "model.kv_heads",
+                                    "model.head_dim",
+                                    "model.vocab",
+                                    "parallel.tp",
+                                    "parallel.cp",
+                                    "parallel.pp",
+                                    "parallel.dp",
+                                    "parallel.chunks_per_rank",
+                                    "parallel.layers_per_chunk",
+                                    "parallel.sequence_parallel",
+                                    "parallel.zero",
+                                    "schedule.kind",
+                                    "schedule.microbatches",
+                                    "schedule.microbatch_samples",
+                                    "schedule.slices",
+                                    "memory.recompute",
+                                    "memory.offload_ratio",
+                                    "memory.attention",
+                                    "workload.lengths",
+                                    "workload.uniform",
+                                    "workload.context",
+                                    "workload.samples_per_batch",
+                                    "workload.tokens_per_batch",
+                                    "strategy.kind"};
 
 enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
 
@@ -970,14 +969,13 @@ static void set_object(row_writer *writer, const char *name, const sp_csv_cell *
 
 void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST])
 {
-    static const char start[] = "one of ";
-    size_t used = strlen(strcpy(list, start));
+    const char *separator = "";
     const char *known;
     json_t *value;
+    strcpy(list, "one of ");
     json_object_foreach ((json_t *)values, known, value) {
-        int more = snprintf(list + used, SP_MAP_LIST - used, "%s\"%.*s\"",
-                            used > strlen(start) ? ", " : "", SHOWN, known);
-        used = used + (size_t)more < SP_MAP_LIST ? used + (size_t)more : SP_MAP_LIST - 1;
+        sp_append(list, SP_MAP_LIST, "%s\"%.*s\"", separator, SHOWN, known);
+        separator = ", ";
     }
 }
 

@@ -12,6 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/base/order.h"
 #include "sim/base/parallel.h"
+#include "sim/base/writer.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -779,7 +780,7 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
     return status;
 }
 
-// ---- Published tables ----
+// ---- documents that travel with the program ----
 
 static int compare_names(const void *a, const void *b)
 {
@@ -802,40 +803,44 @@ static bool has_table(const char *folder, const char *name)
     return names_table;
 }
 
+const sp_published_kind sp_published_tables = {.noun = "table",
+                                               .plural = "published tables",
+                                               .folder = "experiments/published",
+                                               .holds = has_table};
+
 static void add_name(void *context, const char *name)
 {
     sp_published *published = context;
+    const sp_published_kind *kind = published->kind;
     if (published->count < SP_PUBLISHED_TABLES && strlen(name) < SP_PUBLISHED_NAME &&
-        has_table(published->folder, name)) {
+        (kind->holds == NULL || kind->holds(published->folder, name))) {
         strcpy(published->names[published->count++], name);
     }
 }
 
-sp_status sp_published_list(sp_published *published, sp_error *err)
+sp_status sp_published_list(const sp_published_kind *kind, sp_published *published, sp_error *err)
 {
     int error = 0;
-    *published = (sp_published){0};
-    char folder[SP_DATA_PATH];
+    *published = (sp_published){.kind = kind};
     for (int f = 0; published->count == 0 && (error == 0 || error == ENOENT) &&
-                    sp_data_folder("experiments/published", f, folder);
+                    sp_data_folder(kind->folder, f, published->folder);
          f++) {
-        snprintf(published->folder, sizeof published->folder, "%s", folder);
         error = sp_data_each_document(published->folder, add_name, published);
     }
     qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
-    return published->count > 0 ? SP_OK
-           : error != 0 && error != ENOENT
-               ? sp_error_system(err, published->folder, error)
-               : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
-                              published->folder);
+    return published->count > 0            ? SP_OK
+           : error != 0 && error != ENOENT ? sp_error_system(err, published->folder, error)
+                                           : sp_error_set(err, SP_ERR_IO, "no %s found in %.512s",
+                                                          kind->plural, published->folder);
 }
 
 sp_status sp_published_file(const sp_published *published, const char *name,
                             char path[SP_PUBLISHED_PATH], sp_error *err)
 {
     const char *names[SP_PUBLISHED_TABLES];
-    char list[SP_ERROR_TEXT / 2] = "";
-    size_t used = 0;
+    const char *noun = published->kind->noun;
+    char list[SP_ERROR_TEXT] = "";
+    size_t bytes = published->kind->brief ? sizeof list : sizeof list / 2;
     for (int i = 0; i < published->count; i++) {
         names[i] = published->names[i];
         if (strcmp(names[i], name) == 0) {
@@ -844,16 +849,16 @@ sp_status sp_published_file(const sp_published *published, const char *name,
                        ? SP_OK
                        : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
         }
-        int more = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
-        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+        sp_append(list, bytes, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     const char *near = sp_nearest_name(name, names, published->count);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "unknown table '%.64s' (did you mean '%s'? known: %s)", name, near,
-                            list);
-    }
-    return sp_error_set(err, SP_ERR_USAGE, "unknown table '%.64s' (known: %s)", name, list);
+    bool lists = near == NULL || !published->kind->brief;
+    return sp_error_set(err, SP_ERR_USAGE, "unknown %s '%.64s' (%s%s%s%s)", noun, name,
+                        near != NULL ? "did you mean '" : "", near != NULL ? near : "",
+                        near == NULL ? "known: "
+                        : lists      ? "'? known: "
+                                     : "'?",
+                        lists ? list : "");
 }
 
 bool sp_validation_is_difference(sp_measured kind)

@@ -648,14 +648,12 @@ static sp_status check_nvls(const sp_scenario *scenario, sp_error *err)
     if (scenario->profile.algorithm != SP_ALGORITHM_NVLS || scenario->cluster.nvls) {
         return SP_OK;
     }
-    char names[256];
-    size_t used = 0;
+    char names[256] = "";
     for (int i = 0; i < sp_cluster_builtin_count(); i++) {
         sp_cluster cluster;
         sp_cluster_builtin(sp_cluster_builtin_name(i), &cluster, NULL);
-        if (cluster.nvls && used < sizeof names) {
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
-                                     used > 0 ? ", " : "", cluster.name);
+        if (cluster.nvls) {
+            sp_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "", cluster.name);
         }
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.collectives",

@@ -384,7 +384,7 @@ static void must_read_published(const char *name, sp_measurements *m)
     char path[SP_PUBLISHED_PATH];
     fixture_begin();
     sp_error_clear(ERR);
-    if (sp_published_list(&published, ERR) != SP_OK ||
+    if (sp_published_list(&sp_published_tables, &published, ERR) != SP_OK ||
         sp_published_file(&published, name, path, ERR) != SP_OK ||
         sp_measurements_read(path, NULL, NULL, 0, m, ERR) != SP_OK) {
         fail_msg("%s", ERR->message[0]);
@@ -421,7 +421,7 @@ TEST(published_tables)
     }
     sp_published published;
     char path[SP_PUBLISHED_PATH];
-    must_succeed(sp_published_list(&published, ERR));
+    must_succeed(sp_published_list(&sp_published_tables, &published, ERR));
     assert_int_equal(sp_published_file(&published, "zb_w", path, ERR), SP_ERR_USAGE);
 }
 
