@@ -468,7 +468,7 @@ enum { CLI_STEP_ERROR = 640 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
-double cli_figure_of_digest(const void *digest, const char *key);
+double cli_figure_of_trial(const void *trial, const char *key);
 // {"ok", "oom", "infeasible", "invalid"}: how many points; the caller owns it.
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
 
@@ -491,7 +491,7 @@ typedef struct cli_loss {
 // the context", or
 // "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
-cli_loss cli_loss_of_digest(const sweep_digest *digest); // without the last share
+cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 
 // ---- executed steps ----

@@ -400,9 +400,9 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
 // Notes the fastest layout that fits tightly, where it is faster: such layouts are ranked last.
 static void note_tight(const sweep_layouts *layouts, compared *r)
 {
-    const sweep_digest *best = &layouts->ranked[0]->digest;
+    const sweep_trial *best = &layouts->ranked[0]->trial;
     for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
-        const sweep_digest *d = &layouts->ranked[i]->digest;
+        const sweep_trial *d = &layouts->ranked[i]->trial;
         if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
             r->tight_ms = d->figure[SWEEP_ITERATION_MS];
             r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];

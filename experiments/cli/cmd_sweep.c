@@ -73,22 +73,22 @@ static const char columns[] =
     "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|9 "
     "@mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
 
-static void print_figures(const sweep_digest *digest)
+static void print_figures(const sweep_trial *trial)
 {
     cli_row row = {.out = stdout, .columns = columns};
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
-    cli_number_cell(&row, "%.1f %%", 100.0 * digest->median_error);
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
-    cli_cell(&row, "%s", digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
+    cli_number_cell(&row, "%.1f %%", 100.0 * trial->median_error);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
+    cli_cell(&row, "%s", trial->fits == SP_FITS_NONE ? "-" : sp_fits_names[trial->fits]);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
 }
 
 // Behind the columns, of rows alone that lose something.
-static void print_loss(const sweep_digest *digest)
+static void print_loss(const sweep_trial *trial)
 {
     char text[CLI_LOSS];
-    cli_loss loss = cli_loss_of_digest(digest);
-    loss.over_length = digest->figure[SWEEP_OVER_LENGTH_SHARE];
+    cli_loss loss = cli_loss_of_trial(trial);
+    loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_loss_text(loss, text);
     printf("%s%s", text[0] != '\0' ? "  " : "", text);
 }
@@ -107,13 +107,13 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
         int64_t digit[SWEEP_AXES];
         char text[CELL];
         sweep_spec_digits(spec, points[i].combination, digit);
-        print_figures(&points[i].digest);
+        print_figures(&points[i].trial);
         putchar(' ');
         for (int a = 0; a < spec->axis_count; a++) {
             cell(spec, a, digit[a], text);
             printf(" %*s", width[a], text);
         }
-        print_loss(&points[i].digest);
+        print_loss(&points[i].trial);
         putchar('\n');
     }
 }
@@ -121,7 +121,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
 // Points that fit tightly are ranked last, so where the first is one, all are.
 static void print_tight_pick(const sweep_best *best)
 {
-    const sweep_digest *first = &best->digest;
+    const sweep_trial *first = &best->trial;
     if (first->fits == SP_FITS_TIGHT) {
         int column = printf("no point fits well: ");
         char text[160];
@@ -174,10 +174,10 @@ static void print_groups(const sweep_summary *summary, const sweep_best *points,
 static void print_not_validated(const sweep_summary *summary)
 {
     for (int64_t i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        if (digest->not_validated[0] != '\0' && isfinite(digest->figure[SWEEP_TOKENS_PER_S])) {
+        const sweep_trial *trial = &summary->best[i].trial;
+        if (trial->not_validated[0] != '\0' && isfinite(trial->figure[SWEEP_TOKENS_PER_S])) {
             int column = printf("times not validated: ");
-            cli_print_wrapped(stdout, digest->not_validated, column, 2);
+            cli_print_wrapped(stdout, trial->not_validated, column, 2);
             return;
         }
     }
@@ -258,20 +258,20 @@ static void print_sweep(const sweep_summary *summary, const char *output)
 static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
 {
     int64_t digit[SWEEP_AXES];
-    const sweep_digest *digest = &point->digest;
-    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
+    const sweep_trial *trial = &point->trial;
+    const char *fits = trial->fits != SP_FITS_NONE ? sp_fits_names[trial->fits] : NULL;
     json_t *object = json_object();
     sweep_spec_digits(spec, point->combination, digit);
     sp_json_put(object, "point", sweep_spec_point(spec, digit));
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        sp_json_put(object, sweep_degree_names[d], json_integer(digest->degree[d]));
+        sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
+        sp_json_put(object, sweep_figure_names[f], sp_json_figure(trial->figure[f]));
     }
     return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
-                       SP_JSON("median_error", digest->median_error),
-                       SP_JSON("not_validated", sp_json_text_or_null(digest->not_validated)));
+                       SP_JSON("median_error", trial->median_error),
+                       SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));
 }
 
 static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int64_t count)
@@ -355,7 +355,7 @@ static void put_number(FILE *out, double value)
 }
 
 static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
-                    const sweep_digest *digest)
+                    const sweep_trial *trial)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
@@ -365,18 +365,18 @@ static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
         fputc(',', out);
         free(text);
     }
-    fputs(sweep_status_names[digest->status], out);
+    fputs(sweep_status_names[trial->status], out);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        put_number(out, digest->degree[d] > 0 ? digest->degree[d] : (double)NAN);
+        put_number(out, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
-    fprintf(out, ",%s,%s", digest->strategy, digest->schedule);
+    fprintf(out, ",%s,%s", trial->strategy, trial->schedule);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        put_number(out, digest->figure[f]);
+        put_number(out, trial->figure[f]);
     }
-    fprintf(out, ",%s", digest->fits == SP_FITS_NONE ? "" : sp_fits_names[digest->fits]);
-    put_number(out, digest->median_error);
+    fprintf(out, ",%s", trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
+    put_number(out, trial->median_error);
     fputc(',', out);
-    put_field(out, digest->reason);
+    put_field(out, trial->reason);
     fputc('\n', out);
 }
 
@@ -399,12 +399,11 @@ static sp_status write_points(FILE *out, const drawn *what, sp_error *err)
     }
     for (ssize_t bytes; (bytes = getline(&line, &room, lines)) > 0;) {
         const char *expected;
-        sweep_digest digest;
+        sweep_trial trial;
         json_t *row = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
-        if (row != NULL && sweep_digest_read(row, &digest, &expected) &&
-            digest.status == SWEEP_OK && isfinite(digest.figure[options->x]) &&
-            isfinite(digest.figure[options->y])) {
-            fprintf(out, "%.10g %.10g\n", digest.figure[options->x], digest.figure[options->y]);
+        if (row != NULL && sweep_trial_read(row, &trial, &expected) && trial.status == SWEEP_OK &&
+            isfinite(trial.figure[options->x]) && isfinite(trial.figure[options->y])) {
+            fprintf(out, "%.10g %.10g\n", trial.figure[options->x], trial.figure[options->y]);
         }
         json_decref(row);
     }
@@ -423,7 +422,7 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
     fputs("\n\n", out);
     for (int64_t i = 0; i < what->summary->front_count; i++) {
         const sweep_best *point = &what->summary->front[i];
-        const double *figure = point->digest.figure;
+        const double *figure = point->trial.figure;
         // A blank line ends the line of one group.
         fputs(i > 0 && point[-1].group != point->group ? "\n" : "", out);
         fprintf(out, "%.10g %.10g\n", figure[options->x], figure[options->y]);
@@ -673,11 +672,11 @@ static void print_speed(bool quiet, int64_t points, double seconds)
 }
 
 // Rows are printed as their lines come where all are asked for.
-static void print_row(void *context, int64_t combination, const sweep_digest *digest, bool listed)
+static void print_row(void *context, int64_t combination, const sweep_trial *trial, bool listed)
 {
     const sweep_summary *summary = context;
     if (listed || summary->options.where == NULL) {
-        csv_row(stdout, summary->spec, combination, digest);
+        csv_row(stdout, summary->spec, combination, trial);
     }
 }
 
@@ -687,7 +686,7 @@ static void print_chosen_rows(const sweep_args *args, const sweep_summary *summa
     int64_t count = front ? summary->front_count : args->top > 0 ? summary->best_count : 0;
     const sweep_best *points = front ? summary->front : summary->best;
     for (int64_t i = 0; i < count; i++) {
-        csv_row(stdout, summary->spec, points[i].combination, &points[i].digest);
+        csv_row(stdout, summary->spec, points[i].combination, &points[i].trial);
     }
 }
 

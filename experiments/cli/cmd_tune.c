@@ -224,13 +224,13 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     char gib[CLI_TUNE_VALUE];
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
-    if (nearest == NULL || nearest->digest.status != SWEEP_OOM) {
+    if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
                             (long long)all->count, all->reason);
     }
     sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
                  (long long)all->count,
-                 cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+                 cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
     find_gpus(shortage, err);

@@ -7,11 +7,11 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
-double cli_figure_of_digest(const void *digest, const char *key)
+double cli_figure_of_trial(const void *trial, const char *key)
 {
     sweep_figure figure = SWEEP_ITERATION_MS;
     SP_ASSERT(sweep_figure_find(key, &figure));
-    return ((const sweep_digest *)digest)->figure[figure];
+    return ((const sweep_trial *)trial)->figure[figure];
 }
 
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
@@ -23,11 +23,11 @@ json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
     return object;
 }
 
-cli_loss cli_loss_of_digest(const sweep_digest *digest)
+cli_loss cli_loss_of_trial(const sweep_trial *trial)
 {
-    return (cli_loss){.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                      .cut = digest->figure[SWEEP_CUT_SHARE],
-                      .lossy = digest->lossy};
+    return (cli_loss){.left_out = trial->figure[SWEEP_LEFT_OUT_SHARE],
+                      .cut = trial->figure[SWEEP_CUT_SHARE],
+                      .lossy = trial->lossy};
 }
 
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR])

@@ -43,19 +43,19 @@ static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
     return text;
 }
 
-static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
+static const char *loss_text(const sweep_trial *trial, char text[CLI_LOSS])
 {
-    return cli_loss_text(cli_loss_of_digest(digest), text);
+    return cli_loss_text(cli_loss_of_trial(trial), text);
 }
 
 // Says what a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the
 // answer does not lose as much, else ""; returns text.
-static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest *digest,
+static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_trial *trial,
                                       char text[CLI_LOSS])
 {
     char answer[CLI_LOSS];
-    loss_text(&tuned->layouts->ranked[0]->digest, answer);
-    loss_text(digest, text);
+    loss_text(&tuned->layouts->ranked[0]->trial, answer);
+    loss_text(trial, text);
     if (strcmp(text, answer) == 0) {
         text[0] = '\0';
     } else if (text[0] == '\0') {
@@ -139,7 +139,7 @@ typedef struct other {
 // For all tokens: a strategy that leaves some out does less work in its step.
 static double time_of(const sweep_layout *point)
 {
-    return sweep_whole_ms(&point->digest);
+    return sweep_whole_ms(&point->trial);
 }
 
 // One setting of a point: its place on the axis, for all points are asked for every axis that is
@@ -184,7 +184,7 @@ static bool is_other(const remedy_axis *axis, const json_t *value, const json_t 
 // By how much of a GPU's memory at most; more is no advice.
 static bool lacks_memory(const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     double margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + margin_gib;
     return point->evaluated && d->status == SWEEP_OOM && margin_gib < 0.0 &&
@@ -193,7 +193,7 @@ static bool lacks_memory(const sweep_layout *point)
 
 static void take(const sweep_layout *point, other *best)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     bool lacks = lacks_memory(point);
     bool fits = d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT;
     const sweep_layout **at = fits ? &best->fits : &best->short_of;
@@ -226,14 +226,14 @@ static other find_other(const cli_tuned *tuned, const remedy_axis *axis)
 // Without the gaps between PyTorch's blocks, which are not counted of points that do not fit.
 static const char *lacking_text(const sweep_layout *point, char text[CLI_TUNE_VALUE])
 {
-    return cli_tune_gib(-point->digest.figure[SWEEP_MEMORY_MARGIN_GIB], text);
+    return cli_tune_gib(-point->trial.figure[SWEEP_MEMORY_MARGIN_GIB], text);
 }
 
 // Where the strategy of another point does not train as many tokens as the answer's.
 static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char text[REMEDY])
 {
     char loss[CLI_LOSS];
-    if (loss_beside_answer(tuned, &point->digest, loss)[0] != '\0') {
+    if (loss_beside_answer(tuned, &point->trial, loss)[0] != '\0') {
         sp_append(text, REMEDY, " for as many tokens (%s)", loss);
     }
 }
@@ -370,13 +370,13 @@ static json_t *findings_json(const cli_tuned *tuned)
 enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
 typedef struct choice {
-    json_t *value;             // borrowed from a spec, or a strategy's name; owned
-    const sweep_digest *best;  // the fastest of those that fit well; NULL: none
-    const sweep_digest *tight; // of those that fit tightly
-    double bound_ms;           // least of those that were left out for it; NAN: none
-    bool dropped;              // some were not tried
-    sweep_status status;       // the best of those that were evaluated; SWEEP_STATUSES: none was
-    const char *reason;        // of the first of these
+    json_t *value;            // borrowed from a spec, or a strategy's name; owned
+    const sweep_trial *best;  // the fastest of those that fit well; NULL: none
+    const sweep_trial *tight; // of those that fit tightly
+    double bound_ms;          // least of those that were left out for it; NAN: none
+    bool dropped;             // some were not tried
+    sweep_status status;      // the best of those that were evaluated; SWEEP_STATUSES: none was
+    const char *reason;       // of the first of these
 } choice;
 
 typedef struct choices {
@@ -400,15 +400,15 @@ static choice *find_choice(choices *all, const json_t *value)
     return &all->of[all->count++];
 }
 
-static void count_evaluated(choice *c, const sweep_digest *digest)
+static void count_evaluated(choice *c, const sweep_trial *trial)
 {
-    if (digest->status < c->status) {
-        c->status = digest->status;
-        c->reason = digest->reason;
+    if (trial->status < c->status) {
+        c->status = trial->status;
+        c->reason = trial->reason;
     }
-    if (digest->status == SWEEP_OK) {
-        const sweep_digest **best = digest->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
-        *best = *best == NULL || sweep_whole_ms(digest) < sweep_whole_ms(*best) ? digest : *best;
+    if (trial->status == SWEEP_OK) {
+        const sweep_trial **best = trial->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
+        *best = *best == NULL || sweep_whole_ms(trial) < sweep_whole_ms(*best) ? trial : *best;
     }
 }
 
@@ -423,7 +423,7 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     } else if (!point->evaluated) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
     } else {
-        count_evaluated(c, &point->digest);
+        count_evaluated(c, &point->trial);
     }
 }
 
@@ -458,13 +458,13 @@ static void free_choices(choices all[GROUPS])
 
 static double best_of(const cli_tuned *tuned)
 {
-    return sweep_whole_ms(&tuned->layouts->ranked[0]->digest);
+    return sweep_whole_ms(&tuned->layouts->ranked[0]->trial);
 }
 
 // Times are for as many tokens, also of strategies that leave some out. NAN: there is no point.
-static double whole_ms(const sweep_digest *digest)
+static double whole_ms(const sweep_trial *trial)
 {
-    return digest != NULL ? sweep_whole_ms(digest) : (double)NAN;
+    return trial != NULL ? sweep_whole_ms(trial) : (double)NAN;
 }
 
 // "+12.3 %", or from what pure work takes of those that were left out to what was found.
@@ -490,7 +490,7 @@ static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[
                  : c->status == SWEEP_INFEASIBLE ? "has no plan"
                                                  : "does not go together");
     }
-    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    const sweep_trial *shown = c->best != NULL ? c->best : c->tight;
     if (shown != NULL && loss_beside_answer(tuned, shown, loss)[0] != '\0') {
         sp_append(text, COST, " (%s)", loss);
     }
@@ -560,15 +560,15 @@ static void print_choices(const cli_tuned *tuned)
     free_choices(all);
 }
 
-static double figure_of(const sweep_digest *digest, sweep_figure figure)
+static double figure_of(const sweep_trial *trial, sweep_figure figure)
 {
-    return digest != NULL ? digest->figure[figure] : (double)NAN;
+    return trial != NULL ? trial->figure[figure] : (double)NAN;
 }
 
 static json_t *choice_json(const cli_tuned *tuned, const choice *c)
 {
     char cost[COST];
-    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    const sweep_trial *shown = c->best != NULL ? c->best : c->tight;
     return sp_json_object(SP_JSON("value", json_incref(c->value)),
                           SP_JSON("iteration_ms", figure_of(c->best, SWEEP_ITERATION_MS)),
                           SP_JSON("tight_ms", figure_of(c->tight, SWEEP_ITERATION_MS)),
@@ -629,11 +629,11 @@ static const char *time_text(double ms, char text[TIME])
 static int64_t count_within(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
-    const sweep_digest *first = &all->ranked[0]->digest;
+    const sweep_trial *first = &all->ranked[0]->trial;
     double bound_ms = sweep_whole_ms(first) * (1.0 + tuned->result->step_error.median);
     int64_t within = 1;
-    while (within < all->ranked_count && all->ranked[within]->digest.fits == first->fits &&
-           sweep_whole_ms(&all->ranked[within]->digest) <= bound_ms) {
+    while (within < all->ranked_count && all->ranked[within]->trial.fits == first->fits &&
+           sweep_whole_ms(&all->ranked[within]->trial) <= bound_ms) {
         within++;
     }
     return tuned->result->step_error.known ? within - 1 : 0;
@@ -666,7 +666,7 @@ static void print_answer(const cli_tuned *tuned)
     printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
            result->strategy, time_text(ms, time[0]));
     print_error(tuned);
-    loss_text(&tuned->layouts->ranked[0]->digest, loss);
+    loss_text(&tuned->layouts->ranked[0]->trial, loss);
     printf("%s%s", loss[0] != '\0' ? ", " : "", loss);
     printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes));
@@ -767,13 +767,13 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     char loss[CLI_LOSS];
     cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    cli_figure_cells(&row, cli_figure_of_digest, &point->digest);
-    cli_cell(&row, "%s", sp_fits_names[point->digest.fits]);
+    cli_figure_cells(&row, cli_figure_of_trial, &point->trial);
+    cli_cell(&row, "%s", sp_fits_names[point->trial.fits]);
     cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
         printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(&point->digest, loss);
+    loss_text(&point->trial, loss);
     printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
     json_decref(settings);
 }
@@ -801,8 +801,8 @@ static const sweep_layout *find_expandable(const cli_tuned *tuned)
     const sweep_layout *fastest = all->ranked[0];
     for (int64_t i = 1; i < all->ranked_count; i++) {
         const sweep_layout *point = all->ranked[i];
-        if (point->counted && point->digest.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
-            sweep_whole_ms(&point->digest) < sweep_whole_ms(&fastest->digest)) {
+        if (point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
+            sweep_whole_ms(&point->trial) < sweep_whole_ms(&fastest->trial)) {
             fastest = point;
         }
     }
@@ -845,7 +845,7 @@ void cli_print_tuned(const cli_tuned *tuned)
 
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     return sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
                           SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)),
                           SP_JSON("iteration_ms", d->figure[SWEEP_ITERATION_MS]),

@@ -700,11 +700,6 @@ static int find_measured(const char *plain)
     return -1;
 }
 
-static bool is_note(const char *plain)
-{
-    return sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0;
-}
-
 // A map of a table's header as it is written.
 typedef struct header_map {
     const char *csv_source;
@@ -780,7 +775,7 @@ static void map_header(header_map *map, const sp_csv_cell *cell)
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
-    } else if (is_note(plain)) {
+    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
         sp_json_put(map->columns, cell->text, json_null());
         json_array_append_new(map->label, json_string(cell->text));
     } else {

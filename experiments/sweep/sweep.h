@@ -193,7 +193,7 @@ enum { SWEEP_DEGREES = 4 };
 extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
 
 // The outcome of a point, which its line holds beside it. Figures are NAN where the line has none.
-typedef struct sweep_digest {
+typedef struct sweep_trial {
     sweep_status status;
     int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
@@ -204,10 +204,10 @@ typedef struct sweep_digest {
     double median_error;                  // of predicted times, on logged steps like this one
     char not_validated[SP_NOT_VALIDATED]; // why that is not known, where a time is predicted
     char reason[SP_ERROR_TEXT];
-} sweep_digest;
+} sweep_trial;
 
-// A digest of that status with no figures.
-void sweep_digest_begin(sweep_digest *digest, sweep_status status);
+// A trial of that status with no figures.
+void sweep_trial_begin(sweep_trial *trial, sweep_status status);
 
 // The means by which the threads of a sweep evaluate points.
 typedef struct sweep_evaluator {
@@ -237,22 +237,22 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
 // result; only a stop, what the system refuses, and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_digest *digest, sp_error *err);
+                               sweep_trial *trial, sp_error *err);
 
 // The time at which the point would train all tokens of its batches, at its own pace where it
 // leaves some out: what times of strategies that do not the same work are compared by. NAN: no
 // time.
-double sweep_whole_ms(const sweep_digest *digest);
+double sweep_whole_ms(const sweep_trial *trial);
 
 // Does a come before b, both of points that fit, in the order of their speed?
-bool sweep_is_better(const sweep_digest *a, const sweep_digest *b);
+bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 
 // ---- lines ----
 
 // A point with its line.
 typedef struct sweep_row {
     int64_t combination;
-    sweep_digest digest;
+    sweep_trial trial;
     char *line; // with its newline; owned, freed with sp_free()
 } sweep_row;
 
@@ -264,7 +264,7 @@ sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep
 char *sweep_point_text(const json_t *point);
 
 // Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
-bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected);
+bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected);
 
 // Where a line stands, for messages: line `number`, from 1, of a file.
 typedef struct sweep_line_place {
@@ -275,7 +275,7 @@ typedef struct sweep_line_place {
 // Reads the line of a combination, without its newline; a content error where it is that of another
 // point or sweep, or was changed.
 sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_digest *digest,
+                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
                           sp_error *err);
 
 // The error of a line that is not of this sweep; `text` says why.
@@ -294,14 +294,14 @@ typedef struct sweep_summary_options {
     sweep_figure x, y;
     // Called with every line in order, of which those that fit and for which `where` holds are
     // listed; may be NULL.
-    void (*each)(void *context, int64_t combination, const sweep_digest *digest, bool listed);
+    void (*each)(void *context, int64_t combination, const sweep_trial *trial, bool listed);
     void *context;
 } sweep_summary_options;
 
 typedef struct sweep_best {
     int64_t combination;
     int64_t group;
-    sweep_digest digest;
+    sweep_trial trial;
 } sweep_best;
 
 // Covers the whole file, with what an earlier run had written.
@@ -331,7 +331,7 @@ typedef struct sweep_summary {
 // The caller calls sweep_summary_fini(), also after an error.
 sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
                               const sweep_summary_options *options, sp_error *err);
-sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_digest *digest,
+sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
                             sp_error *err);
 void sweep_summary_fini(sweep_summary *summary);
 

@@ -514,7 +514,7 @@ static int by_promise(const void *a, const void *b)
 // Blocks that are not counted yet may fit, and then it does not wait for the allocator.
 static double time_of(const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     double unknown_ms = point->counted ? 0.0 : d->stall_ms;
     return sweep_whole_ms(d) * (1.0 - unknown_ms / d->figure[SWEEP_ITERATION_MS]);
 }
@@ -531,11 +531,11 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     finder *f = context;
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
-    sweep_digest digest;
-    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &digest, err);
+    sweep_trial trial;
+    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &trial, err);
     // One that is stopped stays what it was.
     if (status == SP_OK) {
-        point->digest = digest;
+        point->trial = trial;
         point->evaluated = true;
         point->hurried = evaluator->options.effort_percent > 0;
         point->counted = evaluator->options.allocator_peak;
@@ -565,14 +565,14 @@ static bool must_count(const finder *f, const sweep_layout *point)
 
 static bool is_fastest(const finder *f, const sweep_layout *point)
 {
-    return point->digest.status == SWEEP_OK && time_of(point) < f->best_ms;
+    return point->trial.status == SWEEP_OK && time_of(point) < f->best_ms;
 }
 
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
 {
     for (int i = 0; i < count; i++) {
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
-            block[i]->digest.fits != SP_FITS_TIGHT) {
+            block[i]->trial.fits != SP_FITS_TIGHT) {
             f->best_ms = time_of(block[i]);
         }
     }
@@ -642,7 +642,7 @@ static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int effor
 }
 
 // Its bytes fit, or lack at most half of the memory.
-static bool may_fit(const sweep_digest *d)
+static bool may_fit(const sweep_trial *d)
 {
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + d->figure[SWEEP_MEMORY_MARGIN_GIB];
     return d->status == SWEEP_OK ||
@@ -661,9 +661,9 @@ static void choose_survivors(finder *f)
     }
     for (int64_t i = 0; i < f->layouts->count; i++) {
         const sweep_layout *point = &f->layouts->point[i];
-        if (!point->late && point->evaluated && may_fit(&point->digest)) {
+        if (!point->late && point->evaluated && may_fit(&point->trial)) {
             int64_t work = work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->digest));
+            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->trial));
         }
     }
     for (int n = 0; n < f->options->survivors;) {
@@ -695,7 +695,7 @@ static void choose_survivors(finder *f)
 // May a search with all effort make it the fastest?
 static bool may_win(const finder *f, const sweep_layout *point)
 {
-    bool fits = point->digest.status == SWEEP_OK && point->digest.fits != SP_FITS_TIGHT;
+    bool fits = point->trial.status == SWEEP_OK && point->trial.fits != SP_FITS_TIGHT;
     double share = fits ? least_share : least_short_share;
     return point->bound_ms <= f->best_ms && share * time_of(point) <= f->best_ms;
 }
@@ -707,7 +707,7 @@ static sp_status search_winners(finder *f, sp_error *err)
     sp_status status = SP_OK;
     for (int64_t i = 0; i < f->layouts->count; i++) {
         sweep_layout *point = &f->layouts->point[i];
-        if (point->evaluated && point->hurried && may_fit(&point->digest)) {
+        if (point->evaluated && point->hurried && may_fit(&point->trial)) {
             f->order[count++] = point;
         }
     }
@@ -765,13 +765,13 @@ static sp_status evaluate_all(finder *f, sp_error *err)
 
 // ---- the order of the points that fit, and what is nearest where none does ----
 
-static int by_digest(const void *a, const void *b)
+static int by_trial(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
-    return sweep_is_better(&p->digest, &q->digest)   ? -1
-           : sweep_is_better(&q->digest, &p->digest) ? 1
-                                                     : (p > q) - (p < q);
+    return sweep_is_better(&p->trial, &q->trial)   ? -1
+           : sweep_is_better(&q->trial, &p->trial) ? 1
+                                                   : (p > q) - (p < q);
 }
 
 static void rank_points(sweep_layouts *all)
@@ -780,12 +780,12 @@ static void rank_points(sweep_layouts *all)
     all->ranked_count = 0;
     for (int64_t i = 0; i < all->count; i++) {
         sweep_layout *point = &all->point[i];
-        all->of_status[point->digest.status] += point->evaluated;
-        if (point->evaluated && point->digest.status == SWEEP_OK) {
+        all->of_status[point->trial.status] += point->evaluated;
+        if (point->evaluated && point->trial.status == SWEEP_OK) {
             all->ranked[all->ranked_count++] = point;
         }
     }
-    qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_digest);
+    qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_trial);
 }
 
 // Those that are shown and not counted yet; room for BLOCK of them.
@@ -835,8 +835,8 @@ static sp_status rank_all(finder *f, sp_error *err)
 // Does a lack less memory than b, or has it a plan or a scenario at least where b has none?
 static bool is_nearer(const sweep_layout *a, const sweep_layout *b)
 {
-    const sweep_digest *of_a = &a->digest;
-    const sweep_digest *of_b = &b->digest;
+    const sweep_trial *of_a = &a->trial;
+    const sweep_trial *of_b = &b->trial;
     return of_a->status != of_b->status
                ? of_a->status < of_b->status
                : of_a->figure[SWEEP_MEMORY_MARGIN_GIB] > of_b->figure[SWEEP_MEMORY_MARGIN_GIB];
@@ -856,19 +856,19 @@ static sp_status find_reason(finder *f, sp_error *err)
     if (nearest == NULL) {
         return SP_OK;
     }
-    sweep_digest digest;
+    sweep_trial trial;
     sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
-    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &digest, err);
-    snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
+    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, err);
+    snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }
 
 bool sweep_layouts_extends(const sweep_layout *point, double *least_gib)
 {
-    double gib = point->digest.figure[SWEEP_PEAK_MEMORY_GIB];
-    bool extends = point->digest.fits != SP_FITS_TIGHT && gib < *least_gib;
+    double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+    bool extends = point->trial.fits != SP_FITS_TIGHT && gib < *least_gib;
     *least_gib = extends ? gib : *least_gib;
     return extends;
 }
@@ -1083,7 +1083,7 @@ static void keep_better(sweep_layouts *best, sweep_layouts *found)
 {
     bool better = found->ranked_count > 0 &&
                   (best->ranked_count == 0 ||
-                   sweep_is_better(&found->ranked[0]->digest, &best->ranked[0]->digest));
+                   sweep_is_better(&found->ranked[0]->trial, &best->ranked[0]->trial));
     bool stopped = best->stopped || found->stopped;
     if (better) {
         sweep_layouts swapped = *best;

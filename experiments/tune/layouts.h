@@ -47,7 +47,7 @@ typedef struct sweep_layout {
     bool dropped;   // ... it is no survivor
     bool hurried;   // searched with a tenth of the effort
     bool counted;   // with PyTorch's blocks
-    sweep_digest digest;
+    sweep_trial trial;
 } sweep_layout;
 
 typedef struct sweep_layouts {
