@@ -394,16 +394,15 @@ const cli_command cli_cmd_reproduce = {
         "Evaluates the scenarios of published figures and tables, and prints what was published "
         "beside what is computed, with the error, a verdict (within or outside the bar of the "
         "point) and every assumption that was made where the publication is silent. Without a name "
-        "the figures are listed, each with its title."
-        "\n\nA figure is a JSON file: \"base\" is a scenario, and each of \"points\" changes some "
-        "settings of it (\"set\"), names a \"key\" of the result, and states the \"published\" "
-        "value with its \"bar\" ({\"relative\": 0.05} or {\"absolute\": 0.01}). \"measure\" is the "
-        "value itself, or a ratio, difference or reduction against the point's \"baseline\", "
-        "settings again, or longest, the largest value of a setting with which the scenario fits. "
-        "A setting may have several values; \"take\" says which of the values counts (mean, max, "
-        "min). A point to whose number something was fitted says so (\"fitted\"), and is counted "
-        "by itself. In place of base and points, \"table\" names a table of 'slimpack validate "
-        "--published', whose bound is the bar."
-        "\n\nThe exit status is 1 when a figure is outside its bar.",
+        "the figures are listed, each with its title.\n\nA figure is a JSON file: \"base\" is a "
+        "scenario, and each of \"points\" changes some settings of it (\"set\"), names a \"key\" "
+        "of the result, and states the \"published\" value with its \"bar\" ({\"relative\": 0.05} "
+        "or {\"absolute\": 0.01}). \"measure\" is the value itself, or a ratio, difference or "
+        "reduction against the point's \"baseline\", settings again, or longest, the largest value "
+        "of a setting with which the scenario fits. A setting may have several values; \"take\" "
+        "says which of the values counts (mean, max, min). A point to whose number something was "
+        "fitted says so (\"fitted\"), and is counted by itself. In place of base and points, "
+        "\"table\" names a table of 'slimpack validate --published', whose bound is the "
+        "bar.\n\nThe exit status is 1 when a figure is outside its bar.",
     CLI_RUNS(run, reproduce_args, options, examples),
 };

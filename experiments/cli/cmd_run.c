@@ -325,15 +325,13 @@ const cli_command cli_cmd_run = {
     .description =
         "Executes the steps of a plan on a backend: exactly the plan's actions, each rank's in the "
         "plan's order. Prints what was measured as 'simulate' prints what is predicted, and the "
-        "time and the loss of every step. Each batch is trained from the same starting parameters."
-        "\n\nBackends are host (a real transformer on the CPU) and shared libraries "
+        "time and the loss of every step. Each batch is trained from the same starting "
+        "parameters.\n\nBackends are host (a real transformer on the CPU) and shared libraries "
         "libslimpack-backend-NAME.so, looked up in $SLIMPACK_BACKEND_PATH. A failing rank, a peer "
         "that never answers and memory that runs out end the run with the rank, the action and the "
-        "reason."
-        "\n\nA launcher such as torchrun can start the command several times, as the ranks of one "
-        "run: the first of these processes prints and writes files."
-        "\n\nThe exit status is 1 when memory runs out on a rank, 4 when a limit is hit or this "
-        "machine has no memory for all ranks, 70 when "
-        "an action fails.",
+        "reason.\n\nA launcher such as torchrun can start the command several times, as the ranks "
+        "of one run: the first of these processes prints and writes files.\n\nThe exit status is 1 "
+        "when memory runs out on a rank, 4 when a limit is hit or this machine has no memory for "
+        "all ranks, 70 when an action fails.",
     CLI_RUNS(run, run_args, options, examples),
 };

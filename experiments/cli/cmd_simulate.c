@@ -564,10 +564,9 @@ const cli_command cli_cmd_simulate = {
         "the causal pairs alone), and the memory of each pipeline rank. The margin is what the "
         "limit leaves of what PyTorch's allocator would reserve, whose blocks are counted, or of "
         "the peak where they cannot be; a step fits tightly where less than 3 % of the limit (of "
-        "the peak: a tenth) is left."
-        "\n\nIn a trace a flow connects the actions of the critical path, and an action that "
-        "waited for another rank tells for what (waited_for)."
-        "\n\nThe exit status is 1 when a rank needs more memory than its limit; the result is "
-        "printed all the same, with a warning that says which sample needs how much.",
+        "the peak: a tenth) is left.\n\nIn a trace a flow connects the actions of the critical "
+        "path, and an action that waited for another rank tells for what (waited_for).\n\nThe exit "
+        "status is 1 when a rank needs more memory than its limit; the result is printed all the "
+        "same, with a warning that says which sample needs how much.",
     CLI_RUNS(run, simulate_args, options, examples),
 };

@@ -138,33 +138,29 @@ static const struct {
     const char *text;
 } screen_words[] = {
     {"iteration", "Milliseconds of a step, the mean over the batches: iteration_ms."},
-    {"speed-up",
-     "Time of the first row's step over this one's. Where a strategy leaves tokens out it "
-     "is of the time for each trained token."},
+    {"speed-up", "Time of the first row's step over this one's. Where a strategy leaves tokens out "
+                 "it is of the time for each trained token."},
     {"baseline", "The first row of compare, over which speed-ups are; dense attention in prefill."},
     {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
     {"gain", "Time with the layout of the scenario over time with the best layout."},
     {"bubble", "Share of the step in which a pipeline rank is idle: bubble_ratio."},
-    {"gap", "Milliseconds that the step takes beyond pure work, in parts (simulate); or how "
-            "far it is above the best bound (compare)."},
+    {"gap", "Milliseconds that the step takes beyond pure work, in parts (simulate); or how far it "
+            "is above the best bound (compare)."},
     {"waiting",
-     "The bubble where there is no pipeline: data-parallel ranks wait for those with more "
-     "work."},
-    {"longest stage", "The bubble of the stage with the longest span, over that span: "
-                      "bubble_ratio_longest_stage."},
+     "The bubble where there is no pipeline: data-parallel ranks wait for those with more work."},
+    {"longest stage",
+     "The bubble of the stage with the longest span, over that span: bubble_ratio_longest_stage."},
     {"published form",
      "Closed form of the bubble in the schedule's paper: bubble_ratio_published."},
-    {"pure work",
-     "Every sample at the cheapest rates, spread evenly over data-parallel ranks, on the "
-     "pipeline rank with the most work."},
-    {"packs' costs",
-     "What packs take beyond pure work: fixed costs, sizes that are not the cheapest, "
-     "recomputation."},
+    {"pure work", "Every sample at the cheapest rates, spread evenly over data-parallel ranks, on "
+                  "the pipeline rank with the most work."},
+    {"packs' costs", "What packs take beyond pure work: fixed costs, sizes that are not the "
+                     "cheapest, recomputation."},
     {"uneven ranks", "How much more the busiest data-parallel rank has than the mean."},
     {"idle stages|idle", "How long the busiest stage of the busiest data-parallel rank is idle."},
     {"no plan avoids|within_bound",
-     "The part of the gap that lies below the bound: other plans of the strategy have it "
-     "too. In validate: is the table's error within its bound?"},
+     "The part of the gap that lies below the bound: other plans of the strategy have it too. In "
+     "validate: is the table's error within its bound?"},
     {"bound", "Time that no plan of this strategy and schedule is faster than: lower_bound_ms."},
     {"throughput",
      "Trained tokens a second, of all GPUs and of one: tokens_per_s, tokens_per_gpu_s."},
@@ -175,15 +171,13 @@ static const struct {
     {"MFU causal", "MFU with causal pairs counted once: mfu."},
     {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
               "document: left_out_share, cut_share, over_length_share."},
-    {"left out",
-     "Tokens that are not trained in this step: left_out_share; points of tune that were "
-     "not simulated, as their pure work alone takes longer; rows that a fit did not see, "
-     "whose error tells what it is on new steps (validate --json)."},
+    {"left out", "Tokens that are not trained in this step: left_out_share; points of tune that "
+                 "were not simulated, as their pure work alone takes longer; rows that a fit did "
+                 "not see, whose error tells what it is on new steps (validate --json)."},
     {"dropped",
-     "Samples that are not trained at all. Those over the context (workload.over_length "
-     "drop) are counted over a whole file, or of a distribution over what was drawn until "
-     "the batches were full. Of points of tune: those not tried, as other strategies are "
-     "slow at their degrees."},
+     "Samples that are not trained at all. Those over the context (workload.over_length drop) are "
+     "counted over a whole file, or of a distribution over what was drawn until the batches were "
+     "full. Of points of tune: those not tried, as other strategies are slow at their degrees."},
     {"split|truncated", "Samples over the context that the batches took in pieces, or without "
                         "their end (workload.over_length). There are fewer than would be dropped, "
                         "for each of which another is drawn."},
@@ -193,9 +187,8 @@ static const struct {
     {"pp wait|pp_comm", "A pipeline rank waits for a transfer that nothing hides."},
     {"tp_comm|tp comm", "Communication of tensor-parallel ranks that computing does not hide."},
     {"cp_comm|cp comm", "Communication of context-parallel ranks that computing does not hide."},
-    {"dp_comm|dp comm",
-     "Sums of gradients and gathered parameters of data-parallel ranks that computing does "
-     "not hide."},
+    {"dp_comm|dp comm", "Sums of gradients and gathered parameters of data-parallel ranks that "
+                        "computing does not hide."},
     {"optimizer", "The optimizer's step, and sums of gradients' norms."},
     {"busy|busy_ms|busy_time", "Milliseconds that the pipeline rank works."},
     {"span|span_ms", "Milliseconds from the pipeline rank's first action to the end of its last."},
@@ -204,60 +197,53 @@ static const struct {
     {"last rank", "Most activations that the last pipeline rank holds, in units."},
     {"peak|peak_gib", "GiB of tensors on the fullest rank: peak_memory_gib."},
     {"holders|largest|category|gib|at_ms|action",
-     "The largest tensors at the peak of memory, and when it is: name, kind (category), "
-     "GiB, and how many of them there are (count)."},
+     "The largest tensors at the peak of memory, and when it is: name, kind (category), GiB, and "
+     "how many of them there are (count)."},
     {"count", "How many there are: documents (lengths), rows of a table (validate), tensors of one "
               "name (simulate)."},
-    {"value", "That of a constant that was fitted (calibrate), or one that a choice may have "
-              "(tune)."},
+    {"value",
+     "That of a constant that was fitted (calibrate), or one that a choice may have (tune)."},
     {"states", "Parameters, gradients and the optimizer's states together."},
     {"parameters", "Weights of the model; of memory those that a rank keeps."},
     {"gradients", "Sums of gradients that a rank keeps until the optimizer's step."},
     {"optimizer states", "Adam's two moments and the parameters in fp32 that it updates."},
     {"activations", "Tensors of the forward that the backward needs, or an action still does."},
-    {"kv_cache|kv cache|keys and values|keys and values of earlier slices|cached keys and "
-     "values",
-     "Keys and values of earlier slices of a row, or (prefill, decode) of all tokens "
-     "before."},
+    {"kv_cache|kv cache|keys and values|keys and values of earlier slices|cached keys and values",
+     "Keys and values of earlier slices of a row, or (prefill, decode) of all tokens before."},
     {"kv_gradients|gradients of cached keys and values",
      "Gradients of the keys and values that later slices have attended to."},
     {"logits|logits in fp32|log-sum-exp of the logits",
-     "Outputs of the LM head, a number for each token and word of the vocabulary, and what "
-     "the loss makes of them."},
+     "Outputs of the LM head, a number for each token and word of the vocabulary, and what the "
+     "loss makes of them."},
     {"recompute", "Tensors that the backward computes again and holds while it does."},
-    {"recompute none",
-     "Everything that the backward needs is kept: memory.recompute none. The other values "
-     "are named with 'slimpack help recompute'."},
+    {"recompute none", "Everything that the backward needs is kept: memory.recompute none. The "
+                       "other values are named with 'slimpack help recompute'."},
     {"workspace|work space|backward transients|forward transients",
-     "Tensors that live for one kernel or one action: gradients of activations, cuBLAS's "
-     "and Transformer Engine's buffers."},
-    {"communication",
-     "Buffers of transfers: gathered sequences, what pipeline ranks send and receive, "
-     "rings of context parallelism."},
+     "Tensors that live for one kernel or one action: gradients of activations, cuBLAS's and "
+     "Transformer Engine's buffers."},
+    {"communication", "Buffers of transfers: gathered sequences, what pipeline ranks send and "
+                      "receive, rings of context parallelism."},
     {"offloaded", "Activations that have been copied to the host (memory.offload_ratio)."},
     {"fc1 output|fc1 output*|fc2 input|SiLU output|expert input|expert output|router "
      "probabilities|MLP dropout mask",
-     "A tensor of the MLP that its backward needs: the output of the first projection, as "
-     "a whole or its gate and up halves, or what follows it up to the input of the second "
-     "(fc2)."},
-    {"attention output|attention output*|attention block*|attention mask|queries*|keys "
-     "before*|own keys|own values|QKV output|rest of the QKV "
-     "output|log-sum-exp|scores|probabilities|dropped probabilities|probability dropout "
-     "mask|gathered keys and values",
-     "A tensor of attention that its backward needs: queries, keys, values, the output, "
-     "the log-sum-exp of each row, or scores and probabilities where the kernel keeps "
-     "them."},
-    {"layer input|layer output|rebuilt layer output|residual|first norm*|second "
-     "norm*|final norm*|statistics of*|embedding*|projection before*|input|output",
-     "A tensor between layers or parts of a layer that the backward needs: the residual "
-     "path, inputs and outputs of norms and their statistics, dropout masks."},
+     "A tensor of the MLP that its backward needs: the output of the first projection, as a whole "
+     "or its gate and up halves, or what follows it up to the input of the second (fc2)."},
+    {"attention output|attention output*|attention block*|attention mask|queries*|keys before*|own "
+     "keys|own values|QKV output|rest of the QKV output|log-sum-exp|scores|probabilities|dropped "
+     "probabilities|probability dropout mask|gathered keys and values",
+     "A tensor of attention that its backward needs: queries, keys, values, the output, the "
+     "log-sum-exp of each row, or scores and probabilities where the kernel keeps them."},
+    {"layer input|layer output|rebuilt layer output|residual|first norm*|second norm*|final "
+     "norm*|statistics of*|embedding*|projection before*|input|output",
+     "A tensor between layers or parts of a layer that the backward needs: the residual path, "
+     "inputs and outputs of norms and their statistics, dropout masks."},
     {"gradient of|gradient of *|gradient before *|output gradient|gathered gradient",
      "A gradient that the backward holds for a while on its way to the layers before."},
     {"gathered parameters", "Parameters of a layer that ZeRO 3 or FSDP gathers for its use."},
     {"margin", "GiB left below the limit by what PyTorch reserves: memory_margin_gib."},
     {"limit|made_for_gib",
-     "GiB of a GPU that a step may use: those of the cluster without what is kept for "
-     "CUDA, NCCL and fragmentation. In findings of tune: what takes the step's time."},
+     "GiB of a GPU that a step may use: those of the cluster without what is kept for CUDA, NCCL "
+     "and fragmentation. In findings of tune: what takes the step's time."},
     {"tight|tightly",
      "The step fits if PyTorch's allocator frees cached blocks, which takes time."},
     {"expandable", "The fastest layout if PyTorch's allocator grows its blocks "
@@ -289,19 +275,17 @@ static const struct {
      "A table of measured steps, by the name of its file (validate, calibrate)."},
     {"cases|line|row|label", "Rows of a table of measured steps that were simulated (validate)."},
     {"cell|cells|by_cell",
-     "Rows of a table that agree in the map's cells and are ranked against each other "
-     "(validate)."},
+     "Rows of a table that agree in the map's cells and are ranked against each other (validate)."},
     {"rank correlation|correlation|ranking",
-     "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts "
-     "is predicted as it was measured."},
+     "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts is "
+     "predicted as it was measured."},
     {"least|most|sources|compute_share|differing_traits",
      "Of an error_range: least and most of measured over predicted time, of how many sources; its "
      "steps differ in as many traits (differing_traits) from those that their profile was fitted "
-     "to, "
-     "and computation is as large a part of them (compute_share)."},
+     "to, and computation is as large a part of them (compute_share)."},
     {"regret|regret of the pick|worst_regret|worst_cell",
-     "How much slower the layout was that is predicted to be the fastest of a cell, among "
-     "those that fit well, than the fastest one."},
+     "How much slower the layout was that is predicted to be the fastest of a cell, among those "
+     "that fit well, than the fastest one."},
     {"within bounds|within_bounds|without_bound|no bound stated",
      "Is the mean error of each table at most the bound that is stated for it?"},
     {"layout|gpus", "Degrees of parallelism, micro-batch and GPUs of a row."},
@@ -312,8 +296,8 @@ static const struct {
     {"median|median_error_percent|median_error|median_absolute_error",
      "Half of the errors are smaller, or half of the lengths."},
     {"k-fold|kfold_error_percent|left_out_error_percent|folds|fold",
-     "Mean error on rows that the fit had not seen: it is repeated without each fold of "
-     "them in turn (calibrate)."},
+     "Mean error on rows that the fit had not seen: it is repeated without each fold of them in "
+     "turn (calibrate)."},
     {"sd %|sd_percent|bootstrap|linearised|sd",
      "Standard deviation of a fitted constant in percent of it (calibrate)."},
     {"constant|constants|start|note|at_bound|determined|unit",
@@ -325,8 +309,8 @@ static const struct {
     {"actions", "Forwards, backwards, transfers and updates of a plan, on all its ranks."},
     {"name", "That of the model, a tensor or a constant of a profile."},
     {"taken away|ablations|refitted|kept|most changed by the refit|nothing",
-     "Errors of the model without one of its parts, fitted again (refitted) or with the "
-     "constants as they were (kept)."},
+     "Errors of the model without one of its parts, fitted again (refitted) or with the constants "
+     "as they were (kept)."},
     {"logged", "Measured steps that a profile was fitted to or compared with."},
     {"extrapolated", "Outside the lengths that the profile was measured at."},
     {"of attention", "Speed-up of attention alone over dense attention (prefill)."},
@@ -339,9 +323,8 @@ static const struct {
     {"not modelled", "What a real run has and the prediction leaves out."},
     {"measured", "Rates of a profile that were timed on the GPU itself."},
     {"published", "Rates of a profile that a paper or a data sheet states."},
-    {"fitted|fitted_constants",
-     "Rates of a profile that make logged steps come out as they were; in validate's table "
-     "how many of its constants do."},
+    {"fitted|fitted_constants", "Rates of a profile that make logged steps come out as they were; "
+                                "in validate's table how many of its constants do."},
     {"assumed", "Rates of a profile that are taken over from another GPU or guessed."},
     {"first token|ttft_ms", "Milliseconds until all prompts are read (prefill)."},
     {"dense|dense_ttft_ms|dense_time_breakdown_ms",
@@ -349,41 +332,36 @@ static const struct {
     {"crossover|crossover_tokens",
      "Prompts from this length on are read faster than by dense attention (prefill)."},
     {"prompt|prompts|id", "A text whose tokens are read before the first new one (prefill)."},
-    {"stripes",
-     "Columns of attention that are kept for all queries, those with the largest mean over "
-     "the sampled ones; their share of dense attention (prefill)."},
-    {"sampling",
-     "Attention of the sampled queries to all keys, of which stripes are chosen; its share "
-     "of dense attention (prefill)."},
+    {"stripes", "Columns of attention that are kept for all queries, those with the largest mean "
+                "over the sampled ones; their share of dense attention (prefill)."},
+    {"sampling", "Attention of the sampled queries to all keys, of which stripes are chosen; its "
+                 "share of dense attention (prefill)."},
     {"bottom rows|bottom",
-     "The last queries, which attend to all keys; their share of dense attention "
-     "(prefill)."},
-    {"window", "Attention of each query to the keys just before it; its share of dense attention "
-               "(prefill)."},
+     "The last queries, which attend to all keys; their share of dense attention (prefill)."},
+    {"window",
+     "Attention of each query to the keys just before it; its share of dense attention (prefill)."},
     {"densest head|densest_head_over_mean|slowest_rank_over_mean|slowest tp rank",
-     "Work of the attention head that keeps the most, and of the tensor-parallel rank with "
-     "the most work, over the mean (prefill)."},
+     "Work of the attention head that keeps the most, and of the tensor-parallel rank with the "
+     "most work, over the mean (prefill)."},
     {"fixed_ms_per_layer",
      "Milliseconds that choosing stripes takes in a layer whatever the length (prefill)."},
     {"share", "Part of a whole, from 0 to 1; of attention what is computed of the dense one."},
     {"calls", "Forwards of the target over drafted tokens (decode)."},
-    {"step|step_ms|step_time_ms",
-     "One round of drafts, verification and host work (decode), or one update of the "
-     "parameters (training)."},
+    {"step|step_ms|step_time_ms", "One round of drafts, verification and host work (decode), or "
+                                  "one update of the parameters (training)."},
     {"verification|verify|verify_share|verified_tokens|verified_per_call",
      "The target's forward over drafted tokens; its milliseconds of a step (decode)."},
     {"draft|draft_share|draft_gpu|draft_forwards_per_step",
      "The small model that proposes tokens; its milliseconds of a step (decode)."},
     {"host|host_share|host_source",
      "Milliseconds of a step in which the GPU waits for the server's Python (decode)."},
-    {"transfer",
-     "Milliseconds of a step in which features go to the draft's own GPU and its tokens "
-     "come back (decode)."},
+    {"transfer", "Milliseconds of a step in which features go to the draft's own GPU and its "
+                 "tokens come back (decode)."},
     {"over plain "
      "decoding|speedup_over_plain|speedup_over_eagle|eagle_speedup_over_plain|eagle_tokens|eagle_"
      "tokens_per_call|eagle_draft_share",
-     "Tokens a second over those of decoding one token a step, or of EAGLE's trees of "
-     "drafts (decode)."},
+     "Tokens a second over those of decoding one token a step, or of EAGLE's trees of drafts "
+     "(decode)."},
     {"sequences|replica_sequences",
      "Requests that a replica generates tokens for at once (decode)."},
     {"entropy|entropy_to|low_entropy_share",
@@ -393,8 +371,7 @@ static const struct {
     {"documents|up to|upto|bins",
      "Samples of a workload; their number in a class of lengths (lengths)."},
     {"p50|p1|p5|p10|p25|p75|p90|p95|p99|p99.9|quantiles",
-     "Half of the documents are at most so long; p1 to p99.9 likewise are quantiles "
-     "(lengths)."},
+     "Half of the documents are at most so long; p1 to p99.9 likewise are quantiles (lengths)."},
     {"standard deviation|stddev", "That of the documents' lengths (lengths)."},
     {"min|max", "The shortest and the longest document (lengths)."},
     {"length^2|sum_squares",
@@ -413,18 +390,18 @@ static const struct {
     {"shown", "The step of a batch whose figures are shown: that of median time."},
     {"peak bytes|peak_bytes|held_bytes|peak memory|peak memory, mean absolute error over "
      "ranks|peak_memory_mape|bubble_ratio_abs|iteration_time",
-     "Peak of memory of a rank in bytes; held_bytes: of all ranks by kind, between "
-     "actions; peak_memory_mape: the mean absolute error over ranks (validate)."},
+     "Peak of memory of a rank in bytes; held_bytes: of all ranks by kind, between actions; "
+     "peak_memory_mape: the mean absolute error over ranks (validate)."},
     {"question|tokens_per_step", "What tune was asked: model, GPUs, context, tokens of a step."},
     {"answer|top|go_on", "The fastest step that fits well, as simulate tells it (tune)."},
     {"points|best|combinations|resumed|written|point",
      "Layouts with a strategy that tune or sweep looks at, each once."},
     {"what another choice costs|choices|cost|tight_ms|at_least_ms|at least",
-     "The fastest step with one choice fixed, over the best (tune): tight_ms where it fits "
-     "tightly only, at_least_ms what its pure work takes."},
+     "The fastest step with one choice fixed, over the best (tune): tight_ms where it fits tightly "
+     "only, at_least_ms what its pure work takes."},
     {"what limits it|limits_ms|findings|remedy",
-     "Shares of the step that computing does not hide, and the cheapest change that would "
-     "lower each (tune)."},
+     "Shares of the step that computing does not hide, and the cheapest change that would lower "
+     "each (tune)."},
     {"current|current_ms|current_reason",
      "The step with the layout that --current names, or why there is none (tune)."},
     {"baseline_oom", "Does the row that speed-ups are over not fit in memory (compare)?"},
@@ -848,8 +825,8 @@ static void print_settings_markdown(FILE *out)
         if (strcmp(title, before) != 0) {
             fputs(i > 0 ? "\n" : "", out);
             fprintf(out,
-                    "## %s%s%s\n\n| key | values | default | what it does |\n| --- | --- | "
-                    "--- | --- |\n",
+                    "## %s%s%s\n\n| key | values | default | what it does |\n| --- | --- | --- | "
+                    "--- |\n",
                     own ? "`" : "", title, own ? "`" : "");
             snprintf(before, sizeof before, "%s", title);
         }
@@ -1351,12 +1328,12 @@ static int unknown_topic(const char *word)
     for (int i = 0; near == NULL && commands[i] != NULL; i++) {
         near = sp_nearest_name(word, &commands[i]->name, 1);
     }
-    return cli_usage_error(&cli_cmd_help,
-                           "no command, no setting and no word '%s'%s%s%s: 'slimpack help words' "
-                           "lists those of outputs, 'help settings' keys of scenarios, 'help "
-                           "results' of results",
-                           word, near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
-                           near != NULL ? "'?)" : "");
+    return cli_usage_error(
+        &cli_cmd_help,
+        "no command, no setting and no word '%s'%s%s%s: 'slimpack help words' lists those of "
+        "outputs, 'help settings' keys of scenarios, 'help results' of results",
+        word, near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+        near != NULL ? "'?)" : "");
 }
 
 static int print_whole(const help_args *args, const cli_operands *operands)
@@ -1424,14 +1401,13 @@ const cli_command cli_cmd_help = {
     .name = "help",
     .summary = "explain a command or a setting of a scenario",
     CLI_TAKES("[COMMAND|KEY|LIST|WORD...]", 0, 8),
-    .description = "Prints what a command does and the options it takes, or what a setting of a "
-                   "scenario is for: by its key (parallel.pp), its last part (pp), what others "
-                   "call it (vpp, micro_batch_size), or a whole section (memory); or what a key of "
-                   "a result (mfu) or a word of an output (margin, longest stage) says. The lists "
-                   "settings, models, "
-                   "clusters, strategies, schedules, stacks, profiles, distributions, results and "
-                   "words have a line for each of what there is. With --json the same comes as "
-                   "data, for tools that offer it.",
+    .description =
+        "Prints what a command does and the options it takes, or what a setting of a scenario is "
+        "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
+        "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
+        "of an output (margin, longest stage) says. The lists settings, models, clusters, "
+        "strategies, schedules, stacks, profiles, distributions, results and words have a line for "
+        "each of what there is. With --json the same comes as data, for tools that offer it.",
     .operands_are_words = true,
     CLI_RUNS(run, help_args, options, examples),
 };

@@ -331,8 +331,8 @@ static void read_baseline(map_reader *reader, sp_object *measured)
     if (given != (reader->map->kind == SP_MEASURED_SPEEDUP)) {
         sp_object_error(measured, "baseline",
                         given ? "only a \"speedup\" has a baseline"
-                              : "expected what a \"speedup\" is over: {\"with\": settings by "
-                                "path, \"columns\": rules of columns}");
+                              : "expected what a \"speedup\" is over: {\"with\": settings by path, "
+                                "\"columns\": rules of columns}");
         return;
     }
     sp_object_member(&baseline, "with", &settings);
@@ -655,9 +655,9 @@ static const struct {
      "max_memory_gb max_memory_allocated max_memory_allocated_gib max_memory_allocated_gb "
      "max_memory_allocated_bytes max_memory_reserved max_memory_reserved_gib "
      "max_memory_reserved_gb max_memory_reserved_bytes mem mem_gib mem_gb peak_gib peak_gb "
-     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb "
-     "peak_memory_mib peak_memory_mb peak_memory_bytes peak_memory_allocated_gib "
-     "peak_memory_allocated_gb peak_memory_reserved_gib peak_memory_reserved_gb",
+     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb peak_memory_mib "
+     "peak_memory_mb peak_memory_bytes peak_memory_allocated_gib peak_memory_allocated_gb "
+     "peak_memory_reserved_gib peak_memory_reserved_gb",
      "it does not say which memory: peak_memory_allocator_gib is max_memory_allocated of the "
      "largest rank, peak_memory_last_rank_gib of the last one, peak_memory_first_rank_reserved_gib "
      "is max_memory_reserved of rank 0"},
@@ -671,9 +671,8 @@ static const char gpu_names[] =
     "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
 
 // Columns that set nothing; so do all that begin with "note_".
-static const char note_names[] =
-    "note notes comment comments remark remarks run run_id run_name id name label job job_id "
-    "date source url reference experiment";
+static const char note_names[] = "note notes comment comments remark remarks run run_id run_name "
+                                 "id name label job job_id date source url reference experiment";
 
 // "Step time (ms)" as step_time_ms: letters and digits, in lower case, with single underscores.
 static void plain_name(const char *text, char plain[SP_JSON_PATH])

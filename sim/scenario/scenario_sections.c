@@ -478,9 +478,9 @@ static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
         sp_layout_is_even(&scenario->layout)) {
         return SP_OK;
     }
-    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.exchange",
-                       "needs equally many layers on every virtual stage, parallel.stage_layers "
-                       "differ");
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, "schedule.exchange",
+        "needs equally many layers on every virtual stage, parallel.stage_layers differ");
 }
 
 // Uneven shares are known of the flash attention's time alone, and of whole packs: an exchange
@@ -498,8 +498,8 @@ static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
     }
     if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
-                           "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose "
-                           "all-to-all levels the shares of neighbours",
+                           "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose all-to-all "
+                           "levels the shares of neighbours",
                            sharding);
     }
     if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
@@ -571,8 +571,8 @@ static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
     bool heads = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
     if (heads && stack->tensors != SP_TENSORS_AUTOGRAD) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
-                           "is \"%s\", but passes written by hand (stack \"%s\") exchange keys "
-                           "and values, not heads",
+                           "is \"%s\", but passes written by hand (stack \"%s\") exchange keys and "
+                           "values, not heads",
                            sp_cp_overlap_names[stack->cp_overlap], stack->name);
     }
     int64_t groups = (int64_t)layout->tp * layout->cp;
@@ -638,9 +638,9 @@ static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
     if (scenario->network != SP_NETWORK_FLOWS || !scenario->layout.vocab_parallel) {
         return SP_OK;
     }
-    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.detail",
-                       "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on "
-                       "\"closed\")");
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, "network.detail",
+        "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on \"closed\")");
 }
 
 static sp_status check_nvls(const sp_scenario *scenario, sp_error *err)
@@ -907,11 +907,11 @@ static sp_status refuse_window(const sp_scenario *scenario, const char *key, con
     if (longest < INT64_MAX) {
         snprintf(got, sizeof got, "%lld", (long long)longest);
     }
-    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
-                       "expected %s most %lld, the window of the model's attention "
-                       "(sliding_window; null: none), since windows shorter than a sample are not "
-                       "modelled, got %s",
-                       most, (long long)scenario->model.window_tokens, got);
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, key,
+        "expected %s most %lld, the window of the model's attention (sliding_window; null: none), "
+        "since windows shorter than a sample are not modelled, got %s",
+        most, (long long)scenario->model.window_tokens, got);
 }
 
 // Text that is generated needs no workload.
@@ -997,10 +997,10 @@ void sp_i_scenario_read_decode(sp_i_scenario_reader *reader)
                         (long long)(spec.sequences * spec.output_tokens), (int)MOST_YIELD);
     }
     if (object.json != NULL && scenario->layout.cp > 1) {
-        sp_object_error(&object, "method",
-                        "has no use for parallel.cp %d: decoding is not spread "
-                        "over context-parallel ranks",
-                        scenario->layout.cp);
+        sp_object_error(
+            &object, "method",
+            "has no use for parallel.cp %d: decoding is not spread over context-parallel ranks",
+            scenario->layout.cp);
     }
     sp_object_end(&object);
     if (object.json == NULL) {
@@ -1025,8 +1025,7 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
     if (scenario->decode == NULL) {
         return sp_error_in(
             err, SP_ERR_CONTENT, scenario->source, "decode",
-            "is missing: expected an object that says how text is generated, {} with "
-            "the defaults");
+            "is missing: expected an object that says how text is generated, {} with the defaults");
     }
     if (scenario->jitter.gpu_cv > 0.0) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "jitter.gpu_cv",
