@@ -137,8 +137,7 @@ TEST(draws_are_fair)
     sweep_spec spec;
     int64_t times[8] = {0};
     read_text(
-        "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != "
-        "8\"}",
+        "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != 8\"}",
         &spec);
     for (int i = 0; i < 42000; i++) {
         int64_t drawn[3];
@@ -196,10 +195,9 @@ TEST(shards_take_every_point_once)
     sweep_spec spec;
     int64_t expected[64];
     int64_t count = 0;
-    read_text(
-        "{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, \"where\": "
-        "\"a != b\"}",
-        &spec);
+    read_text("{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, "
+              "\"where\": \"a != b\"}",
+              &spec);
     for (int64_t shards = 1; shards <= 25; shards++) {
         int64_t seen[64] = {0};
         int64_t points = 0;
@@ -361,11 +359,10 @@ TEST(search_finds_the_front)
 {
     sweep_spec spec;
     int64_t first[600] = {0};
-    read_text(
-        "{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": [0,1,2,3,4,5,6,7,8,9], "
-        "\"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], \"e\": "
-        "[0,1,2,3,4,5,6,7,8,9]}, \"where\": \"a + b + c >= 3\"}",
-        &spec);
+    read_text("{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": "
+              "[0,1,2,3,4,5,6,7,8,9], \"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], "
+              "\"e\": [0,1,2,3,4,5,6,7,8,9]}, \"where\": \"a + b + c >= 3\"}",
+              &spec);
     for (int round = 0; round < 2; round++) {
         const sweep_choice_options options = {.search = 600, .seed = 9};
         const sweep_summary_options front = {
