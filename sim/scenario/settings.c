@@ -1,6 +1,6 @@
 // Every setting of a scenario, as rows with the reading and writing that some have of their own.
 // The rows of model, cluster and stack lie in sim/model.
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -7,8 +7,8 @@
 
 #include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
+#include "sim/scenario/scenario.h"
 #include "sim/scenario/scenario_private.h"
-#include "sim/scenario/settings.h"
 #include "solver/setting_uses.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
