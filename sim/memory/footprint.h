@@ -100,13 +100,10 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
-// Sizes of the weight matrices of a layer on one rank, in the order fc1, fc2, QKV, output
-// projection, in bytes of bf16 (of one expert).
-enum { SP_WEIGHT_FC1, SP_WEIGHT_FC2, SP_WEIGHT_QKV, SP_WEIGHT_OUTPUT, SP_LAYER_WEIGHTS };
-enum { SP_DUMMY_GRADIENTS = SP_LAYER_WEIGHTS + 1 };
-void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
-                          int64_t bytes[SP_LAYER_WEIGHTS]);
+// Bytes of a projection's weight on one rank, of one expert, in bf16; 0: no projection.
+int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_layer_place step);
 
+enum { SP_DUMMY_GRADIENTS = 5 }; // of four projections and of the head
 // The tensors that a rank with `stages[0..n)` keeps in place of weight gradients: bf16, one for
 // each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,

@@ -35,9 +35,9 @@ typedef struct program_builder {
     int64_t routed_rows;         // one full hidden state for each expert of a token
     int64_t q, kv_own, kv_gathered, kv_cached;
     int64_t ffn, fc1, scores, logits, table;
-    int64_t mask; // of the attention, from the data loader; 0: none
-    int64_t weights[SP_LAYER_WEIGHTS];
-    int64_t gathered_parameters; // of one layer, with ZeRO 3; 0: a rank holds them
+    int64_t mask;                    // of the attention, from the data loader; 0: none
+    int64_t weights[SP_LAYER_STEPS]; // of projections
+    int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
     // The layer's saved tensors, and which tensor of the program each is in the layer at hand.
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     int32_t now[SP_LAYER_TENSORS];
@@ -478,10 +478,10 @@ static int32_t project_back(program_builder *b, int64_t full_bytes)
 }
 
 // A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
-static void make_weight_gradient(program_builder *b, int weight)
+static void make_weight_gradient(program_builder *b, sp_layer_place step)
 {
     if (b->weight_gradients) {
-        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[weight]);
+        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[step]);
         free_tensor(b, gradient);
     }
 }
@@ -568,7 +568,7 @@ static int32_t mlp_backward(program_builder *b, int32_t around)
     int32_t fc1_gradient;
     if (has(b, SP_TENSOR_FC2_INPUT)) {
         int32_t product = allocate(b, "gradient of fc2's input", b->ffn);
-        make_weight_gradient(b, SP_WEIGHT_FC2);
+        make_weight_gradient(b, SP_STEP_FC2);
         drop_for_weights(b, SP_TENSOR_FC2_INPUT);
         fc1_gradient = activation_backward(b, product);
     } else {
@@ -578,7 +578,7 @@ static int32_t mlp_backward(program_builder *b, int32_t around)
     release_for_weights(b, output_gradient);
     rebuild(b, SP_TENSOR_NORM2);
     int32_t inner = project_back(b, b->routed ? b->routed_rows : b->hidden_full);
-    make_weight_gradient(b, SP_WEIGHT_FC1);
+    make_weight_gradient(b, SP_STEP_FC1);
     release_for_weights(b, fc1_gradient);
     drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
     drop_for_weights(b, SP_TENSOR_NORM2);
@@ -654,14 +654,14 @@ static int32_t attention_backward(program_builder *b, int32_t around, int32_t ga
         drop(b, SP_TENSOR_ATTENTION_MASK);
     }
     int32_t output_gradient = allocate(b, "gradient of the attention output", b->q);
-    make_weight_gradient(b, SP_WEIGHT_OUTPUT);
+    make_weight_gradient(b, SP_STEP_OUTPUT);
     release_for_weights(b, block_gradient);
     int32_t mixed[2];
     core_attention_backward(b, gathered, mixed);
     free_tensor(b, output_gradient);
     rebuild(b, SP_TENSOR_NORM1);
     int32_t inner = project_back(b, b->hidden_full);
-    make_weight_gradient(b, SP_WEIGHT_QKV);
+    make_weight_gradient(b, SP_STEP_QKV);
     release_for_weights(b, mixed[0]);
     release_for_weights(b, mixed[1]);
     drop_for_weights(b, SP_TENSOR_NORM1);
@@ -870,7 +870,9 @@ static void measure(program_builder *b, const sp_model *model, const sp_stack *s
     b->ffn = sp_mul_bytes(rows, BF16 * shard.ffn * shard.active);
     b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
     b->logits = sp_mul_bytes(rows, BF16 * shard.vocab);
-    sp_footprint_weights(model, layout, b->weights);
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        b->weights[s] = sp_footprint_weight(model, layout, (sp_layer_place)s);
+    }
     const sp_stage one_layer = {.layers = 1};
     b->gathered_parameters =
         layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;

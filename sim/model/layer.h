@@ -11,6 +11,7 @@
 
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/parameter_list.h"
 #include "sim/model/stack.h"
 
 typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
@@ -73,36 +74,61 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_ACTIVATION
 } sp_layer_kind;
 
-typedef struct sp_layer_step {
-    sp_layer_operation operation; // that the step is a part of
-    sp_layer_kind kind;
-    const char *forward, *backward; // what it is called; NULL: the pass does not run it
-} sp_layer_step;
+// The steps of the list in the order of the forward. Columns: identifier, operation that the step
+// is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
+// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), and of
+// projections the weight and its widths for one expert. SP_LAYER_TENSORS: the layer's output.
+#define SP_LAYER_STEP_ROWS(ROW)                                                                    \
+    ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT)                            \
+    ROW(QKV_GATHER, QKV, GATHER, "gather of the attention input",                                  \
+        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1)                   \
+    ROW(QKV, QKV, LINEAR, "QKV projection", "QKV projection", .reads = SP_TENSOR_NORM1,            \
+        .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .outputs = SP_WIDTH_QKV)                                                                   \
+    ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
+        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
+    ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
+        .writes = SP_TENSOR_ATTENTION)                                                             \
+    ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
+        .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
+        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_Q,                            \
+        .outputs = SP_WIDTH_HIDDEN)                                                                \
+    ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
+        "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
+        .writes = SP_TENSOR_RESIDUAL)                                                              \
+    ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
+    ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT)                            \
+    ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
+        .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS)                                    \
+    ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
+        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
+    ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
+    ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
+    ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT)                                     \
+    ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
+        .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
+        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
+    ROW(UNPERMUTATION, FC2, PERMUTATION, NULL, "expert permutation",                               \
+        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS)                              \
+    ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
+        "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
+        .writes = SP_LAYER_TENSORS)                                                                \
+    ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
+        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
 
-// The places of the steps in the list, which is in the order of the forward.
+#define SP_STEP_IDENTIFIER(identifier, ...) SP_STEP_##identifier,
 typedef enum sp_layer_place {
-    SP_STEP_NORM1,
-    SP_STEP_QKV_GATHER,
-    SP_STEP_QKV,
-    SP_STEP_QKV_ELEMENTWISE,
-    SP_STEP_CORE,
-    SP_STEP_OUTPUT,
-    SP_STEP_OUTPUT_REDUCE,
-    SP_STEP_RESIDUAL1,
-    SP_STEP_NORM2,
-    SP_STEP_ROUTER,
-    SP_STEP_FC1_GATHER,
-    SP_STEP_PERMUTATION,
-    SP_STEP_FC1,
-    SP_STEP_ACTIVATION,
-    SP_STEP_FC2,
-    SP_STEP_UNPERMUTATION,
-    SP_STEP_FC2_REDUCE,
-    SP_STEP_RESIDUAL2,
-    SP_LAYER_STEPS
+    SP_LAYER_STEP_ROWS(SP_STEP_IDENTIFIER) SP_LAYER_STEPS
 } sp_layer_place;
-
-extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
+#undef SP_STEP_IDENTIFIER
 
 // Elements of a tensor for one token on one rank.
 typedef enum sp_layer_width {
@@ -114,6 +140,7 @@ typedef enum sp_layer_width {
     SP_WIDTH_K, // of the keys, and of the values
     SP_WIDTH_QK,
     SP_WIDTH_KV,
+    SP_WIDTH_QKV,
     SP_WIDTH_HEADS, // a number for each query head
     SP_WIDTH_EXPERTS,
     SP_WIDTH_FFN,
@@ -253,6 +280,17 @@ typedef struct sp_layer_tensor {
 
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
 
+typedef struct sp_layer_step {
+    sp_layer_operation operation;
+    sp_layer_kind kind;
+    const char *forward, *backward;
+    sp_layer_tensor_id reads, writes;
+    sp_parameter_kind weight;
+    sp_layer_width inputs, outputs;
+} sp_layer_step;
+
+extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
+
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention);
@@ -265,5 +303,20 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
+
+// The weights of a projection on one rank, [outputs, inputs]: one, or one for each expert, of which
+// a token passes the active ones.
+typedef struct sp_layer_linear {
+    int64_t inputs, outputs;
+    int64_t weights, active;
+    bool of_experts, bias;
+} sp_layer_linear;
+
+// False: the step is no projection, or none that the model has.
+bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
+                        sp_layer_linear *linear);
+// Parameters of one layer: projections and their column-split biases are divided over TP, norms,
+// router and the biases after a reduction are not.
+int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 
 #endif
