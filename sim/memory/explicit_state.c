@@ -53,9 +53,7 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
         }
         x->bytes[t] = cut(x->stage, bytes);
         x->kept[t] = sp_saved_is_kept(row, mode);
-        x->category[t] = row->is_logits      ? SP_MEM_LOGITS
-                         : row->is_statistic ? SP_MEM_WORKSPACE
-                                             : SP_MEM_ACTIVATIONS;
+        x->category[t] = sp_saved_category(row);
     }
 }
 
@@ -144,14 +142,9 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
                            sp_i_explicit *x)
 {
     *x = (sp_i_explicit){.stage = stage, .collects = load->collects};
-    static const sp_part parts[] = {SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
-    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
-        int count = parts[p] == SP_PART_LAYER
-                        ? sp_saved_layer(model, layout, options, rows)
-                        : sp_saved_part(model, layout, &options->stack, parts[p], rows);
-        measure_tensors(rows, count, layout, options->recompute, load, x);
-        count = sp_saved_statistics(model, layout, &options->stack, parts[p], rows);
+    for (int part = 0; part < SP_PARTS; part++) {
+        int count = sp_saved_part(model, layout, options, (sp_part)part, rows);
         measure_tensors(rows, count, layout, options->recompute, load, x);
     }
     sp_shard shard = sp_shard_of(model, layout);

@@ -74,16 +74,13 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute 
 enum { SP_SAVED_TENSORS = 32 };
 #define SP_SOFTMAX_NAME (sp_layer_tensors[SP_TENSOR_LOGITS].name)
 
-// The table of one layer, in the order in which the forward pass saves; returns its length.
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
-                   sp_saved_tensor table[SP_SAVED_TENSORS]);
-// Statistics of the norms of a layer, or of head and loss, that the backward reads again: a few
-// numbers a row, which only explicit tensors count (stack.h); else returns 0.
-int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                        sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
-// The tensors that embedding and head save beyond their layers; returns their number.
-int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                  sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
+// The tensors that a layer, the embedding or the head saves, in the order in which the forward
+// saves them, with statistics where the stack counts them; returns their number.
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
+                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS]);
+// Where memory counts one: activations, logits, or workspace for statistics. Keys and values of
+// later slices are cache instead.
+sp_memory_category sp_saved_category(const sp_saved_tensor *tensor);
 
 // Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,

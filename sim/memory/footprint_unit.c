@@ -79,8 +79,7 @@ static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_l
     const sp_stage *stage = u->stage;
     *out = (sp_unit_bytes){.held = {{0}}};
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    int count = sp_unit_tensors(u->model, u->layout, stage, options, load->tokens, load->kv_tokens,
-                                load->pairs, tensors);
+    int count = sp_unit_tensors(u->model, u->layout, stage, options, load, tensors);
     hold(tensors, count, options->offload_ratio, out);
     sum_gradients(u->model, u->layout, stage, &options->stack, load, out);
     keep_for_weights(u, &out->weights);
@@ -139,7 +138,7 @@ static void measure_loss(unit *u, const sp_stack *stack)
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     sp_saved_tensor layer[SP_SAVED_TENSORS];
-    int saved = sp_saved_layer(u->model, u->layout, options, layer);
+    int saved = sp_saved_part(u->model, u->layout, options, SP_PART_LAYER, layer);
     for (int i = 0; i < saved; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
         bool scores = layer[i].pair_bytes > 0;

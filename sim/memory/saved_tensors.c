@@ -23,58 +23,45 @@ static bool is_statistic(sp_layer_tensor_id id)
     return (sp_layer_tensors[id].conditions & SP_IF_EXPLICIT) != 0;
 }
 
-static int fill(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                sp_attention attention, sp_part part, bool statistics, sp_saved_tensor *out)
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
+                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_shard shard = sp_shard_of(model, layout);
-    unsigned conditions = sp_layer_conditions(model, layout, stack, attention);
+    unsigned conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(model, &shard, widths);
     int count = 0;
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         sp_layer_tensor_id id = (sp_layer_tensor_id)t;
-        if (tensor->part != part || is_statistic(id) != statistics ||
-            !sp_layer_has(tensor, conditions)) {
+        if (tensor->part != part || !sp_layer_has(tensor, conditions)) {
             continue;
         }
         bool splits = tensor->rows == SP_ROWS_RESIDUAL ||
-                      (tensor->rows == SP_ROWS_INPUT && !stack->keep_gathered_inputs);
-        int element = sp_layer_element_bytes(tensor->type, stack);
+                      (tensor->rows == SP_ROWS_INPUT && !options->stack.keep_gathered_inputs);
+        int element = sp_layer_element_bytes(tensor->type, &options->stack);
         int64_t bytes = element * widths[tensor->width];
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
-        out[count++] = (sp_saved_tensor){.id = id,
-                                         .name = tensor->name,
-                                         .row_bytes = pairs ? 0 : bytes,
-                                         .pair_bytes = pairs ? bytes : 0,
-                                         .element_bytes = element,
-                                         .shard = layout->cp * (splits ? shard.norm_split : 1),
-                                         .is_kv = id == SP_TENSOR_KEYS_VALUES,
-                                         .is_logits = id == SP_TENSOR_LOGITS,
-                                         .is_statistic = statistics,
-                                         .contiguous = id != SP_TENSOR_GATE && id != SP_TENSOR_UP,
-                                         .kept = modes_keeping(id, conditions)};
+        rows[count++] = (sp_saved_tensor){.id = id,
+                                          .name = tensor->name,
+                                          .row_bytes = pairs ? 0 : bytes,
+                                          .pair_bytes = pairs ? bytes : 0,
+                                          .element_bytes = element,
+                                          .shard = layout->cp * (splits ? shard.norm_split : 1),
+                                          .is_kv = id == SP_TENSOR_KEYS_VALUES,
+                                          .is_logits = id == SP_TENSOR_LOGITS,
+                                          .is_statistic = is_statistic(id),
+                                          .contiguous = id != SP_TENSOR_GATE && id != SP_TENSOR_UP,
+                                          .kept = modes_keeping(id, conditions)};
     }
     return count;
 }
 
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
-                   sp_saved_tensor rows[SP_SAVED_TENSORS])
+sp_memory_category sp_saved_category(const sp_saved_tensor *tensor)
 {
-    return fill(model, layout, &options->stack, options->attention, SP_PART_LAYER, false, rows);
-}
-
-int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                        sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
-{
-    return fill(model, layout, stack, SP_ATTENTION_FLASH, part, true, rows);
-}
-
-int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
-{
-    SP_ASSERT(part != SP_PART_LAYER);
-    return fill(model, layout, stack, SP_ATTENTION_FLASH, part, false, rows);
+    return tensor->is_logits      ? SP_MEM_LOGITS
+           : tensor->is_statistic ? SP_MEM_WORKSPACE
+                                  : SP_MEM_ACTIVATIONS;
 }
 
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,

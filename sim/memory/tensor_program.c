@@ -815,7 +815,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .kv_tokens = kv_tokens,
                          .pairs = pairs};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
-    int count = sp_saved_layer(model, layout, options, rows);
+    int count = sp_saved_part(model, layout, options, SP_PART_LAYER, rows);
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         b.rows[rows[r].id] = rows[r];
@@ -825,10 +825,10 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     }
     if (stage->embedding) {
         b.embedding_count =
-            sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, b.embedding_rows);
+            sp_saved_part(model, layout, options, SP_PART_EMBEDDING, b.embedding_rows);
     }
     if (stage->head) {
-        b.head_count = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, b.head_rows);
+        b.head_count = sp_saved_part(model, layout, options, SP_PART_HEAD, b.head_rows);
     }
     measure(&b, model, &options->stack);
     size_t layers = (size_t)stage->layers;

@@ -31,51 +31,43 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
         .contiguous = saved->contiguous};
 }
 
-static sp_memory_category category_of(const sp_saved_tensor *saved)
+// The tensors of a part of the model, or else their statistics. Keys and values that later slices
+// read stay in every mode; the rest follows the mode.
+static void add_part(list *to, const sp_model *model, const sp_layout *layout,
+                     const sp_memory_options *options, sp_part part, bool statistics, int times,
+                     const sp_unit_load *load)
 {
-    return saved->is_logits      ? SP_MEM_LOGITS
-           : saved->is_statistic ? SP_MEM_WORKSPACE
-                                 : SP_MEM_ACTIVATIONS;
-}
-
-// Keys and values that later slices read stay in every mode; the rest follows the mode.
-static void add_part(list *to, const sp_layout *layout, sp_recompute mode,
-                     const sp_saved_tensor *saved, int rows, int times, int64_t tokens,
-                     int64_t kv_tokens, int64_t pairs)
-{
-    for (int i = 0; i < rows; i++) {
-        int64_t bytes = sp_saved_bytes(&saved[i], layout, tokens, pairs);
-        if (saved[i].is_kv) {
-            int64_t cached = sp_saved_bytes(&saved[i], layout, kv_tokens, 0);
-            add(to, &saved[i], SP_MEM_KV_CACHE, times, cached);
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    if (times == 0) {
+        return;
+    }
+    int count = sp_saved_part(model, layout, options, part, rows);
+    for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
+        if (row->is_statistic != statistics) {
+            continue;
+        }
+        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        if (row->is_kv) {
+            int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
+            add(to, row, SP_MEM_KV_CACHE, times, cached);
             bytes -= cached;
         }
-        if (sp_saved_is_kept(&saved[i], mode)) {
-            add(to, &saved[i], category_of(&saved[i]), times, bytes);
+        if (sp_saved_is_kept(row, options->recompute)) {
+            add(to, row, sp_saved_category(row), times, bytes);
         }
     }
 }
 
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                    const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                    int64_t pairs, sp_unit_tensor tensors[SP_UNIT_TENSORS])
+                    const sp_memory_options *options, const sp_unit_load *load,
+                    sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
     list to = {tensors, 0};
-    sp_saved_tensor saved[SP_SAVED_TENSORS];
-    if (stage->embedding) {
-        int rows = sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, saved);
-        add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
-    }
-    int rows = sp_saved_layer(model, layout, options, saved);
-    add_part(&to, layout, options->recompute, saved, rows, stage->layers, tokens, kv_tokens, pairs);
-    if (stage->head) {
-        rows = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, saved);
-        add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
-        rows = sp_saved_statistics(model, layout, &options->stack, SP_PART_HEAD, saved);
-        add_part(&to, layout, options->recompute, saved, rows, 1, tokens, 0, 0);
-    }
-    rows = sp_saved_statistics(model, layout, &options->stack, SP_PART_LAYER, saved);
-    add_part(&to, layout, options->recompute, saved, rows, stage->layers, tokens, 0, 0);
+    add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, false, stage->layers, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, true, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, true, stage->layers, load);
     return to.count;
 }
 

@@ -22,10 +22,9 @@ typedef struct sp_unit_tensor {
 enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };
 
 // The kinds of tensors of a unit, in the order of saving, statistics last; returns their number.
-// Tokens and pairs as in sp_unit_load.
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                    const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                    int64_t pairs, sp_unit_tensor tensors[SP_UNIT_TENSORS]);
+                    const sp_memory_options *options, const sp_unit_load *load,
+                    sp_unit_tensor tensors[SP_UNIT_TENSORS]);
 
 // The bytes that an offload takes away: the share `ratio` of the activations in tensors of at least
 // 1 MiB each, rounded up to whole MiB but to no more than there is. Logits and cached keys and

@@ -133,8 +133,9 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_
     layout.dp /= pack->dp_count;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
     const sp_stage stage = stage_of(e, chunk);
-    int count = sp_unit_tensors(e->model, &layout, &stage, e->options, pack->computed,
-                                pack->kv_tokens, pack->full_pairs, tensors);
+    const sp_unit_load load = {
+        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    int count = sp_unit_tensors(e->model, &layout, &stage, e->options, &load, tensors);
     bool away = state->holds == SP_HOLDS_RESIDENT || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {

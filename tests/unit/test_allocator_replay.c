@@ -399,8 +399,8 @@ TEST(offload_agrees_with_the_footprint)
             shape_of(&shape, options.recompute, percent / 100.0);
             int64_t bytes = away(&shape);
             sp_unit_tensor tensors[SP_UNIT_TENSORS];
-            int count = sp_unit_tensors(&model, &layout, &stage, &options, 8192, 0,
-                                        INT64_C(8192) * 8192, tensors);
+            const sp_unit_load load = {.tokens = 8192, .pairs = INT64_C(8192) * 8192};
+            int count = sp_unit_tensors(&model, &layout, &stage, &options, &load, tensors);
             // The runtime rounds the product up, in double precision.
             int64_t plain = sp_unit_offload_bytes(tensors, count, percent / 100.0);
             assert_true(bytes == plain || bytes == plain + MIB);

@@ -485,7 +485,8 @@ TEST(offload_takes_contiguous_and_large_first)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
         sp_unit_tensor tensors[SP_UNIT_TENSORS];
-        int count = sp_unit_tensors(&model, &h800, &stage, &options, 8192, 0, 0, tensors);
+        const sp_unit_load load = {.tokens = 8192};
+        int count = sp_unit_tensors(&model, &h800, &stage, &options, &load, tensors);
         sp_unit_offload(tensors, count, cases[i].ratio);
         assert_int_equal(unit_tensor(tensors, count, cases[i].name)->away_bytes,
                          cases[i].away_mib * MIB);
