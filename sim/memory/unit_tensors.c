@@ -8,6 +8,31 @@
 #define LEAST_BYTES (INT64_C(1) << 20)
 #define STEP_BYTES (INT64_C(1) << 20)
 
+enum { BF16 = 2 };
+
+void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
+                      const sp_memory_options *options, int64_t tokens, int64_t pairs,
+                      sp_unit_sizes *sizes)
+{
+    *sizes = (sp_unit_sizes){.shard = sp_shard_of(model, layout)};
+    const sp_shard *shard = &sizes->shard;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(model, shard, widths);
+    int64_t rows = sp_ceil_div(tokens, layout->cp);
+    for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
+        sizes->width[w] = sp_mul_bytes(rows, BF16 * widths[w]);
+    }
+    int64_t norm_rows = sp_ceil_div(tokens, (int64_t)layout->cp * shard->norm_split);
+    sizes->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
+    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
+    sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
+    int64_t local_pairs = sp_ceil_div(pairs, layout->cp);
+    if (options->attention == SP_ATTENTION_UNFUSED) {
+        sizes->scores = sp_mul_bytes(local_pairs, BF16 * shard->heads);
+    }
+    sizes->mask = options->stack.attention_mask ? local_pairs : 0;
+}
+
 typedef struct list {
     sp_unit_tensor *tensors;
     int count;

@@ -1,5 +1,5 @@
-// The tensors that one unit holds between its forward and its backward, by name, and which of them
-// leave when a part of them is offloaded.
+// The tensors that one unit holds between its forward and its backward, by name, which of them
+// leave when a part of them is offloaded, and the sizes of matrices that come and go.
 #ifndef SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
 #define SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
 
@@ -18,6 +18,21 @@ typedef struct sp_unit_tensor {
     bool contiguous;
     int64_t away_bytes; // of all, what an offload takes
 } sp_unit_tensor;
+
+// Bytes of matrices of a pack on one rank, of bf16 numbers.
+typedef struct sp_unit_sizes {
+    sp_shard shard;
+    // By width, of all rows that the rank has within attention and MLP.
+    int64_t width[SP_LAYER_WIDTHS];
+    int64_t hidden;      // hidden states as the residual path holds them
+    int64_t kv_gathered; // keys and values of all CP ranks that exchange them; 0: none do
+    int64_t scores;      // of unfused attention; 0 otherwise
+    int64_t mask;        // of the attention, from the data loader, a byte for each pair; 0: none
+} sp_unit_sizes;
+
+void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
+                      const sp_memory_options *options, int64_t tokens, int64_t pairs,
+                      sp_unit_sizes *sizes);
 
 enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };
 

@@ -39,7 +39,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
 #undef STEP
 
 #define TENSOR(identifier, tensor_name, of_part, of_width, of_rows, of_type, operation, made_by, \
-               read, end, needs)                                                                 \
+               read, end, back, needs)                                                           \
     [SP_TENSOR_##identifier] = {.name = tensor_name,                                             \
                                 .part = SP_PART_##of_part,                                       \
                                 .width = SP_WIDTH_##of_width,                                    \
@@ -49,6 +49,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .made = SP_##made_by,                                            \
                                 .last_read = SP_##read,                                          \
                                 .scope = SP_##end,                                               \
+                                .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR

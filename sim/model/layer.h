@@ -188,75 +188,77 @@ typedef enum sp_layer_condition {
 // 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
 // step of the forward that it outlives with hand-written passes (SP_LAYER_STEPS: it stays to the
 // end of the layer); the same with autograd, whose tensors live to the end of the function that
-// makes them; and its condition.
+// makes them; the last step of the backward of hand-written passes that reads it, where products
+// read their inputs for weight gradients at the norm of their block; and its condition.
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,         \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, STEP_NORM1, 0)                                                               \
     ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, 0)                                                        \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                            \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE,                                    \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
     ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,            \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
     ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                  \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
     ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE, \
-        STEP_OUTPUT_REDUCE, 0)                                                                    \
+        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                         \
     ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,   \
-        STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                                      \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                           \
     ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
     ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,         \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, 0)                                                    \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                        \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
-        STEP_CORE, STEP_CORE, SP_IF_FLASH)                                                        \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                             \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,            \
-        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, SP_IF_DROPOUT)        \
+        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,   \
+        SP_IF_DROPOUT)                                                                            \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,  \
-        LAYER_STEPS, STEP_RESIDUAL2, 0)                                                           \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                               \
     ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,      \
-        STEP_FC1, STEP_FC1, 0)                                                                    \
+        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                        \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
-        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                  \
+        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
-        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                             \
+        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                 \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,    \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
     ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,        \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
     ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,      \
-        STEP_FC2_REDUCE, 0)                                                                       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                      \
     ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,       \
-        LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                                         \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                        \
     ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,    \
-        LAYER_STEPS, STEP_FC2_REDUCE, 0)                                                          \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                              \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,       \
-        LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                               \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                           \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,          \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, SP_IF_DROPOUT)                               \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)              \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, 0)                                 \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                      \
     ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,   \
-        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_REORDERED)                              \
+        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                  \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                                     \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                        \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                 \
     ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,  \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
     ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                    \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                       \
     ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
     ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 
 #define SP_TENSOR_IDENTIFIER(identifier, ...) SP_TENSOR_##identifier,
 typedef enum sp_layer_tensor_id {
@@ -275,6 +277,7 @@ typedef struct sp_layer_tensor {
     sp_layer_place made;
     sp_layer_place last_read; // by the forward of hand-written passes
     sp_layer_place scope;     // the step at whose end the function that made it returns
+    sp_layer_place read_back; // last, by the backward of hand-written passes
     unsigned conditions;
 } sp_layer_tensor;
 
