@@ -204,7 +204,6 @@ typedef struct sp_i_exec_spec {
     sp_i_exec_width width;
     sp_memory_category category; // where it is kept
     bool kept;                   // from the forward to the backward
-    sp_layer_place last_read;    // by the forward
     bool own; // has the rows of the rank's part alone, where sequence parallelism splits packs
 } sp_i_exec_spec;
 

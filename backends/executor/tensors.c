@@ -23,14 +23,12 @@ static int64_t real_bytes_of(const sp_i_exec_specs *specs, const sp_saved_tensor
 static void add_specs(const sp_saved_tensor *rows, int count, int cp, sp_i_exec_specs *specs)
 {
     for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
-        const sp_layer_tensor *tensor = &sp_layer_tensors[row->id];
         specs->of[row->id] = (sp_i_exec_spec){
             .columns = row->row_bytes / row->element_bytes,
-            .arrays = tensor->width == SP_WIDTH_TWO ? 2 : 1,
+            .arrays = sp_layer_tensors[row->id].width == SP_WIDTH_TWO ? 2 : 1,
             .width = {.real_bytes = real_bytes_of(specs, row), .table_bytes = row->element_bytes},
             .category = sp_saved_category(row),
             .kept = sp_saved_is_kept(row, specs->recompute),
-            .last_read = tensor->last_read,
             .own = row->shard != cp};
     }
 }

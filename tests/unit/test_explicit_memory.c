@@ -1,6 +1,6 @@
 // Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
-#include "sim/memory/explicit_state.h"
+#include "sim/memory/explicit_unit.h"
 #include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 

@@ -444,7 +444,6 @@ static bool activation_backward(walk *w, const sp_layer_step *o)
     }
     sp_i_exec_give(l->stage->arena, w->gradient);
     w->gradient = dx;
-    give(l, o->reads);
     return true;
 }
 
@@ -459,8 +458,6 @@ static bool attention_backward(walk *w, const sp_layer_step *o)
     }
     sp_i_exec_give(l->stage->arena, w->gradient);
     w->gradient = dqkv;
-    give(l, SP_TENSOR_QUERIES);
-    give(l, SP_TENSOR_LOG_SUM_EXP);
     return true;
 }
 
@@ -483,10 +480,8 @@ static bool norm_backward(walk *w, const sp_layer_step *o)
         sp_i_exec_give(l->stage->arena, w->residual);
     }
     w->gradient = dx;
-    bool ok = finish_product(w, w->row_parallel, w->row_gradient, w->gathered) &&
-              finish_product(w, w->column_parallel, w->column_gradient, NULL);
-    give(l, o->reads);
-    return ok;
+    return finish_product(w, w->row_parallel, w->row_gradient, w->gathered) &&
+           finish_product(w, w->column_parallel, w->column_gradient, NULL);
 }
 
 // ---- Walks ----
@@ -530,8 +525,18 @@ static bool runs(const layer *l, sp_layer_operation name)
 static void drop_read(layer *l, int place)
 {
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        if ((int)l->stage->job->specs.of[t].last_read == place) {
+        if ((int)sp_layer_tensors[t].last_read == place) {
             SP_EXEC(drop)(l, (sp_layer_tensor_id)t);
+        }
+    }
+}
+
+// Gives back what the backward has read for the last time.
+static void give_read(layer *l, int place)
+{
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        if ((int)sp_layer_tensors[t].read_back == place) {
+            give(l, (sp_layer_tensor_id)t);
         }
     }
 }
@@ -560,6 +565,7 @@ static bool walk_backward(walk *w)
         if (run != NULL && !run(w, step)) {
             return false;
         }
+        give_read(w->l, s);
     }
     return true;
 }
@@ -588,6 +594,5 @@ bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool spl
         return false;
     }
     *dx = w.gradient;
-    SP_EXEC(clear)(l);
     return true;
 }
