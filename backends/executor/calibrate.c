@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/model/layout.h"
+#include "sim/model/layer.h"
 
 // ---- Sections of the document ----
 

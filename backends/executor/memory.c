@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/schedule/schedule.h"
 
 // ---- Copies ----
@@ -92,7 +92,7 @@ static void add_tensor(const lister *l, sp_layer_tensor_id id, int layer, int64_
 }
 
 // Lists what leaves with an offload of `ratio`: the tensors, and the part of the last one, that the
-// predictor names (sim/memory/unit_tensors.h). `shape` is the forward pack, `layout` the plan's.
+// predictor names (sim/memory/saved_tensors.h). `shape` is the forward pack, `layout` the plan's.
 // O(tensors of the unit).
 static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pack *shape,
                          const sp_layout *layout, sp_recompute recompute, double ratio,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 // ---- Tensors of a layer and of the head ----

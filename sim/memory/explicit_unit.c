@@ -623,7 +623,7 @@ void sp_i_explicit_backward(sp_i_explicit *x)
 
 // ---- The unit ----
 
-// Finds the part of the unit's tensors that an offload of this ratio takes (unit_tensors.h,
+// Finds the part of the unit's tensors that an offload of this ratio takes (saved_tensors.h,
 // away_bytes).
 static void take_away(sp_i_explicit *x, const sp_unit_tensor *tensors, int count, double ratio)
 {

@@ -9,7 +9,7 @@
 #define SLIMPACK_SIM_MEMORY_EXPLICIT_UNIT_H
 
 #include "sim/memory/footprint.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 
 // A running sum of bytes by category with its high-water mark.
 typedef struct sp_i_memory_gauge {
@@ -26,7 +26,7 @@ typedef struct sp_i_explicit {
     int64_t bytes[SP_ALL_TENSORS];
     sp_memory_category category[SP_ALL_TENSORS]; // of one that is kept
     bool kept[SP_ALL_TENSORS];
-    int64_t width[SP_LAYER_WIDTHS];  // of matrices that no table names (unit_tensors.h)
+    int64_t width[SP_LAYER_WIDTHS];  // of matrices that no table names (saved_tensors.h)
     int64_t hidden, hidden_gathered; // all rows, 0 where no gathering is
     // Work space of a GPU's attention, forward and backward.
     int64_t attend, attend_backward;

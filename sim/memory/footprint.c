@@ -14,7 +14,6 @@ const char *const sp_memory_category_names[] = {
 enum { BF16 = 2, CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 
 static int64_t work_space_bytes(const sp_stack *stack);
-static int64_t norm_parameters(const sp_model *model);
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
@@ -36,7 +35,7 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
-    return parameters + (head ? norm_parameters(model) : 0);
+    return parameters + (head ? sp_model_norm_parameters(model) : 0);
 }
 
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -113,11 +112,6 @@ static int64_t work_space_bytes(const sp_stack *stack)
     int64_t count = stack->work_spaces > 0 ? stack->work_spaces : usual;
     int64_t bytes = stack->work_space_bytes > 0 ? stack->work_space_bytes : CUBLAS_WORKSPACE_BYTES;
     return sp_mul_bytes(count, bytes);
-}
-
-static int64_t norm_parameters(const sp_model *model)
-{
-    return (model->norm == SP_LAYERNORM ? 2 : 1) * model->hidden;
 }
 
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided)

@@ -5,7 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/memory/explicit_unit.h"
 #include "sim/memory/footprint.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 enum { BF16 = 2, FP32 = 4 };

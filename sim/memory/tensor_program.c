@@ -2,7 +2,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 enum { BF16 = 2, FP32 = 4 };

@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/simulate/memory.h"
 
 enum { MOST_HOLDERS = 128 };
@@ -118,8 +118,8 @@ static void add_transients(explanation *e)
         const char *name = names[c] != NULL ? names[c] : rest;
         // The softmax of the loss, not there at the moment, stands among the unit's tensors.
         bool absent = bytes->of[c] < 0;
-        add(e, absent ? SP_SOFTMAX_NAME : name, (sp_memory_category)c, bytes->of[c],
-            absent ? 0 : 1);
+        add(e, absent ? sp_layer_tensors[SP_TENSOR_LOGITS].name : name, (sp_memory_category)c,
+            bytes->of[c], absent ? 0 : 1);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "sim/base/units.h"
+
 #define NAME(identifier, name, operations) name,
 const char *const sp_recompute_names[] = {SP_RECOMPUTE_ROWS(NAME) NULL};
 #undef NAME
@@ -69,6 +71,27 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (reorders ? SP_IF_REORDERED : 0);
 }
 
+sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
+{
+    int64_t tp = layout->tp;
+    // Fewer key and value heads than ranks: each rank holds one whole head.
+    int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
+    sp_shard shard = {
+        .heads = model->heads / tp,
+        .q = model->heads / tp * model->head_dim,
+        .kv = kv_heads * model->head_dim,
+        .ffn = model->ffn / tp,
+        .fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * (model->ffn / tp),
+        .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
+        .experts = model->experts > 0 ? model->experts : 1,
+        .active = model->experts > 0 ? model->experts_per_token : 1,
+        .norm_split = layout->sequence_parallel ? layout->tp : 1,
+        .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
+                                                      : model->dropout == SP_DROPOUT_ON,
+    };
+    return shard;
+}
+
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])
 {
     widths[SP_WIDTH_ONE] = 1;
@@ -129,8 +152,8 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t vectors = model->norm == SP_LAYERNORM ? 2 : 1; // of a norm
-    int64_t total = vectors * 2 * (model->hidden + (model->qk_norm ? model->head_dim : 0));
+    int64_t norm = model->hidden + (model->qk_norm ? model->head_dim : 0);
+    int64_t total = 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * norm;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
         if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear)) {

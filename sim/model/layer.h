@@ -303,6 +303,21 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
     return (tensor->conditions & ~conditions) == 0;
 }
 
+// One rank's share of a model's widths.
+typedef struct sp_shard {
+    int64_t heads;   // query heads
+    int64_t q, kv;   // width of the queries; of the keys (and of the values)
+    int64_t ffn;     // of one expert
+    int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
+    int64_t vocab;   // rows of the vocabulary tables, rounded up
+    int64_t experts; // 1 where the MLP is dense
+    int64_t active;  // experts per token, 1 where the MLP is dense
+    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+} sp_shard;
+
+sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
+
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);

@@ -1,8 +1,8 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
 #include "sim/base/alloc.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/memory/tensor_program.h"
-#include "sim/memory/unit_tensors.h"
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/allocator_replay.h"
 #include "sim/simulate/allocator_units.h"

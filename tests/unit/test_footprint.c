@@ -1,5 +1,5 @@
 #include "sim/memory/footprint.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)

@@ -1,9 +1,46 @@
-// The tensors that one unit holds between its forward and its backward, by name, which of them
-// leave when a part of them is offloaded, and the sizes of matrices that come and go.
-#ifndef SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
-#define SLIMPACK_SIM_MEMORY_UNIT_TENSORS_H
+// The tensors that the forward leaves for the backward: the rows of sim/model/layer.h in bytes,
+// those of a unit by name, which of them leave when a part of them is offloaded, and the sizes of
+// matrices that come and go.
+#ifndef SLIMPACK_SIM_MEMORY_SAVED_TENSORS_H
+#define SLIMPACK_SIM_MEMORY_SAVED_TENSORS_H
 
 #include "sim/memory/footprint.h"
+
+// One tensor that the forward pass of a layer leaves for the backward pass, on one rank. For a pack
+// of T tokens it has ceil(T / shard) rows of row_bytes, plus pair_bytes per full (query, key) pair
+// / cp.
+typedef struct sp_saved_tensor {
+    sp_layer_tensor_id id;
+    const char *name;
+    int64_t row_bytes;
+    int element_bytes;
+    int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
+    int64_t pair_bytes; // attention scores of the unfused attention
+    bool is_kv;         // keys and values: later slices of the sample read them
+    bool is_logits;     // softmax of the loss: counted as logits
+    bool is_statistic;  // counted as workspace
+    bool contiguous;    // false: a strided view of a larger tensor (offload order)
+    unsigned kept;      // bit 1<<m: kept under recompute mode m
+} sp_saved_tensor;
+
+static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
+{
+    return (tensor->kept >> mode & 1u) != 0;
+}
+
+enum { SP_SAVED_TENSORS = 32 };
+
+// The tensors that a layer, the embedding or the head saves, in the order in which the forward
+// saves them, with statistics where the stack counts them; returns their number.
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
+                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS]);
+// Where memory counts one: activations, logits, or workspace for statistics. Keys and values of
+// later slices are cache instead.
+sp_memory_category sp_saved_category(const sp_saved_tensor *tensor);
+
+// Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
+int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
+                       int64_t pairs);
 
 // Tensors of one kind: one for each layer, or one of embedding or head.
 typedef struct sp_unit_tensor {
