@@ -129,7 +129,7 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
         measure_tensors(rows, count, layout, options->recompute, load, x);
     }
     sp_unit_sizes sizes;
-    sp_unit_sizes_of(model, layout, options, load->tokens, load->pairs, &sizes);
+    sp_unit_sizes_of(model, layout, options, load, &sizes);
     for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
         x->width[w] = cut(stage, sizes.width[w]);
     }

@@ -88,7 +88,7 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     u->mode = options->recompute;
-    sp_unit_sizes_of(u->model, u->layout, options, load->tokens, load->pairs, &u->size);
+    sp_unit_sizes_of(u->model, u->layout, options, load, &u->size);
     u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->input =

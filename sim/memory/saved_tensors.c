@@ -78,22 +78,22 @@ int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, i
 enum { BF16 = 2 };
 
 void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
-                      const sp_memory_options *options, int64_t tokens, int64_t pairs,
+                      const sp_memory_options *options, const sp_unit_load *load,
                       sp_unit_sizes *sizes)
 {
     *sizes = (sp_unit_sizes){.shard = sp_shard_of(model, layout)};
     const sp_shard *shard = &sizes->shard;
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(model, shard, widths);
-    int64_t rows = sp_ceil_div(tokens, layout->cp);
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
     for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
         sizes->width[w] = sp_mul_bytes(rows, BF16 * widths[w]);
     }
-    int64_t norm_rows = sp_ceil_div(tokens, (int64_t)layout->cp * shard->norm_split);
+    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
     sizes->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
     int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
     sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
-    int64_t local_pairs = sp_ceil_div(pairs, layout->cp);
+    int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);
     if (options->attention == SP_ATTENTION_UNFUSED) {
         sizes->scores = sp_mul_bytes(local_pairs, BF16 * shard->heads);
     }

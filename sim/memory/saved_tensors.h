@@ -68,7 +68,7 @@ typedef struct sp_unit_sizes {
 } sp_unit_sizes;
 
 void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
-                      const sp_memory_options *options, int64_t tokens, int64_t pairs,
+                      const sp_memory_options *options, const sp_unit_load *load,
                       sp_unit_sizes *sizes);
 
 enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };

@@ -26,7 +26,7 @@ typedef struct program_builder {
     // Keys and values are projected apart from the queries, so that their gathering hides behind
     // the projection of the queries.
     bool splits_qkv;
-    int64_t tokens, kv_tokens, pairs;
+    const sp_unit_load *load;
     sp_unit_sizes size;
     int64_t kv_cached;
     int64_t table;                   // of embedding or head
@@ -117,7 +117,7 @@ static sp_layer_tensor_id first_of(uint32_t tensors)
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
 {
-    return sp_saved_bytes(row, b->layout, b->tokens, b->pairs);
+    return sp_saved_bytes(row, b->layout, b->load->tokens, b->load->pairs);
 }
 
 // A tensor that the layer does not have is no tensor.
@@ -326,7 +326,7 @@ static void save(program_builder *b, int32_t tensor, int64_t elements, bool cont
 static void save_row(program_builder *b, const sp_saved_tensor *row, int32_t tensor)
 {
     // Keys and values that later slices of the sample read stay, and so do logits.
-    bool leaves = !row->is_logits && (!row->is_kv || b->kv_tokens == 0);
+    bool leaves = !row->is_logits && (!row->is_kv || b->load->kv_tokens == 0);
     save(b, tensor, row_bytes(b, row) / row->element_bytes, row->contiguous, leaves);
 }
 
@@ -807,8 +807,8 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
 static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options);
 
 void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                             const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                             int64_t pairs, sp_tensor_program *program)
+                             const sp_memory_options *options, const sp_unit_load *load,
+                             sp_tensor_program *program)
 {
     *program = (sp_tensor_program){.input = SP_NO_TENSOR,
                                    .output = SP_NO_TENSOR,
@@ -825,9 +825,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
-                         .tokens = tokens,
-                         .kv_tokens = kv_tokens,
-                         .pairs = pairs};
+                         .load = load};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int count = sp_saved_part(model, layout, options, SP_PART_LAYER, rows);
     for (int r = 0; r < count; r++) {
@@ -869,10 +867,10 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
 static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options)
 {
     const sp_layout *layout = b->layout;
-    sp_unit_sizes_of(model, layout, options, b->tokens, b->pairs, &b->size);
+    sp_unit_sizes_of(model, layout, options, b->load, &b->size);
     const sp_shard *shard = &b->size.shard;
     b->sequence_split = shard->norm_split > 1;
-    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
+    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         b->weights[s] = sp_footprint_weight(model, layout, (sp_layer_place)s);
     }
