@@ -125,8 +125,10 @@ static sp_i_unit_shape *make_shape(rank_replay *l, const sp_pack *pack, int chun
     sp_layout layout = l->plan->layout;
     layout.cp *= pack->dp_count;
     layout.dp /= pack->dp_count;
-    sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, pack->computed,
-                            pack->kv_tokens, pack->full_pairs, &shape->program);
+    const sp_unit_load load = {
+        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
+                            &shape->program);
     sp_i_unit_shape_init(shape, l->options->offload_ratio);
     return shape;
 }
