@@ -1,6 +1,10 @@
 // slimpack: the command line over the library.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +116,21 @@ static void prepare_streams(void)
     sigaction(SIGXFSZ, &action, NULL);
 }
 
+// The C library gives freed blocks of some megabytes back to the kernel, which clears them anew for
+// the next point of a search: two thirds of the time of a tune of a million GPUs. So it keeps them,
+// but where the address space is limited.
+static void keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY) {
+        mallopt(M_MMAP_THRESHOLD, 32 << 20); // the most that it takes
+        mallopt(M_TRIM_THRESHOLD, INT_MAX);
+        mallopt(M_TOP_PAD, 64 << 20);
+    }
+#endif
+}
+
 static int close_output(int exit_status)
 {
     bool failed = ferror(stdout) != 0;
@@ -170,6 +189,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     prepare_streams();
+    keep_freed_memory();
     sp_set_memory_handler(on_out_of_memory);
     return close_output(dispatch(argc, argv));
 }
