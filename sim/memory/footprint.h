@@ -71,7 +71,7 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute 
     return (tensor->kept >> mode & 1u) != 0;
 }
 
-enum { SP_SAVED_TENSORS = 32 };
+enum { SP_SAVED_TENSORS = 40 };
 #define SP_SOFTMAX_NAME (sp_layer_tensors[SP_TENSOR_LOGITS].name)
 
 // The tensors that a layer, the embedding or the head saves, in the order in which the forward

@@ -641,6 +641,19 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     drop_for_weights(b, input);
 }
 
+// What a norm in PyTorch's operations kept beside its input and its output.
+static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
+{
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        const sp_layer_tensor *tensor = &sp_layer_tensors[t];
+        if (tensor->made == norm && (tensor->conditions & SP_IF_UNFUSED_NORMS) != 0 &&
+            has_row(b, (sp_layer_tensor_id)t)) {
+            rebuild(b, (sp_layer_tensor_id)t);
+            drop(b, (sp_layer_tensor_id)t);
+        }
+    }
+}
+
 static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
@@ -680,6 +693,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_NORM:
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
+        drop_unfused_norm(b, place);
         drop(b, step->reads);
         break;
     default:

@@ -91,6 +91,33 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
     return unit;
 }
 
+// Norms in PyTorch's operations keep their input and their result in fp32, 8 bytes a number, each
+// of two a layer and the head's, unless they are rebuilt.
+TEST(unfused_norms_are_held)
+{
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    const sp_stack stacks[] = {{.name = "fused"}, {.name = "unfused", .unfused_norms = true}};
+    int64_t held[2][2];
+    for (int i = 0; i < 4; i++) {
+        sp_unit_bytes unit = unit_under(&model, &layout, i / 2 != 0, &stacks[i % 2], 8192);
+        held[i / 2][i % 2] = unit.held.of[SP_MEM_ACTIVATIONS];
+    }
+    int64_t norm = 8 * model.hidden * (8192 / 2);
+    assert_int_equal(held[0][1] - held[0][0], 3 * 2 * norm);
+    assert_int_equal(held[1][1] - held[1][0], (3 * 2 + 1) * norm);
+    sp_stage stage = {.layers = 3};
+    sp_memory_options options = mode(SP_RECOMPUTE_ACTIVATION, SP_ATTENTION_FLASH);
+    sp_unit_bytes rebuilt[2];
+    for (int i = 0; i < 2; i++) {
+        options.stack = stacks[i];
+        sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 8192},
+                          &rebuilt[i]);
+    }
+    assert_int_equal(rebuilt[0].held.of[SP_MEM_ACTIVATIONS],
+                     rebuilt[1].held.of[SP_MEM_ACTIVATIONS]);
+}
+
 // Bytes a logit at the end of the forward, held, and in the backward of the loss. The vocabulary is
 // large enough for the head to be the fullest moment.
 TEST(losses_hold_logits)
