@@ -115,6 +115,9 @@ static const sp_setting stack_rows[] = {
                  "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums. "
                  "Where it is not stated on with ZeRO 2, as in DeepSpeed, but not with FSDP and "
                  "explicit tensors."),
+    STACK_SWITCH(no_master_weights,
+                 "Adam steps the bf16 weights themselves (pure bf16 training); off: an fp32 copy, "
+                 "4 bytes a parameter.", .if_changed = true),
     STACK_SWITCH(device_bytes, "Explicit tensors are counted as the cuda backend holds them."),
     STACK_SWITCH(cudnn_attention,
                  "cuDNN computes attention of heads of a multiple of 16 features, with its work "
@@ -158,6 +161,10 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.split_limit_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, split_limit_bytes),
      .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
      .aliases = "max_split_size_mb"},
+    {.key = "stack.moment_bytes", SP_INT(0, 4), SP_FIELD(sp_stack, moment_bytes),
+     .if_changed = true, .fallback = NAMED,
+     .text = "Bytes a parameter of each of Adam's two moments: 1 with 8-bit Adam (bitsandbytes, "
+             "torchao), 2 in bf16, 4 in fp32; 0: 4."},
     {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
      .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
     {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
@@ -337,6 +344,7 @@ static const struct {
     {"transposed_output", has_explicit_tensors, EXPLICIT "attention gives its output by tokens"},
     {"attention_mask", has_explicit_tensors, EXPLICIT "attention follows from the lengths"},
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
+    {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", counts_no_device, "stack.device_bytes is off"},
@@ -384,6 +392,16 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
 double sp_stack_gradient_bytes(const sp_stack *stack)
 {
     return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
+}
+
+int64_t sp_stack_master_bytes(const sp_stack *stack)
+{
+    return stack->no_master_weights ? 0 : 4;
+}
+
+int64_t sp_stack_moment_bytes(const sp_stack *stack)
+{
+    return stack->moment_bytes > 0 ? stack->moment_bytes : 4;
 }
 
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
@@ -493,6 +511,10 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
             refuse_stated(&object, idle[i].key, idle[i].reason);
             *on = false;
         }
+    }
+    if (has_explicit_tensors(stack) && stack->moment_bytes > 0) {
+        refuse_stated(&object, "moment_bytes", EXPLICIT "its Adam has fp32 moments");
+        stack->moment_bytes = 0;
     }
     if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
         refuse_stated(&object, "split_limit_mib", EXPLICIT "its blocks are not PyTorch's");

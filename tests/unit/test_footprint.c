@@ -91,6 +91,27 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
     return unit;
 }
 
+// Adam's states: 4 bytes a parameter of master weights, which pure bf16 training has not, and two
+// moments of 4 bytes or as many as the stack says.
+TEST(optimizer_states_follow_the_stack)
+{
+    static const struct {
+        sp_stack stack;
+        int64_t bytes;
+    } cases[] = {{{.name = "fp32"}, 12},
+                 {{.moment_bytes = 1}, 6},
+                 {{.moment_bytes = 2, .no_master_weights = true}, 4}};
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
+    sp_stage stage = {.layers = 4};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &cases[i].stack, &stage, 1, &bytes);
+        int64_t parameters = sp_footprint_parameters(&model, &layout, &stage, 1);
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], cases[i].bytes * parameters / 4);
+    }
+}
+
 // Norms in PyTorch's operations keep their input and their result in fp32, 8 bytes a number, each
 // of two a layer and the head's, unless they are rebuilt.
 TEST(unfused_norms_are_held)
