@@ -67,7 +67,8 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
            (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
-           (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0);
+           (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0);
 }
 
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])

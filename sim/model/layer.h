@@ -181,7 +181,8 @@ typedef enum sp_layer_condition {
     // The attention gave its output in another order than that in which the projection keeps it.
     SP_IF_REORDERED = 1 << 8,
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
-    SP_IF_UNFUSED_NORMS = 1 << 9
+    SP_IF_UNFUSED_NORMS = 1 << 9,
+    SP_IF_WHOLE_LOSS = 1 << 10 // of all rows at once, with its gradient in the backward
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -270,7 +271,7 @@ typedef enum sp_layer_condition {
     ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,   \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
     ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                               \
     ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 

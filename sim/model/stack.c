@@ -100,6 +100,11 @@ static const sp_setting stack_rows[] = {
                  "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: "
                  "10 bytes a logit. Off: in place of the copy, 6 bytes. No use with "
                  "fused_cross_entropy."),
+    {.key = "stack.loss_chunks", SP_INT(0, 65536), SP_FIELD(sp_stack, loss_chunks),
+     .if_changed = true, .fallback = NAMED,
+     .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
+             "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
+             "alone; 0: all rows at once, gradients in the backward."},
     STACK_SWITCH(dummy_weight_gradients,
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -511,6 +516,10 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
             refuse_stated(&object, idle[i].key, idle[i].reason);
             *on = false;
         }
+    }
+    if (has_explicit_tensors(stack) && stack->loss_chunks > 0) {
+        refuse_stated(&object, "loss_chunks", EXPLICIT "its loss takes all rows at once");
+        stack->loss_chunks = 0;
     }
     if (has_explicit_tensors(stack) && stack->moment_bytes > 0) {
         refuse_stated(&object, "moment_bytes", EXPLICIT "its Adam has fp32 moments");

@@ -97,6 +97,9 @@ typedef struct sp_stack {
     // place of an fp32 copy of them.
     bool fused_cross_entropy;
     bool copied_logits; // it makes the softmax beside that copy
+    // Head and loss take the rows in so many chunks, one after another, each with its gradients at
+    // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
+    int64_t loss_chunks;
     // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
     // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
     // Transformer Engine, which Megatron-LM's core/tensor_parallel/layers.py uses for the head).

@@ -148,7 +148,10 @@ TEST(losses_hold_logits)
         int64_t held, forward, backward;
     } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
                  {{.fused_cross_entropy = false}, 4, 6, 6},
-                 {{.copied_logits = true}, 4, 10, 6}};
+                 {{.copied_logits = true}, 4, 10, 6},
+                 // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
+                 {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
+                 {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};

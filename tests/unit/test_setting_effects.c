@@ -167,6 +167,7 @@ static const effect effects[] = {
     FIGURE("stack.split_limit_mib", TRAIN, "", "0", "32", "peak_memory_reserved_gib"),
     TIME_OR_MEMORY("stack.no_master_weights", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.moment_bytes", TRAIN, "", "0", "1"),
+    TIME_OR_MEMORY("stack.loss_chunks", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),
 
