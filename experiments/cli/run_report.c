@@ -43,16 +43,28 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
             error->steps == 1 ? "" : "s", error->scope);
     } else {
         const sp_error_range *range = &error->range;
-        int used = snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
+        snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
         if (range->steps > 0) {
-            snprintf(text + used, (size_t)(CLI_STEP_ERROR - used),
-                     ". %d other logged steps, of %d sources, %s: 8 in 10 took %.2f to %.2f times "
-                     "the predicted time",
-                     range->steps, range->sources,
-                     error->differing < 0
-                         ? "were predicted without such a record"
-                         : "differed as much from those that their profile was fitted to",
-                     range->least, range->most);
+            sp_append(text, CLI_STEP_ERROR,
+                      ". %d other logged steps, of %d sources, %s: 9 in 10 took %.2f to %.2f times "
+                      "the predicted time",
+                      range->steps, range->sources,
+                      error->differing < 0
+                          ? "were predicted without such a record"
+                          : "differed as much from those that their profile was fitted to",
+                      range->least, range->most);
+        }
+        if (range->launch_ms > 0.0) {
+            sp_append(text, CLI_STEP_ERROR,
+                      " (layers are so short that launches may decide: those of a layer's "
+                      "micro-batch took up to %.0f ms)",
+                      range->launch_ms);
+        }
+        const sp_waiting_steps *waiting = &error->waiting;
+        if (range->steps > 0 && waiting->steps > 0) {
+            sp_append(text, CLI_STEP_ERROR,
+                      "; besides, %.0f %% of the %d steps on %d nodes of one source waited long",
+                      100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes);
         }
     }
     return text;

@@ -300,11 +300,19 @@ static const struct {
     {"rank correlation|correlation|ranking",
      "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts "
      "is predicted as it was measured."},
-    {"least|most|sources|compute_share|differing_traits",
+    {"least|most|sources|compute_share|differing_traits|foreign_traits",
      "Of an error_range: least and most of measured over predicted time, of how many sources; its "
-     "steps differ in as many traits (differing_traits) from those that their profile was fitted "
-     "to, "
-     "and computation is as large a part of them (compute_share)."},
+     "steps differ in about as many traits (differing_traits) from those that their profile was "
+     "fitted to, of these foreign_traits in the cluster, the stack or what is computed. "
+     "compute_share is the part of a step that is computation."},
+    {"layer_ms|launch_ms",
+     "What a layer's micro-batch is predicted to take, forward and backward, without the bubble; "
+     "where that is short, launches may take longer, up to launch_ms."},
+    {"share|nodes",
+     "Of a waiting_risk: the share of the logged steps of one source, on about as many nodes, that "
+     "waited 0.4 s a micro-batch and more, which no model has."},
+    {"memory_share",
+     "What PyTorch would reserve, or the peak where that is not known, as a share of the limit."},
     {"regret|regret of the pick|worst_regret|worst_cell",
      "How much slower the layout was that is predicted to be the fastest of a cell, among "
      "those that fit well, than the fastest one."},

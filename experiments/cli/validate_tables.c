@@ -318,12 +318,16 @@ static void put_step(json_t *object, const sp_measured_case *c, const sp_validat
     sp_json_put(object, "fits",
                 found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
                                             : json_null());
+    sp_json_put(object, "memory_share", sp_json_figure(found->memory_share));
     const sp_step_error *error = &found->step_error;
     sp_json_put(object, "profile", json_string(c->scenario.profile.name));
     sp_json_put(object, "p90", error->known ? json_real(error->p90) : json_null());
     sp_json_put(object, "differing_traits",
                 error->differing < 0 ? json_null() : json_integer(error->differing));
+    sp_json_put(object, "foreign_traits", json_integer(error->foreign));
     sp_json_put(object, "compute_share", sp_json_figure(found->compute_share));
+    sp_json_put(object, "layer_ms", sp_json_figure(found->layer_ms));
+    sp_json_put(object, "microbatches", sp_json_figure(found->microbatches));
     if (found->measured_mfu > 0.0) {
         sp_json_put(object, "measured_mfu_megatron", json_real(found->measured_mfu));
     }

@@ -39,6 +39,13 @@ typedef struct fit_outcome {
     double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none
     sp_prediction_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];
     int *fold; // [rows]: which left the row out, negative: none
+    // Of rows of times that were left out, as the fitted profile predicts them: the kind of step,
+    // the time of a layer's micro-batch, and the traits that set it apart from the rows that its
+    // fold was fitted to.
+    sp_step_kind *kinds; // [rows]
+    double *layer_ms;    // [rows]
+    int *differing;      // [rows]
+    int *foreign;        // [rows]: of these
     int folds[FIT_TABLES];
     int resamples; // 0: spreads are those of the linearised fit
     fit_correlation correlations[FIT_CORRELATIONS];
@@ -66,6 +73,9 @@ typedef struct fit_options {
 sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int source_count,
                         const fit_options *options, fit_outcome *outcome, sp_error *err);
 void fit_outcome_fini(fit_outcome *outcome);
+
+// Is it a row of times that a fit of others predicted? Kinds and what follows are of these alone.
+bool fit_left_out_time(const fit_outcome *outcome, size_t row);
 
 // Finds the errors predicted / observed - 1 in rows [first, end); unknown where there are none.
 void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,

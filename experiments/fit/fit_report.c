@@ -328,14 +328,19 @@ static json_t *rows_json(const fit_outcome *outcome)
         double left_out = outcome->left_out[row];
         const sp_measured_case *measured = outcome->rows.cases[row];
         int table = fit_rows_table(&outcome->rows, row);
-        json_array_append_new(
-            list, json_pack("{s:o*, s:i, s:o*, s:f, s:f, s:o, s:o}", "table",
-                            json_string(outcome->rows.tables[table].name), "line", measured->line,
-                            "label", json_string(measured->label), "measured", observed,
-                            "predicted", outcome->predicted[row], "error_percent",
-                            percent(true, outcome->predicted[row] / observed - 1.0),
-                            "left_out_error_percent",
-                            percent(left_out > 0.0, left_out / observed - 1.0)));
+        json_t *object =
+            json_pack("{s:o*, s:i, s:o*, s:f, s:f, s:o, s:o}", "table",
+                      json_string(outcome->rows.tables[table].name), "line", measured->line,
+                      "label", json_string(measured->label), "measured", observed, "predicted",
+                      outcome->predicted[row], "error_percent",
+                      percent(true, outcome->predicted[row] / observed - 1.0),
+                      "left_out_error_percent", percent(left_out > 0.0, left_out / observed - 1.0));
+        if (fit_left_out_time(outcome, row)) {
+            sp_json_put(object, "differing_traits", json_integer(outcome->differing[row]));
+            sp_json_put(object, "foreign_traits", json_integer(outcome->foreign[row]));
+            sp_json_put(object, "layer_ms", json_real(outcome->layer_ms[row]));
+        }
+        json_array_append_new(list, object);
     }
     return list;
 }

@@ -48,10 +48,13 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     }
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
+    out->memory_share = sp_result_memory_share(&result);
     out->measured_mfu =
         measured_mfu(measured->measured, out->computed, measurements->kind, &result);
     out->step_error = result.step_error;
     out->compute_share = sp_result_compute_share(&result);
+    out->layer_ms = sp_result_layer_ms(&result, measured->scenario.model.layers);
+    out->microbatches = sp_result_microbatches(&result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     sp_result_fini(&result);

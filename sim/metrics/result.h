@@ -153,6 +153,9 @@ enum {
 SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
 // Share of the step that the mean rank computes, without waiting for launches.
 SP_API double sp_result_compute_share(const sp_result *result);
+// Time of a layer's micro-batch, forward and backward, with communication and all else but the
+// bubble: the mean rank's step without it over the micro-batches and layers of a rank.
+SP_API double sp_result_layer_ms(const sp_result *result, int layers);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
@@ -196,6 +199,9 @@ SP_API_DATA const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 SP_API sp_fits sp_result_fits(const sp_result *result);
 // Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
 bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
+// What PyTorch would reserve, or the peak where that is not known, as a share of the limit; NAN
+// where one of them is not known.
+SP_API double sp_result_memory_share(const sp_result *result);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the

@@ -227,8 +227,18 @@ static json_t *json_error_range(const sp_result *result)
     const sp_error_range *range = &result->step_error.range;
     return range->steps == 0
                ? json_null()
-               : json_pack("{s:f, s:f, s:i, s:i}", "least", range->least, "most", range->most,
-                           "steps", range->steps, "sources", range->sources);
+               : json_pack("{s:f, s:f, s:i, s:i, s:o}", "least", range->least, "most", range->most,
+                           "steps", range->steps, "sources", range->sources, "launch_ms",
+                           range->launch_ms > 0.0 ? json_real(range->launch_ms) : json_null());
+}
+
+static json_t *json_waiting_risk(const sp_result *result)
+{
+    const sp_waiting_steps *waiting = &result->step_error.waiting;
+    return waiting->steps == 0 ? json_null()
+                               : json_pack("{s:f, s:i, s:i, s:i}", "share",
+                                           (double)waiting->waited / waiting->steps, "nodes",
+                                           waiting->nodes, "steps", waiting->steps, "sources", 1);
 }
 
 static json_t *json_lossless(const sp_result *result)
@@ -410,9 +420,13 @@ static const row rows[] = {
         .json = json_error),
     KEY("not_validated", "Why the error is not known.", .text_at = AT(step_error.not_validated)),
     KEY("error_range",
-        "Where the error is not known: measured over predicted time of 8 in 10 logged steps as far "
+        "Where the error is not known: measured over predicted time of 9 in 10 logged steps as far "
         "away.",
         .json = json_error_range),
+    KEY("waiting_risk",
+        "Where the error is not known: share of the logged steps of one source on as many nodes "
+        "that waited for long, which is not in the range.",
+        .json = json_waiting_risk),
     KEY("seed", "The workload's seed.", .int_at = AT(seed)),
     KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
     KEY("left_out_share",

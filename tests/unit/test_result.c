@@ -242,8 +242,8 @@ static const char result_keys[] =
     "schema version strategy schedule iteration_ms bubble_ratio bubble_ratio_longest_stage "
     "tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
     "mfu_full_attention hfu peak_memory_gib memory_gib peak_memory oom memory_margin_gib "
-    "fits cp_overlap layout chunks_per_rank error not_validated error_range time_breakdown_ms "
-    "imbalance "
+    "fits cp_overlap layout chunks_per_rank error not_validated error_range waiting_risk "
+    "time_breakdown_ms imbalance "
     "microbatches lower_bound_ms gap gap_work memory_stall_ms peak_memory_allocator_gib "
     "peak_memory_reserved_gib solver_ms simulate_ms tasks edges model provenance seed "
     "lossless left_out_share cut_share over_length_share warnings uncalibrated batches";
@@ -380,15 +380,20 @@ TEST(error_of_the_profile_is_told)
     assert_true(json_is_null(member(json, "error_range")));
     json_decref(expected);
     json_decref(json);
-    r.step_error =
-        (sp_step_error){.not_validated = "no logged step has zero 3", .range = {0.75, 1.5, 20, 4}};
+    r.step_error = (sp_step_error){.not_validated = "no logged step has zero 3",
+                                   .range = {0.75, 1.5, 20, 4, 12.0},
+                                   .waiting = {16, 200, 50}};
     json = sp_result_json(&r, false);
     assert_true(json_is_null(member(json, "error")));
     assert_string_equal(json_string_value(member(json, "not_validated")),
                         "no logged step has zero 3");
-    expected =
-        json_pack("{s:f, s:f, s:i, s:i}", "least", 0.75, "most", 1.5, "steps", 20, "sources", 4);
+    expected = json_pack("{s:f, s:f, s:i, s:i, s:f}", "least", 0.75, "most", 1.5, "steps", 20,
+                         "sources", 4, "launch_ms", 12.0);
     assert_true(json_equal(member(json, "error_range"), expected));
+    json_decref(expected);
+    expected =
+        json_pack("{s:f, s:i, s:i, s:i}", "share", 0.25, "nodes", 16, "steps", 200, "sources", 1);
+    assert_true(json_equal(member(json, "waiting_risk"), expected));
     json_decref(expected);
     json_decref(json);
     sp_result_fini(&r);
@@ -464,8 +469,8 @@ TEST(undefined_figures_are_null)
     static const char undefined[] =
         "strategy tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
         "mfu_full_attention hfu peak_memory_gib memory_gib memory_margin_gib fits error "
-        "not_validated error_range lower_bound_ms gap gap_work model left_out_share cut_share "
-        "over_length_share";
+        "not_validated error_range waiting_risk lower_bound_ms gap gap_work model left_out_share "
+        "cut_share over_length_share";
     sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .schedule = "1f1b",
                    .level = SP_LEVEL_ASSUMED,
