@@ -368,7 +368,7 @@ sp_status sp_i_exec_check_memory(const sp_i_exec_site *site, int64_t bytes, cons
     return bytes <= free_bytes
                ? SP_OK
                : sp_error_set(err, SP_ERR_NO_MEMORY,
-                              "backend '%s': %s about %.2f GiB on this machine, %.2f are free; %s",
+                              "backend '%s': %s at least %.2f GiB on this machine, %.2f are free; %s",
                               site->backend, what, sp_gib_from_bytes(bytes),
                               sp_gib_from_bytes(free_bytes), advice);
 }

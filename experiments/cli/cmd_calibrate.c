@@ -131,7 +131,7 @@ static sp_status write_profile(const calibrate_args *args, const fit_spec *spec,
     json_t *document = NULL;
     sp_status status = fit_profile_document(spec, outcome, &document, err);
     if (status == SP_OK && spec->extends) {
-        status = fit_document_extend(spec->profile, &document, err);
+        status = fit_document_extend(spec->profile, args->output, &document, err);
     }
     if (status == SP_OK) {
         status = cli_write_file(args->output, write_document, document, err);

@@ -585,7 +585,7 @@ void sp_case_file_name(const sp_scenario_case *scenario_case, size_t index, char
 // caller's.
 static json_t *scenario_of(const sp_scenario_case *scenario_case, const sp_backend *backend)
 {
-    json_t *scenario = json_copy((json_t *)(uintptr_t)scenario_case->scenario.resolved);
+    json_t *scenario = json_deep_copy((json_t *)(uintptr_t)scenario_case->scenario.resolved);
     const char *stack = sp_backend_stack(backend);
     if (!scenario_case->scenario.stack_given && stack != NULL) {
         sp_json_put(scenario, "stack", json_string(stack));
@@ -608,7 +608,7 @@ static sp_status write_batch(void *context, const sp_step_view *predicted, sp_er
 }
 
 static sp_status write_plan(const sp_scenario_case *scenario_case,
-                            const sp_execution_options *options, exporter *e,
+                            const sp_execution_options *options, const char *path, exporter *e,
                             sp_case_outcome *outcome, sp_error *err)
 {
     sp_execution_options own = *options;
@@ -617,7 +617,8 @@ static sp_status write_plan(const sp_scenario_case *scenario_case,
     own.record = NULL;
     own.taker = write_batch;
     own.taker_context = e;
-    sp_status status = sp_plan_json_begin(e->file, scenario, err);
+    sp_status status = sp_scenario_place_in(scenario, path, err);
+    status = status == SP_OK ? sp_plan_json_begin(e->file, scenario, err) : status;
     json_decref(scenario);
     status = status == SP_OK ? sp_set_run_case(scenario_case, &own, outcome, err) : status;
     return status == SP_OK ? sp_plan_json_end(e->file, err) : status;
@@ -633,7 +634,7 @@ sp_status sp_set_export_case(const sp_scenario_case *scenario_case,
         return status;
     }
     exporter e = {.file = out.file};
-    status = write_plan(scenario_case, options, &e, outcome, err);
+    status = write_plan(scenario_case, options, path, &e, outcome, err);
     bool kept = status != SP_OK || sp_case_has_figures(outcome);
     sp_status closed = sp_output_close(&out, kept ? status : SP_ERR_INFEASIBLE, err);
     if (!kept) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/cost/profile.h"
@@ -87,15 +88,19 @@ static sp_status load_document(const char *name, json_t **document, sp_error *er
     return status;
 }
 
-sp_status fit_document_extend(const char *name, json_t **document, sp_error *err)
+sp_status fit_document_extend(const char *name, const char *file, json_t **document, sp_error *err)
 {
-    char file[SP_PROFILE_PATH];
+    char base_file[SP_PROFILE_PATH];
+    char from_file[SP_PROFILE_PATH];
     const char *key;
     json_t *value;
     json_t *base = NULL;
-    sp_status status = sp_profile_document(name, &base, file, err);
+    sp_status status = sp_profile_document(name, &base, base_file, err);
     if (status != SP_OK) {
         return status;
+    }
+    if (sp_profile_is_path(name) && sp_path_from(file, name, from_file, sizeof from_file)) {
+        name = from_file;
     }
     json_t *own =
         json_pack("{s:O, s:s}", "schema", json_object_get(*document, "schema"), "extends", name);

@@ -81,9 +81,9 @@ void fit_document_set(json_t *document, const char *path, json_t *value);
 // Sets every path of the object `settings` (NULL: none) to a copy of its value, null taking away.
 void fit_document_apply(json_t *document, const json_t *settings);
 
-// Leaves of *document the sections in which it differs from the profile `name`, which it extends
-// from then on.
-sp_status fit_document_extend(const char *name, json_t **document, sp_error *err);
+// Leaves of *document, which will be written to `file`, the sections in which it differs from the
+// profile `name`, which it extends from then on.
+sp_status fit_document_extend(const char *name, const char *file, json_t **document, sp_error *err);
 
 // Writes it with arrays on one line and 15 digits. What could not be written shows in the error
 // flag of the stream.

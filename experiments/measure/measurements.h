@@ -54,6 +54,7 @@ struct sp_measured_case {
     char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
     char measured_column[48];
     sp_scenario scenario; // as read, with the profile that the map or an override names
+    bool assumes_replica; // it states neither parallel.dp nor nodes, and fills no node
     sp_batches batches;
     double measured;
     bool at_most;               // measured is an upper bound: less is no error

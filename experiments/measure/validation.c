@@ -57,6 +57,10 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     out->microbatches = sp_result_microbatches(&result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
+    if (result.warnings.count > 0) {
+        out->warnings = sp_malloc(sizeof *out->warnings);
+        *out->warnings = result.warnings;
+    }
     sp_result_fini(&result);
     return SP_OK;
 }
@@ -267,6 +271,9 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
 
 void sp_validation_fini(sp_validation *validation)
 {
+    for (size_t i = 0; validation->cases != NULL && i < validation->measurements->count; i++) {
+        sp_free(validation->cases[i].warnings);
+    }
     sp_free(validation->cases);
     sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};

@@ -223,12 +223,10 @@ static sp_status hash_files(const json_t *names, uint64_t *hash, sp_error *err)
     return status;
 }
 
-// The tag is of the base with sorted keys, and of the files that the spec names.
-static sp_status tag_base(sweep_spec *spec, sp_error *err)
+// The tag is of the base's text and of the files that the spec names.
+static sp_status tag_base(sweep_spec *spec, const char *base, sp_error *err)
 {
-    char *text = json_dumps(spec->base, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t hash = hash_bytes(hash_start, text, strlen(text));
-    free(text);
+    uint64_t hash = hash_bytes(hash_start, base, strlen(base));
     sp_status status = SP_OK;
     const char *path;
     for (int i = 0; status == SP_OK && (path = sp_scenario_path_setting(i)) != NULL; i++) {
@@ -347,15 +345,32 @@ static void list_symbols(sweep_spec *spec)
     list_value(&list, -1, 0, spec->base, 0, 0);
 }
 
-sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
-                               sp_error *err)
+static sp_status place_paths(json_t *document, const char *file, sp_error *err)
+{
+    const char *path;
+    json_t *values;
+    sp_status status = sp_scenario_place(json_object_get(document, "base"), file, err);
+    json_object_foreach (json_object_get(document, "grid"), path, values) {
+        status = status == SP_OK ? sp_scenario_place_values(values, path, file, err) : status;
+    }
+    return status;
+}
+
+// Paths are as from where `file` lies; NULL: they stay as they are.
+static sp_status read_spec(json_t *document, const char *source, const char *file, sweep_spec *spec,
+                           sp_error *err)
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
     *spec = (sweep_spec){.document = document};
     snprintf(spec->source, sizeof spec->source, "%s", source);
-    read_document(spec, err);
-    sp_status status = err->status;
+    // Before paths are placed: results go on from any working directory.
+    char *base = json_dumps(json_object_get(document, "base"), JSON_COMPACT | JSON_SORT_KEYS);
+    sp_status status = file != NULL ? place_paths(document, file, err) : SP_OK;
+    if (status == SP_OK) {
+        read_document(spec, err);
+        status = err->status;
+    }
     if (status == SP_OK) {
         list_symbols(spec);
     }
@@ -365,12 +380,19 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
                                    &spec->where, err);
     }
     if (status == SP_OK) {
-        status = tag_base(spec, err);
+        status = tag_base(spec, base, err);
     }
+    free(base);
     if (status != SP_OK) {
         sweep_spec_fini(spec);
     }
     return status;
+}
+
+sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
+                               sp_error *err)
+{
+    return read_spec(document, source, NULL, spec, err);
 }
 
 // Unknown keys alone: all else that is wrong with a combination is a matter of its point.
@@ -413,30 +435,13 @@ static sp_status check_keys(const sweep_spec *spec, sp_error *err)
     return status;
 }
 
-static sp_status place_paths(json_t *document, const char *file, sp_error *err)
-{
-    const char *path;
-    json_t *values;
-    sp_status status = sp_scenario_place(json_object_get(document, "base"), file, err);
-    json_object_foreach (json_object_get(document, "grid"), path, values) {
-        status = status == SP_OK ? sp_scenario_place_values(values, path, file, err) : status;
-    }
-    return status;
-}
-
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
 {
     *spec = (sweep_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
     if (status == SP_OK) {
-        status = place_paths(document, path, err);
-        if (status != SP_OK) {
-            json_decref(document);
-        }
-    }
-    if (status == SP_OK) {
-        status = sweep_spec_from_json(document, path, spec, err);
+        status = read_spec(document, path, path, spec, err);
     }
     if (status == SP_OK) {
         status = check_keys(spec, err);

@@ -64,6 +64,13 @@ for jobs in 1 3; do
 done
 cmp jobs1.json jobs3.json && cmp jobs1.json mine.json && cmp out1.json out3.json || failed=1
 
+# A profile that extends another finds it from wherever it was written to.
+mkdir folder
+sed 's/"name": "mine"/"name": "mine", "extends": true/' fit.json >extend.json
+"$program" calibrate runs.csv --fit extend.json -o folder/mine.json --quiet >/dev/null || complain "the fit that extends failed"
+grep -q '"extends": "../start.json"' folder/mine.json || complain "extends: $(grep extends folder/mine.json)"
+[ "$(scenario 2 2 ./folder/mine.json)" = "$(scenario 2 2 ./truth.json)" ] || complain "folder/mine.json is not read"
+
 if command -v gnuplot >/dev/null; then
     "$program" calibrate runs.csv --fit fit.json --folds 0 --bootstrap 0 --no-ablation \
         --plot residuals.png --quiet >/dev/null || complain "no plot"

@@ -127,6 +127,13 @@ for wrong in "--export $work/x --executed $work/results" "--export $work/x -o $w
     validate --backend host $wrong >/dev/null 2>&1
     expect "status of $wrong" 2 "$?"
 done
+# What a set names by a path is found from where its plans lie.
+cp profiles/host.json "$work/own.json"
+sed 's/"profile": "host"/"profile": "own.json"/' "$work/set.json" >"$work/own_set.json"
+(cd "$work/.." && "$program" validate "$(basename "$work")/own_set.json" --backend host \
+    --export "$(basename "$work")/own" --quiet >/dev/null)
+expect "status of --export beside the working directory" 0 "$?"
+(cd / && "$program" simulate "$work/own/01-1f1b-packed.json" --quiet >/dev/null) || complain "the profile of an exported plan is not found"
 "$program" validate experiments/host_small.json --backend host --export "$work/x" 2>"$work/errors" >/dev/null
 expect "status of --export of one scenario" 2 "$?"
 exit "$failed"
