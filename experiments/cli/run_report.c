@@ -235,8 +235,8 @@ static void print_throughput(FILE *out, const sp_result *result)
     fprintf(out, "  throughput     %s tokens/s/GPU",
             cli_short_number(sp_result_tokens_per_gpu_s(result), number));
     fprintf(out, "  (%s tokens/s)\n", cli_short_number(tokens_per_s, number));
-    print_flops(out, result, SP_FLOPS_MEGATRON, "full attention, Megatron's formula");
-    print_flops(out, result, SP_FLOPS_CAUSAL, "causal attention");
+    print_flops(out, result, SP_FLOPS_MEGATRON, "of all pairs, as Megatron-LM counted before 2026");
+    print_flops(out, result, SP_FLOPS_CAUSAL, "of causal pairs, as Megatron-LM counts since");
 }
 
 static void print_gap_parts(FILE *out, const sp_result *result)

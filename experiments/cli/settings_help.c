@@ -176,8 +176,12 @@ static const struct {
      "Trained tokens a second, of all GPUs and of one: tokens_per_s, tokens_per_gpu_s."},
     {"tokens/s", "Trained tokens a second, of all GPUs together: tokens_per_s."},
     {"tokens/s/GPU", "Trained tokens a second and GPU: tokens_per_gpu_s."},
-    {"TFLOP/s/GPU", "Work of a GPU, of all pairs of tokens: tflops_per_gpu."},
-    {"MFU full", "MFU with all pairs counted, as Megatron and SlimPipe do: mfu_full_attention."},
+    {"TFLOP/s/GPU",
+     "Work of a GPU, of all pairs of tokens or of causal ones: tflops_per_gpu, "
+     "tflops_per_gpu_causal. Megatron-LM's logs count the latter since January 2026, and all pairs "
+     "before; Megatron-Bridge and NeMo AutoModel have formulas of their own."},
+    {"MFU full",
+     "MFU with all pairs counted, as Megatron-LM before 2026 and SlimPipe: mfu_full_attention."},
     {"MFU causal", "MFU with causal pairs counted once: mfu."},
     {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
               "document: left_out_share, cut_share, over_length_share."},

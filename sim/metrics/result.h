@@ -163,9 +163,10 @@ SP_API double sp_result_tokens_per_s(const sp_result *result);
 SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
 // FLOPs that the model needs for its trained tokens (3 times a forward, nothing for recomputation),
 // by GPU and second, and their share of the GPU's peak (MFU). Two counts are in use: `causal` has
-// the pairs of attention that a causal mask keeps; `megatron` all pairs, as Megatron-LM's
-// num_floating_point_operations() prints them for dense models (Narayanan et al., arXiv 2104.04473,
-// section 5.1, with GQA and gated MLPs) and as most papers quote them.
+// the pairs of attention that a causal mask keeps, as Megatron-LM counts since January 2026;
+// `megatron` all pairs, as its num_floating_point_operations() did before of dense models
+// (Narayanan et al., arXiv 2104.04473, section 5.1, with GQA and gated MLPs) and as most papers
+// quote them.
 typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
 SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
 SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
