@@ -1,9 +1,9 @@
 #!/bin/sh
 # evidence.sh PROGRAM          recomputes what the program says of its own errors, which is needed after
 #                              any change of a profile, a published table or the model of time: the
-#                              `errors` of fitted profiles, sim/cost/error_ranges.inc and
-#                              waiting_steps.inc, which are compiled in, and
-#                              experiments/results/evidence.md and left_out.tsv. Build anew afterwards.
+#                              `errors` of fitted profiles, sim/cost/error_ranges.inc,
+#                              waiting_steps.inc and sim/metrics/fit_shares.inc, which are compiled in,
+#                              and experiments/results/evidence.md and left_out.tsv. Build anew afterwards.
 # evidence.sh --ranges PROGRAM the same without fits: rows that fits left out are those of left_out.tsv
 # evidence.sh --check PROGRAM  says whether the ranges are those of the program, profiles and tables
 set -eu
@@ -70,17 +70,23 @@ done >"$work/validated.tsv"
 cat "$left_out" "$work/validated.tsv" | LC_ALL=C sort -t '	' -k4,4g -k3,3 -k7,7 >"$work/rows.tsv"
 
 LC_ALL=C awk -F '\t' -v out="$work" -f experiments/evidence.awk "$work/rows.tsv"
+# Peaks, and layouts that ran or failed: of h100_nanotron's peaks the failures tell more.
+for table in h100_nanotron_fits h800_memory megatron_memory; do
+    "$program" validate --published --table $table --json --quiet || [ $? -eq 1 ]
+done | awk -v out="$work" -f experiments/evidence_fits.awk
+{ cat "$work/ranges.md" && echo && cat "$work/fits.md"; } >"$work/behind.md"
 if [ $mode = check ]; then
-    for file in error_ranges waiting_steps; do
-        diff -u sim/cost/$file.inc "$work/$file.inc" || { echo "experiments/evidence.sh PROGRAM puts there what these profiles and tables say" >&2 && exit 1; }
+    for file in cost/error_ranges cost/waiting_steps metrics/fit_shares; do
+        diff -u sim/$file.inc "$work/${file#*/}.inc" || { echo "experiments/evidence.sh PROGRAM puts there what these profiles and tables say" >&2 && exit 1; }
     done
     # What they cover of sources that were left out stands behind the first table.
-    sed '1,/^$/d' experiments/results/evidence.md | diff -u - "$work/ranges.md"
+    sed '1,/^$/d' experiments/results/evidence.md | diff -u - "$work/behind.md"
     exit
 fi
 cp "$work/error_ranges.inc" "$work/waiting_steps.inc" sim/cost
+cp "$work/fit_shares.inc" sim/metrics
 {
     awk -F '\t' -f experiments/evidence_intervals.awk "$left_out" "$work/validated.tsv"
     echo
-    cat "$work/ranges.md"
+    cat "$work/behind.md"
 } >experiments/results/evidence.md

@@ -347,6 +347,18 @@ static void print_allocator(FILE *out, const sp_result *result)
     }
 }
 
+const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK])
+{
+    // Of steps that fit more surely nothing is said.
+    const double told = 0.95;
+    double probability = sp_result_fit_probability(result);
+    text[0] = '\0';
+    if (probability < told && !sp_result_is_oom(result)) {
+        snprintf(text, CLI_RISK, "runs with probability %.2f", probability);
+    }
+    return text;
+}
+
 static void print_memory(FILE *out, const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -358,6 +370,9 @@ static void print_memory(FILE *out, const sp_result *result)
         fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
+        char risk[CLI_RISK];
+        cli_memory_risk(result, risk);
+        fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);
     print_allocator(out, result);

@@ -52,6 +52,12 @@ void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run
 enum { CLI_PROFILE = SP_PROFILE_NAME + 80 };
 const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char text[CLI_PROFILE]);
 
+// "runs with probability 0.72": by what logged steps that fill as much of the memory did. "" where
+// that is above 0.95, not known, or where the step is out of memory;
+// returns text.
+enum { CLI_RISK = 40 };
+const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK]);
+
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.
 enum { CLI_STEP_ERROR = 640 };

@@ -315,6 +315,9 @@ static const struct {
     {"share|nodes",
      "Of a waiting_risk: the share of the logged steps of one source, on about as many nodes, that "
      "waited 0.4 s a micro-batch and more, which no model has."},
+    {"fit_probability|runs with probability",
+     "That a step does not run out of memory: of logged steps that filled as much of the limit and "
+     "ran or failed, every source with the same weight."},
     {"memory_share",
      "What PyTorch would reserve, or the peak where that is not known, as a share of the limit."},
     {"regret|regret of the pick|worst_regret|worst_cell",

@@ -320,6 +320,29 @@ double sp_result_memory_share(const sp_result *result)
     return known ? (double)counted_peak(result) / (double)result->memory_limit_bytes : (double)NAN;
 }
 
+double sp_result_fit_probability(const sp_result *result)
+{
+    // Written by experiments/evidence.sh, from the smallest share; beyond the last nothing ran.
+    static const struct {
+        double share, probability;
+    } logged[] = {
+#include "sim/metrics/fit_shares.inc"
+    };
+    enum { COUNT = sizeof logged / sizeof logged[0] };
+    double share = sp_result_memory_share(result);
+    if (!(share > logged[0].share)) {
+        return isnan(share) ? share : logged[0].probability;
+    }
+    for (int i = 1; i < COUNT; i++) {
+        if (share <= logged[i].share) {
+            double part = (share - logged[i - 1].share) / (logged[i].share - logged[i - 1].share);
+            return logged[i - 1].probability +
+                   part * (logged[i].probability - logged[i - 1].probability);
+        }
+    }
+    return 0.0;
+}
+
 int64_t sp_result_margin_bytes(const sp_result *result)
 {
     return result->memory_limit_bytes - counted_peak(result);

@@ -203,6 +203,9 @@ bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 // What PyTorch would reserve, or the peak where that is not known, as a share of the limit; NAN
 // where one of them is not known.
 SP_API double sp_result_memory_share(const sp_result *result);
+// The probability that the step does not run out of memory, by that share: of logged steps that ran
+// and that failed, every source with the same weight (experiments/evidence.sh). NAN: not known.
+SP_API double sp_result_fit_probability(const sp_result *result);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the

@@ -383,6 +383,11 @@ static const row rows[] = {
         "Milliseconds of a step that a tight allocator takes to free and take blocks.",
         .number = stall_ms),
     KEY("fits", "yes, tight (the allocator has to free cached blocks) or no.", .json = json_fits),
+    KEY("fit_probability",
+        "Probability that the step does not run out of memory: of logged steps that ran and "
+        "failed, "
+        "by the share of the limit that PyTorch would reserve.",
+        .number = sp_result_fit_probability),
     KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
         .json = json_breakdown),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
