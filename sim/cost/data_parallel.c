@@ -345,8 +345,13 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double shards = sharded ? replicas->inner.size : 1.0;
     double count = fmax(1.0, (double)buckets); // one after the other, each with its latency
-    double optimizer_s =
-        sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
+    // The profile's bytes are of fp32 weights and moments: 30 by count, of which a step reads and
+    // writes each byte of weights and moments once (profiles/README.md, optimizer).
+    const sp_stack *stack = &cost->memory.stack;
+    int64_t less = 12 - sp_stack_master_bytes(stack) - 2 * sp_stack_moment_bytes(stack);
+    double counted = (30.0 - 2.0 * (double)less) / 30.0;
+    double optimizer_s = sp_time_memory(
+        timer, parameters / shards * profile->optimizer_bytes_per_parameter * counted, 0);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {

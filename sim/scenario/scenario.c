@@ -8,9 +8,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/cost/cost_model.h"
-#include "sim/scenario/plan_input.h"
 #include "sim/scenario/scenario_private.h"
-#include "sim/scenario/settings.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
 
@@ -463,7 +461,7 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
             return status;
         }
     }
-    *object = name != NULL ? json_pack("{s:s}", "name", name) : NULL;
+    *object = name != NULL ? sp_json_object(SP_JSON("name", name)) : NULL;
     return SP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/setting.h"
 #include "sim/base/status.h"
 #include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
@@ -16,6 +17,7 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/network/topology.h"
+#include "sim/plan/plan_json.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
 enum {
@@ -280,5 +282,37 @@ SP_API sp_waiting_steps sp_scenario_waiting_steps(const sp_scenario *scenario);
 // and so many micro-batches; NAN: whatever they are.
 SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double microbatches,
                                    sp_step_error *found);
+
+// ---- settings ----
+
+// Every setting of a scenario: reading and the resolved document, help, the manual page, completion
+// and experiments/SCENARIO.md come from these rows, and hints for unknown keys.
+
+// In the order of the pages, the keys of one section together; NULL past the last.
+SP_API const sp_setting *sp_setting_at(int index);
+
+// Finds a setting by its dotted key, its last part where only one setting has it, or one of its
+// other names, in any case and with hyphens for underscores; NULL: none.
+SP_API const sp_setting *sp_setting_find(const char *name);
+
+// The key that is spelt most like a misspelt one, or most like its last part; NULL: none is near.
+SP_API const char *sp_setting_near(const char *name);
+
+// Why there is no setting of that name: what others call so is not modelled, or has no one name
+// here; NULL: nothing is known of it.
+SP_API const char *sp_setting_missing(const char *name);
+
+// ---- a plan file with the scenario it was made for ----
+
+typedef struct sp_plan_input {
+    json_t *root;
+    sp_scenario scenario;
+    sp_plan_file plans;
+} sp_plan_input;
+
+// Reading checks what makes a plan a plan (sp_plan_check()). sp_plan_input_fini is called whatever
+// happened.
+sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err);
+void sp_plan_input_fini(sp_plan_input *in);
 
 #endif
