@@ -264,7 +264,7 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
     }
     costs->shards = true;
     for (int s = 0; s < vstages; s++) {
-        costs->stages[s].sharded = sharded_of(cost, timer, &cost->stages[s]);
+        costs->sharded[s] = sharded_of(cost, timer, &cost->stages[s]);
     }
 }
 
@@ -425,7 +425,7 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.
-    int nodes = costs->ranks[layout->pp - 1].crosses_nodes ? 2 : 1;
+    int nodes = costs->crosses_nodes[layout->pp - 1] ? 2 : 1;
     sp_group first_and_last = {
         .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
     double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);
