@@ -1,6 +1,6 @@
 // One packing as a whole step: its costs, its schedule, its simulation, its bounds, and what it
-// lacks where it is out of memory. Strategies that choose between packings ask this room, and the
-// evaluation of a scenario (solver/evaluate) does for every batch.
+// lacks where it is out of memory. Strategies that choose between packings call it, and the
+// evaluation of a scenario (solver/evaluate) does so for every batch.
 #ifndef SLIMPACK_SOLVER_STEP_STEP_H
 #define SLIMPACK_SOLVER_STEP_STEP_H
 
