@@ -16,6 +16,7 @@ enum {
     MOST_OVERRIDES = 64,
     OVERRIDE = 1100,
     FIGURE = 32,
+    ROW_WARNINGS = 8,
     STEPS = 6, // of each batch, one of them to warm up, unless --steps says otherwise
 };
 
@@ -88,6 +89,46 @@ static sp_status read_table(const validate_args *args, const char *path,
                : status;
 }
 
+static bool says(const sp_warnings *warnings, const char *text)
+{
+    for (int w = 0; warnings != NULL && w < warnings->count; w++) {
+        if (strcmp(warnings->text[w], text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Each warning once, of as many rows as have it.
+static void warn_of_rows(bool quiet, const sp_validation *validation)
+{
+    const sp_measurements *m = validation->measurements;
+    sp_warnings told = {0};
+    size_t replicas = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        replicas += m->cases[i].assumes_replica;
+    }
+    if (replicas > 0) {
+        cli_warn(quiet,
+                 "%s: %zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer "
+                 "GPUs than a node has",
+                 m->path, replicas, m->count);
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        const sp_warnings *found = validation->cases[i].warnings;
+        for (int w = 0; found != NULL && w < found->count && told.count < ROW_WARNINGS; w++) {
+            size_t rows = 0;
+            for (size_t other = i; other < m->count; other++) {
+                rows += says(validation->cases[other].warnings, found->text[w]);
+            }
+            if (!says(&told, found->text[w])) {
+                sp_warnings_add(&told, "%s", found->text[w]);
+                cli_warn(quiet, "%s: %zu of %zu rows: %s", m->path, rows, m->count, found->text[w]);
+            }
+        }
+    }
+}
+
 static sp_status validate_table(const validate_args *args, const char *path, tables *all,
                                 sp_error *err)
 {
@@ -99,6 +140,9 @@ static sp_status validate_table(const validate_args *args, const char *path, tab
         status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
                                    &all->validations[all->count], err);
         all->count++;
+    }
+    if (status == SP_OK && args->measurements != NULL) {
+        warn_of_rows(args->common.quiet, &all->validations[all->count - 1]);
     }
     return status;
 }

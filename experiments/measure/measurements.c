@@ -403,6 +403,10 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     }
     if (status == SP_OK) {
         status = sp_strategy_check_shares(scenario, &found);
+        measured_case->assumes_replica =
+            !scenario->uniform && json_object_get(document, "nodes") == NULL &&
+            json_object_get(json_object_get(document, "parallel"), "dp") == NULL &&
+            sp_layout_ranks(&scenario->layout) < scenario->cluster.gpus_per_node;
     }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
@@ -907,6 +911,10 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     out->compute_share = sp_result_compute_share(&result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
+    if (result.warnings.count > 0) {
+        out->warnings = sp_malloc(sizeof *out->warnings);
+        *out->warnings = result.warnings;
+    }
     sp_result_fini(&result);
     return SP_OK;
 }
@@ -1117,6 +1125,9 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
 
 void sp_validation_fini(sp_validation *validation)
 {
+    for (size_t i = 0; validation->cases != NULL && i < validation->measurements->count; i++) {
+        sp_free(validation->cases[i].warnings);
+    }
     sp_free(validation->cases);
     sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};

@@ -54,6 +54,7 @@ struct sp_measured_case {
     char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
     char measured_column[48];
     sp_scenario scenario; // as read, with the profile that the map or an override names
+    bool assumes_replica; // it states neither parallel.dp nor nodes, and fills no node
     sp_batches batches;
     double measured;
     bool at_most;               // measured is an upper bound: less is no error
@@ -201,7 +202,8 @@ typedef struct sp_validated_case {
     double measured_mfu;       // of times with a model: of all pairs, as Megatron counts; else 0
     double plain, plain_error; // memory: of plain bytes in place of allocator blocks
     sp_step_error step_error;
-    double compute_share; // of the predicted step
+    double compute_share;  // of the predicted step
+    sp_warnings *warnings; // of its prediction; NULL: none
 } sp_validated_case;
 
 typedef struct sp_validation {
