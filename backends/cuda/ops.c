@@ -756,9 +756,9 @@ bool SP_EXEC(attend_pack)(layer *l)
     const pass p = {.l = l,
                     .rank = sp_i_cuda_rank_now(),
                     .shape = SP_EXEC(attention_shape)(l),
-                    .rows = {.q = l->t[SP_I_EXEC_QUERIES],
-                             .out = l->t[SP_I_EXEC_ATTENTION],
-                             .lse = l->t[SP_I_EXEC_LSE]}};
+                    .rows = {.q = l->t[SP_TENSOR_QUERIES],
+                             .out = l->t[SP_TENSOR_ATTENTION],
+                             .lse = l->t[SP_TENSOR_LOG_SUM_EXP]}};
     return run_launches(&p);
 }
 
@@ -767,9 +767,9 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
     pass p = {.l = l,
               .rank = sp_i_cuda_rank_now(),
               .shape = SP_EXEC(attention_shape)(l),
-              .rows = {.q = l->t[SP_I_EXEC_QUERIES],
-                       .out = l->t[SP_I_EXEC_ATTENTION],
-                       .lse = l->t[SP_I_EXEC_LSE],
+              .rows = {.q = l->t[SP_TENSOR_QUERIES],
+                       .out = l->t[SP_TENSOR_ATTENTION],
+                       .lse = l->t[SP_TENSOR_LOG_SUM_EXP],
                        .dout = dout,
                        .dq = dq},
               .backward = true};

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
-#include "sim/model/layout.h"
+#include "sim/model/layer.h"
 
 // ---- Sections of the document ----
 
@@ -70,10 +70,12 @@ static int list_shapes(const sp_i_calibrator *c, shape shapes[SHAPES])
             break;
         }
         const sp_shard shard = sp_shard_of(model, &layout);
-        add_shape(shapes, &count, (shape){model->hidden, shard.q + 2 * shard.kv});
-        add_shape(shapes, &count, (shape){shard.q, model->hidden});
-        add_shape(shapes, &count, (shape){model->hidden, shard.fc1});
-        add_shape(shapes, &count, (shape){shard.ffn, model->hidden});
+        for (int s = 0; s < SP_LAYER_STEPS; s++) {
+            sp_layer_linear l;
+            if (s != SP_STEP_ROUTER && sp_layer_linear_of(model, &shard, (sp_layer_place)s, &l)) {
+                add_shape(shapes, &count, (shape){l.inputs, l.outputs});
+            }
+        }
         add_shape(shapes, &count, (shape){model->hidden, shard.vocab});
     }
     return count;

@@ -6,7 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/schedule/schedule.h"
 
 // ---- Copies ----
@@ -72,33 +72,27 @@ static void add_kv(const lister *l, int layer, int64_t bytes)
         const sp_i_exec_slice *slice = &job->slices.slice[number];
         if (slice->later == SP_I_EXEC_NONE) {
             bytes -= add(l, sp_i_exec_kv(l->stage, number, layer),
-                         slice->rows * job->specs.kv_columns, job->specs.value, bytes);
+                         slice->rows * job->specs.of[SP_TENSOR_KEYS_VALUES].columns,
+                         job->specs.value, bytes);
         }
     }
 }
 
-static void add_tensor(const lister *l, const char *name, int layer, int64_t bytes)
+static void add_tensor(const lister *l, sp_layer_tensor_id id, int layer, int64_t bytes)
 {
-    const sp_i_exec_specs *specs = &l->stage->job->specs;
-    int t = 0;
-    while (t < SP_I_EXEC_TENSORS &&
-           (specs->of[t].name == NULL || strcmp(specs->of[t].name, name) != 0)) {
-        t++;
-    }
-    if (t == SP_I_EXEC_TENSORS) {
+    const sp_i_exec_spec *spec = &l->stage->job->specs.of[id];
+    if (id == SP_TENSOR_KEYS_VALUES) {
         add_kv(l, layer, bytes);
         return;
     }
-    bool of_head = t >= SP_I_EXEC_FINAL_INPUT && t <= SP_I_EXEC_FINAL_LSE;
-    int64_t rows = specs->of[t].own ? l->rows->own_rows : l->rows->rows;
-    add(l,
-        sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->model_part.layers : layer,
-                        (sp_i_exec_tensor)t),
-        rows * specs->of[t].columns, specs->of[t].width, bytes);
+    bool of_head = sp_layer_tensors[id].part == SP_PART_HEAD;
+    int64_t rows = spec->own ? l->rows->own_rows : l->rows->rows;
+    add(l, sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->model_part.layers : layer, id),
+        rows * spec->columns, spec->width, bytes);
 }
 
 // Lists what leaves with an offload of `ratio`: the tensors, and the part of the last one, that the
-// predictor names (sim/memory/unit_tensors.h). `shape` is the forward pack, `layout` the plan's.
+// predictor names (sim/memory/saved_tensors.h). `shape` is the forward pack, `layout` the plan's.
 // O(tensors of the unit).
 static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pack *shape,
                          const sp_layout *layout, sp_recompute recompute, double ratio,
@@ -110,8 +104,10 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
     sp_layout shared = *layout;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
     shared.cp *= shape->dp_count;
-    int count = sp_unit_tensors(stage->job->model, &shared, &stage->model_part, &options,
-                                shape->computed, shape->kv_tokens, shape->full_pairs, tensors);
+    const sp_unit_load load = {
+        .tokens = shape->computed, .kv_tokens = shape->kv_tokens, .pairs = shape->full_pairs};
+    int count =
+        sp_unit_tensors(stage->job->model, &shared, &stage->model_part, &options, &load, tensors);
     sp_unit_offload(tensors, count, ratio);
     for (int k = 0; k < count; k++) {
         // Tensors of one kind leave layer by layer, above a ratio of a half from the last one on.
@@ -119,7 +115,7 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
         for (int i = 0; left > 0; i++) {
             int layer = ratio > 0.5 ? tensors[k].count - 1 - i : i;
             l.in_part = left < tensors[k].bytes;
-            add_tensor(&l, tensors[k].name, layer, least(left, tensors[k].bytes));
+            add_tensor(&l, tensors[k].id, layer, least(left, tensors[k].bytes));
             left -= least(left, tensors[k].bytes);
         }
     }

@@ -259,20 +259,19 @@ static row_bytes kept_bytes(const sp_i_exec_stage *stage)
     const sp_i_exec_specs *specs = &stage->job->specs;
     const int layers = stage->model_part.layers;
     row_bytes bytes = {0};
-    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         add_row(&specs->of[t], layers, &bytes);
     }
-    for (int t = SP_I_EXEC_FINAL_INPUT; stage->model_part.head && t <= SP_I_EXEC_FINAL_LSE; t++) {
+    for (int t = SP_TENSOR_FINAL_INPUT; stage->model_part.head && t < SP_ALL_TENSORS; t++) {
         add_row(&specs->of[t], 1, &bytes);
     }
-    bytes.all += specs->keeps_kv ? layers * specs->kv_columns * specs->value.real_bytes : 0;
     return bytes;
 }
 
 static row_bytes repeated_bytes(const sp_i_exec_stage *stage)
 {
     const sp_i_exec_specs *specs = &stage->job->specs;
-    const sp_i_exec_spec *input = &specs->of[SP_I_EXEC_INPUT];
+    const sp_i_exec_spec *input = &specs->of[SP_TENSOR_INPUT];
     return (row_bytes){.own = input->columns * input->width.real_bytes};
 }
 

@@ -19,7 +19,7 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     const sp_i_exec_slices *slices = &job->slices;
     size_t layers = layers_of(stage);
     size_t slots = (size_t)sp_i_exec_slots(model_part.layers);
-    size_t pack = (layers + 1) * SP_I_EXEC_TENSORS;
+    size_t pack = (layers + 1) * SP_ALL_TENSORS;
     size_t deferred = (layers + 1) * SP_I_EXEC_DEFERRED;
     stage->value = sp_calloc(slots, sizeof *stage->value);
     stage->gradient = sp_calloc(slots, sizeof *stage->gradient);
@@ -55,10 +55,10 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
 }
 
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
-                       sp_i_exec_tensor tensor)
+                       sp_layer_tensor_id tensor)
 {
     size_t unit = (size_t)forward_pack * (layers_of(stage) + 1) + (size_t)layer;
-    return &stage->saved[unit * SP_I_EXEC_TENSORS + (size_t)tensor];
+    return &stage->saved[unit * SP_ALL_TENSORS + (size_t)tensor];
 }
 
 void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer)
@@ -77,24 +77,30 @@ void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack
     return &stage->deferred[unit * SP_I_EXEC_DEFERRED];
 }
 
-// Copies one part of a slice out of the block that its forward pack saved.
-static void fetch_part(const sp_i_exec_stage *stage, int32_t number, int part, bool own,
-                       size_t row_bytes, const char *saved, char *to)
+// Copies one part of a slice out of the block that its forward pack saved, to row `to_row` of a
+// block of `rows`.
+static void fetch_part(const sp_i_exec_stage *stage, const sp_i_exec_spec *spec, int32_t number,
+                       int part, const char *saved, char *block, int64_t rows, int64_t to_row)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
     const sp_i_exec_pack *from = &slices->forward[slices->slice[number].forward_pack];
-    int64_t row = sp_i_exec_forward_row(slices, number, part) - (own ? from->own_row : 0);
-    stage->job->runtime->ops->copy(stage->job->runtime, to, saved + (size_t)row * row_bytes,
-                                   sp_i_exec_part_rows(slices, number, part) * (int64_t)row_bytes);
+    int64_t row = sp_i_exec_forward_row(slices, number, part) - (spec->own ? from->own_row : 0);
+    int64_t row_bytes = spec->columns / spec->arrays * spec->width.real_bytes;
+    for (int a = 0; a < spec->arrays; a++) {
+        stage->job->runtime->ops->copy(stage->job->runtime, block + (a * rows + to_row) * row_bytes,
+                                       saved + row * row_bytes,
+                                       sp_i_exec_part_rows(slices, number, part) * row_bytes);
+        row += spec->own ? from->own_rows : from->rows;
+    }
 }
 
 static void fetch_slice(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
-                        sp_i_exec_tensor tensor, int32_t place, char *block, int64_t *part_row)
+                        sp_layer_tensor_id tensor, int32_t place, char *block, int64_t *part_row)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
     const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
     int32_t number = pack->slice[place];
-    size_t row_bytes = (size_t)(spec->columns * spec->width.real_bytes);
+    int64_t block_rows = spec->own ? pack->own_rows : pack->rows;
     void **saved = sp_i_exec_saved(stage, slices->slice[number].forward_pack, layer, tensor);
     int64_t rows = 0;
     if (*saved == NULL) {
@@ -102,8 +108,7 @@ static void fetch_slice(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack
     }
     for (int part = 0; part < slices->place.parts; part++) {
         if (!spec->own || part == slices->place.part) {
-            fetch_part(stage, number, part, spec->own, row_bytes, *saved,
-                       block + (size_t)part_row[part] * row_bytes);
+            fetch_part(stage, spec, number, part, *saved, block, block_rows, part_row[part]);
             part_row[part] += sp_i_exec_part_rows(slices, number, part);
             rows += sp_i_exec_part_rows(slices, number, part);
         }
@@ -127,7 +132,7 @@ static void begin_parts(const sp_i_exec_slices *slices, const sp_i_exec_pack *pa
 }
 
 bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
-                     sp_i_exec_tensor tensor, void **block)
+                     sp_layer_tensor_id tensor, void **block)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
     const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];

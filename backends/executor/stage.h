@@ -196,61 +196,29 @@ static inline const sp_i_exec_pack *sp_i_exec_pack_at(const sp_i_exec_slices *sl
 
 // ---- Tensors and parameters (tensors.c) ----
 
-// The tensors of a layer and of the head as the executor holds them, sized and kept as the
-// saved-tensor table says (sim/memory/footprint.h). All have a row for each
-// of the pack's rows, or of the rank's own part of them.
-
-typedef enum sp_i_exec_tensor {
-    SP_I_EXEC_INPUT, // of the layer
-    SP_I_EXEC_NORM1,
-    SP_I_EXEC_MEAN1,
-    SP_I_EXEC_RSTD1,
-    SP_I_EXEC_QUERIES, // turned by their positions
-    SP_I_EXEC_ATTENTION,
-    SP_I_EXEC_LSE,
-    SP_I_EXEC_RESIDUAL, // after the attention block
-    SP_I_EXEC_NORM2,
-    SP_I_EXEC_MEAN2,
-    SP_I_EXEC_RSTD2,
-    SP_I_EXEC_FC1,
-    SP_I_EXEC_FC2_INPUT,
-    SP_I_EXEC_ATTENTION_MASK, // of dropout, a byte each
-    SP_I_EXEC_MLP_MASK,
-    SP_I_EXEC_LAYER_TENSORS,
-    SP_I_EXEC_FINAL_INPUT = SP_I_EXEC_LAYER_TENSORS,
-    SP_I_EXEC_FINAL_NORM,
-    SP_I_EXEC_FINAL_MEAN,
-    SP_I_EXEC_FINAL_RSTD,
-    SP_I_EXEC_LOGITS, // in the place of the table's softmax, which follows from them and FINAL_LSE
-    SP_I_EXEC_FINAL_LSE,
-    SP_I_EXEC_EMBEDDING_MASK, // stands with the first layer
-    SP_I_EXEC_TENSORS
-} sp_i_exec_tensor;
-
+// A tensor of sim/model/layer.h as the executor holds it, sized and kept as the table says. It has
+// a row for each of the pack's rows, or of the rank's own part of them.
 typedef struct sp_i_exec_spec {
-    const char *name; // in the table; NULL: it is not there
-    int64_t columns;
+    int64_t columns; // 0: there is no such tensor
+    int arrays;      // of equal columns, one behind the other: statistics of norms have two
     sp_i_exec_width width;
     sp_memory_category category; // where it is kept
     bool kept;                   // from the forward to the backward
-    sp_layer_place last_read;    // by the forward
     bool own; // has the rows of the rank's part alone, where sequence parallelism splits packs
 } sp_i_exec_spec;
 
 typedef struct sp_i_exec_specs {
-    sp_i_exec_spec of[SP_I_EXEC_TENSORS];
+    sp_i_exec_spec of[SP_ALL_TENSORS];
     sp_recompute recompute;
-    bool drops;            // the model trains with dropout
-    bool keeps_kv;         // of slices that no later slice reads; the others' stay in every mode
-    int64_t kv_columns;    // keys, then values
-    sp_i_exec_width value; // of hidden states, queries and the like: bf16 in the table
+    bool drops;                // the model trains with dropout
+    sp_i_exec_width value;     // of hidden states, queries and the like: bf16 in the table
     sp_i_exec_width statistic; // of statistics and sums over tokens: fp32 in the table
     sp_i_exec_width scratch;   // of the kernels' own work spaces, which no table has
 } sp_i_exec_specs;
 
 // Makes those for values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel
-// whatever the stack says. The table has no norm statistics: they are kept where the norm's output
-// is, as workspace.
+// whatever the stack says. Keys, then values stand slice by slice (sp_i_exec_kv); the mode says
+// whether those are kept that no later slice reads.
 void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
                           int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs);
 
@@ -529,7 +497,7 @@ typedef struct sp_i_exec_stage {
     sp_i_exec_replicas *replicas;
     int member;                // of them, this rank
     const void *cosine, *sine; // [positions, head_dim / 2]; borrowed from the rank
-    void **saved;              // [forward packs][layers + 1][SP_I_EXEC_TENSORS]
+    void **saved;              // [forward packs][layers + 1][SP_ALL_TENSORS]
     void **input;              // [forward packs]: of a forward that runs again
     void **kv;                 // [slices][layers]: keys | values, turned by their positions
     void **kv_gradient;        // [slices][layers]: sum so far over later slices
@@ -545,7 +513,7 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage);
 
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
-                       sp_i_exec_tensor tensor);
+                       sp_layer_tensor_id tensor);
 void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer);
 void **sp_i_exec_kv_gradient(const sp_i_exec_stage *stage, int32_t slice, int layer);
 // SP_I_EXEC_DEFERRED entries.
@@ -555,7 +523,7 @@ void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack
 // saved one itself where the pack is a forward pack, else a copy, whose rows are given back where
 // they came from. False when memory ran out.
 bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int layer,
-                     sp_i_exec_tensor tensor, void **block);
+                     sp_layer_tensor_id tensor, void **block);
 
 // Fills in the numbers of all packs from token, target and position.
 void sp_i_exec_pack_numbers(sp_i_exec_job *job);

@@ -4,26 +4,12 @@
 #include <stdio.h>
 
 #include "sim/base/alloc.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 // ---- Tensors of a layer and of the head ----
 
 enum { BF16 = 2, FP32 = 4, MASK = 1 };
-
-typedef struct saved_rows {
-    sp_saved_tensor row[SP_SAVED_TENSORS];
-    int count, cp;
-} saved_rows;
-
-static const sp_saved_tensor *find(const saved_rows *rows, sp_layer_tensor_id id)
-{
-    for (int r = 0; r < rows->count; r++) {
-        if (rows->row[r].id == id) {
-            return &rows->row[r];
-        }
-    }
-    SP_UNREACHABLE(sp_layer_tensors[id].name);
-}
 
 // The table has logits as their softmax in fp32; here they are values.
 static int64_t real_bytes_of(const sp_i_exec_specs *specs, const sp_saved_tensor *row)
@@ -35,88 +21,34 @@ static int64_t real_bytes_of(const sp_i_exec_specs *specs, const sp_saved_tensor
                                                          : specs->value.real_bytes;
 }
 
-// A tensor that the table has.
-static void set(sp_i_exec_specs *specs, sp_i_exec_tensor tensor, const saved_rows *rows,
-                sp_layer_tensor_id id, sp_recompute mode)
+static void add_specs(const sp_saved_tensor *rows, int count, int cp, sp_i_exec_specs *specs)
 {
-    const sp_saved_tensor *row = find(rows, id);
-    specs->of[tensor] = (sp_i_exec_spec){
-        .name = row->name,
-        .columns = row->row_bytes / row->element_bytes,
-        .width = {.real_bytes = real_bytes_of(specs, row), .table_bytes = row->element_bytes},
-        .category = row->is_logits ? SP_MEM_LOGITS : SP_MEM_ACTIVATIONS,
-        .kept = sp_saved_is_kept(row, mode),
-        .last_read = sp_layer_tensors[id].last_read,
-        .own = row->shard != rows->cp};
-}
-
-// A number for each token that the table leaves out; kept with another tensor.
-static void set_statistic(sp_i_exec_specs *specs, sp_i_exec_tensor tensor, sp_i_exec_tensor with)
-{
-    specs->of[tensor] = (sp_i_exec_spec){.columns = 1,
-                                         .width = specs->statistic,
-                                         .category = SP_MEM_WORKSPACE,
-                                         .kept = specs->of[with].kept,
-                                         .last_read = SP_LAYER_STEPS,
-                                         .own = specs->of[with].own};
-}
-
-static void set_layer(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
-{
-    set(specs, SP_I_EXEC_INPUT, rows, SP_TENSOR_INPUT, mode);
-    set(specs, SP_I_EXEC_NORM1, rows, SP_TENSOR_NORM1, mode);
-    set(specs, SP_I_EXEC_QUERIES, rows, SP_TENSOR_QUERIES, mode);
-    set(specs, SP_I_EXEC_ATTENTION, rows, SP_TENSOR_ATTENTION, mode);
-    set(specs, SP_I_EXEC_LSE, rows, SP_TENSOR_LOG_SUM_EXP, mode);
-    set(specs, SP_I_EXEC_RESIDUAL, rows, SP_TENSOR_RESIDUAL, mode);
-    set(specs, SP_I_EXEC_NORM2, rows, SP_TENSOR_NORM2, mode);
-    set(specs, SP_I_EXEC_FC1, rows, SP_TENSOR_FC1, mode);
-    set(specs, SP_I_EXEC_FC2_INPUT, rows, SP_TENSOR_FC2_INPUT, mode);
-    set_statistic(specs, SP_I_EXEC_MEAN1, SP_I_EXEC_NORM1);
-    set_statistic(specs, SP_I_EXEC_RSTD1, SP_I_EXEC_NORM1);
-    set_statistic(specs, SP_I_EXEC_MEAN2, SP_I_EXEC_NORM2);
-    set_statistic(specs, SP_I_EXEC_RSTD2, SP_I_EXEC_NORM2);
-    const sp_saved_tensor *kv = find(rows, SP_TENSOR_KEYS_VALUES);
-    specs->kv_columns = kv->row_bytes / kv->element_bytes;
-    specs->keeps_kv = sp_saved_is_kept(kv, mode);
-}
-
-// The table has masks only for models that train with dropout.
-static void set_masks(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
-{
-    set(specs, SP_I_EXEC_ATTENTION_MASK, rows, SP_TENSOR_ATTENTION_MASK, mode);
-    set(specs, SP_I_EXEC_MLP_MASK, rows, SP_TENSOR_MLP_MASK, mode);
-}
-
-static void set_head(const saved_rows *rows, sp_recompute mode, sp_i_exec_specs *specs)
-{
-    set(specs, SP_I_EXEC_FINAL_INPUT, rows, SP_TENSOR_FINAL_INPUT, mode);
-    set(specs, SP_I_EXEC_FINAL_NORM, rows, SP_TENSOR_FINAL_NORM, mode);
-    set(specs, SP_I_EXEC_LOGITS, rows, SP_TENSOR_LOGITS, mode);
-    set_statistic(specs, SP_I_EXEC_FINAL_MEAN, SP_I_EXEC_FINAL_NORM);
-    set_statistic(specs, SP_I_EXEC_FINAL_RSTD, SP_I_EXEC_FINAL_NORM);
-    set_statistic(specs, SP_I_EXEC_FINAL_LSE, SP_I_EXEC_LOGITS);
+    for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
+        specs->of[row->id] = (sp_i_exec_spec){
+            .columns = row->row_bytes / row->element_bytes,
+            .arrays = sp_layer_tensors[row->id].width == SP_WIDTH_TWO ? 2 : 1,
+            .width = {.real_bytes = real_bytes_of(specs, row), .table_bytes = row->element_bytes},
+            .category = sp_saved_category(row),
+            .kept = sp_saved_is_kept(row, specs->recompute),
+            .own = row->shard != cp};
+    }
 }
 
 void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
                           int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs)
 {
-    const sp_memory_options options = {.recompute = recompute, .stack = {.fused_swiglu = true}};
-    saved_rows rows = {.cp = layout->cp};
+    const sp_memory_options options = {
+        .recompute = recompute, .stack = {.fused_swiglu = true, .tensors = SP_TENSORS_EXPLICIT}};
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
     *specs = (sp_i_exec_specs){.recompute = recompute,
+                               .drops = sp_shard_of(model, layout).dropout,
                                .value = {real_bytes, BF16},
                                .statistic = {exact_bytes, FP32},
                                .scratch = {exact_bytes, 0}};
-    rows.count = sp_saved_layer(model, layout, &options, rows.row);
-    set_layer(&rows, recompute, specs);
-    specs->drops = sp_shard_of(model, layout).dropout;
-    if (specs->drops) {
-        set_masks(&rows, recompute, specs);
-        rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_EMBEDDING, rows.row);
-        set(specs, SP_I_EXEC_EMBEDDING_MASK, &rows, SP_TENSOR_EMBEDDING_MASK, recompute);
+    for (int part = 0; part < SP_PARTS; part++) {
+        add_specs(rows, sp_saved_part(model, layout, &options, (sp_part)part, rows), layout->cp,
+                  specs);
     }
-    rows.count = sp_saved_part(model, layout, &options.stack, SP_PART_HEAD, rows.row);
-    set_head(&rows, recompute, specs);
 }
 
 // ---- Parameters ----

@@ -58,6 +58,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
     if (status == SP_OK) {
         status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+        sp_scenario_fini(&scenario);
     }
     *to = (cell){
         .planned = status == SP_OK, .ms = (double)NAN, .made_for_bytes = c->limit_bytes[c->points]};

@@ -1,79 +1,253 @@
 #include "sim/memory/explicit_unit.h"
 
-#include "sim/memory/explicit_state.h"
+#include "sim/base/units.h"
+#include "sim/model/layout.h"
 
-static sp_bytes less(const sp_bytes *a, const sp_bytes *b)
+enum { BF16 = 2, FP32 = 4 };
+
+// ---- Sizes ----
+
+// Sums over the layers of a stage must stay defined.
+static int64_t cut(const sp_stage *stage, int64_t bytes)
 {
-    sp_bytes difference;
-    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        difference.of[c] = a->of[c] - b->of[c];
-    }
-    return difference;
+    int64_t most = SP_MOST_BYTES / (stage->layers + 1);
+    return bytes < most ? bytes : most;
 }
 
-static sp_bytes backward_peak(sp_i_explicit *x, bool splits)
+static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_layout *layout,
+                            sp_recompute mode, const sp_unit_load *load, sp_i_explicit *x)
 {
-    static const sp_bytes nothing;
-    sp_i_explicit_begin(x, &nothing);
-    x->splits = splits;
-    sp_i_explicit_backward(x);
-    return x->gauge.high;
-}
-
-// What is offloaded is there while a pass runs: forwards start with it.
-void sp_i_explicit_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                        const sp_memory_options *options, const sp_unit_load *load,
-                        const sp_unit_tensor *tensors, int count, sp_unit_bytes *unit)
-{
-    static const sp_bytes nothing;
-    sp_i_explicit x;
-    sp_i_explicit_measure(model, layout, stage, options, load, &x);
-    sp_bytes held = unit->held;
-    held.of[SP_MEM_ACTIVATIONS] += held.of[SP_MEM_OFFLOADED];
-    held.of[SP_MEM_OFFLOADED] = 0;
-
-    sp_bytes start = less(&nothing, &held);
-    sp_i_explicit_begin(&x, &start);
-    x.keeps = true;
-    sp_i_explicit_forward(&x);
-    unit->forward = x.gauge.high;
-
-    start = less(&nothing, &unit->repeated);
-    sp_i_explicit_begin(&x, &start);
-    x.keeps = false;
-    sp_i_memory_take(&x.gauge, SP_MEM_RECOMPUTE, unit->repeated.of[SP_MEM_RECOMPUTE]);
-    sp_i_explicit_forward(&x);
-    unit->first = x.gauge.high;
-
-    start = less(&unit->repeated, &held);
-    sp_i_explicit_begin(&x, &start);
-    x.keeps = true;
-    x.cached = true;
-    // Nobody reads the output a second time.
-    sp_i_explicit_take(&x, stage->head ? 0 : x.hidden);
-    sp_i_explicit_forward(&x);
-    unit->repeat = x.gauge.high;
-
-    unit->backward = backward_peak(&x, false);
-    unit->input_gradient = backward_peak(&x, true);
-    unit->loaded_backward = unit->backward;
-    unit->loaded_input_gradient = unit->input_gradient;
-    if (options->offload_ratio > 0.0) {
-        sp_i_explicit_offload(&x, tensors, count, options->offload_ratio);
-        x.loaded = true;
-        unit->loaded_backward = backward_peak(&x, false);
-        unit->loaded_input_gradient = backward_peak(&x, true);
+    for (int r = 0; r < count; r++) {
+        const sp_saved_tensor *row = &rows[r];
+        sp_layer_tensor_id t = row->id;
+        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        if (row->is_kv) {
+            int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
+            x->kv_cached = cut(x->stage, cached);
+            bytes -= cached;
+        }
+        const sp_layer_tensor *tensor = &sp_layer_tensors[t];
+        if (tensor->part == SP_PART_LAYER) {
+            x->made[tensor->made] |= 1u << t;
+            x->last_read[tensor->last_read] |= 1u << t;
+            x->read_back[tensor->read_back] |= 1u << t;
+        }
+        x->bytes[t] = cut(x->stage, bytes);
+        x->kept[t] = sp_saved_is_kept(row, mode);
+        x->category[t] = sp_saved_category(row);
     }
 }
 
-static void layer_forward(sp_i_explicit *x);
-static void head_forward(sp_i_explicit *x);
+// Gradients of norms and of tables that are looked up do not wait for the weight gradients.
+static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_explicit *x)
+{
+    static const sp_stage stages[SP_PARTS] = {[SP_PART_LAYER] = {.layers = 1},
+                                              [SP_PART_EMBEDDING] = {.embedding = true},
+                                              [SP_PART_HEAD] = {.head = true}};
+    int64_t table = sp_shard_of(model, layout).vocab * model->hidden;
+    int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
+    for (int p = 0; p < SP_PARTS; p++) {
+        int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
+        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
+        x->parameters[p] = layout->zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
+        x->gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
+        x->input_gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
+    }
+}
+
+// Rows that work spaces of cuDNN are for (backends/cuda/attention.c).
+static int64_t planned_rows(int64_t rows)
+{
+    int64_t base = 128;
+    while (2 * base < rows) {
+        base *= 2;
+    }
+    return rows <= base ? base : sp_ceil_div(rows, base / 8) * (base / 8);
+}
+
+// Keys that the runs of a pack's queries see, each run for itself: its sample's up to its end. A
+// rank has one run of a slice, of a zig-zag shard two; of several slices each sequence-parallel
+// part is a run of its own.
+static int64_t run_keys(const sp_shard *shard, const sp_layout *layout, const sp_unit_load *load,
+                        int64_t rows, int64_t seen)
+{
+    int64_t runs = layout->cp > 1 ? 2 : 1;
+    int64_t parts = load->slices > 1 ? shard->norm_split / runs : 1;
+    int64_t ends = runs * seen - (runs - 1) * (load->tokens - rows / 2);
+    return parts > 1 ? parts * ends - rows * (parts - 1) / 2 : ends;
+}
+
+// By cuDNN: keys and values of all samples in one matrix, but of the one slice that stands so
+// already; their gradients in another, of each run; the gradients of the queries in fp32 and a
+// number for each row, and where heads are grouped the gradients of the keys and values of every
+// query head.
+static void measure_cudnn(const sp_shard *shard, const sp_layout *layout, const sp_unit_load *load,
+                          int64_t rows, int64_t seen, sp_i_explicit *x)
+{
+    bool alone = layout->cp == 1 && load->slices == 1 && seen == load->tokens;
+    int64_t keys = run_keys(shard, layout, load, rows, seen);
+    int64_t joined = alone ? 0 : sp_mul_bytes(seen, 2 * BF16 * shard->kv);
+    int64_t spread = shard->q != shard->kv ? 2 * FP32 * shard->q : 0;
+    x->attend += joined;
+    x->attend_backward += joined + sp_mul_bytes(keys, 2 * BF16 * shard->kv) +
+                          sp_mul_bytes(planned_rows(rows), FP32 * (shard->q + shard->heads)) +
+                          sp_mul_bytes(planned_rows(keys), spread);
+}
+
+// What a GPU's attention takes beside its tensors: backward a number for each query and head; keys
+// and values of all ranks that share the pack, backward with gradients in fp32.
+static void measure_attention(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+                              const sp_unit_load *load, sp_i_explicit *x)
+{
+    enum { HEAD_STEP = 16 };
+    if (!sp_stack_counts_device(stack)) {
+        return;
+    }
+    sp_shard shard = sp_shard_of(model, layout);
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
+    x->attend_backward = sp_mul_bytes(rows, FP32 * shard.heads);
+    if (layout->cp > 1) {
+        x->attend = sp_mul_bytes(seen, 2 * BF16 * shard.kv);
+        x->attend_backward += sp_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
+    }
+    if (stack->cudnn_attention && load->slices > 0 && model->head_dim % HEAD_STEP == 0) {
+        measure_cudnn(&shard, layout, load, rows, seen, x);
+    }
+    x->attend = cut(x->stage, x->attend);
+    x->attend_backward = cut(x->stage, x->attend_backward);
+}
+
+void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                           const sp_memory_options *options, const sp_unit_load *load,
+                           sp_i_explicit *x)
+{
+    *x = (sp_i_explicit){.stage = stage, .collects = load->collects};
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    for (int part = 0; part < SP_PARTS; part++) {
+        int count = sp_saved_part(model, layout, options, (sp_part)part, rows);
+        measure_tensors(rows, count, layout, options->recompute, load, x);
+    }
+    sp_unit_sizes sizes;
+    sp_unit_sizes_of(model, layout, options, load, &sizes);
+    for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
+        x->width[w] = cut(stage, sizes.width[w]);
+    }
+    x->hidden = x->bytes[SP_TENSOR_INPUT];
+    x->hidden_gathered = sizes.shard.norm_split > 1 ? x->width[SP_WIDTH_HIDDEN] : 0;
+    measure_attention(model, layout, &options->stack, load, x);
+    int64_t kv = sp_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), sizes.shard.kv);
+    x->kv_found = cut(x->stage, sp_mul_bytes(load->found_tokens / layout->cp, kv));
+    x->kv_begun = cut(x->stage, sp_mul_bytes(load->begun_tokens / layout->cp, kv));
+    x->kv_missing =
+        cut(x->stage, sp_mul_bytes(sp_ceil_div(load->tokens, layout->cp), kv)) - x->kv_found;
+    x->kv_missing = x->kv_missing > 0 ? x->kv_missing : 0;
+    measure_parts(model, layout, x);
+}
+
+// ---- What is there ----
+
+static void count_in(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes)
+{
+    gauge->now.of[category] += bytes;
+    gauge->total += bytes;
+    if (gauge->total > gauge->high_total) {
+        gauge->high_total = gauge->total;
+        gauge->high = gauge->now;
+    }
+}
+
+static void count_out(sp_i_memory_gauge *gauge, sp_memory_category category, int64_t bytes)
+{
+    gauge->now.of[category] -= bytes;
+    gauge->total -= bytes;
+}
+
+void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
+{
+    int64_t total = sp_bytes_total(there);
+    x->gauge =
+        (sp_i_memory_gauge){.now = *there, .high = *there, .total = total, .high_total = total};
+    x->rebuilds = false;
+    for (int t = 0; t < SP_ALL_TENSORS; t++) {
+        x->place[t] = SP_MEM_CATEGORIES;
+        x->viewed[t] = false;
+    }
+}
+
+static void take(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    count_in(&x->gauge, SP_MEM_WORKSPACE, workspace_bytes);
+}
+
+static void give(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    count_out(&x->gauge, SP_MEM_WORKSPACE, workspace_bytes);
+}
+
+// What a layer, embedding or LM head has beside its tensors while it is at work.
+static int64_t open_bytes(const sp_i_explicit *x, sp_part part, bool backward)
+{
+    int64_t gradients = x->splits ? x->input_gradients[part] : x->gradients[part];
+    return x->parameters[part] + (backward ? gradients : 0);
+}
+
+static void open_part(sp_i_explicit *x, sp_part part, bool backward)
+{
+    take(x, open_bytes(x, part, backward));
+}
+
+static void close_part(sp_i_explicit *x, sp_part part, bool backward)
+{
+    give(x, open_bytes(x, part, backward));
+}
+
+// A buffer that comes and goes at once.
+static void take_briefly(sp_i_explicit *x, int64_t workspace_bytes)
+{
+    take(x, workspace_bytes);
+    give(x, workspace_bytes);
+}
+
+static bool has(const sp_i_explicit *x, sp_layer_tensor_id tensor)
+{
+    return x->place[tensor] != SP_MEM_CATEGORIES && x->bytes[tensor] > 0;
+}
+
+// Where the pass at hand counts a tensor that it makes.
+static sp_memory_category place_of(const sp_i_explicit *x, sp_layer_tensor_id tensor)
+{
+    if (x->rebuilds) {
+        return SP_MEM_RECOMPUTE;
+    }
+    return x->keeps && x->kept[tensor] ? x->category[tensor] : SP_MEM_WORKSPACE;
+}
+
+// Makes a tensor of the layer at hand unless it is there.
+static void make(sp_i_explicit *x, sp_layer_tensor_id tensor)
+{
+    if (x->place[tensor] == SP_MEM_CATEGORIES) {
+        x->place[tensor] = place_of(x, tensor);
+        count_in(&x->gauge, x->place[tensor], x->bytes[tensor]);
+    }
+}
+
+static void drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
+{
+    if (x->place[tensor] != SP_MEM_CATEGORIES) {
+        int64_t gone = x->viewed[tensor] ? 0 : x->bytes[tensor];
+        count_out(&x->gauge, x->place[tensor], gone);
+        x->place[tensor] = SP_MEM_CATEGORIES;
+    }
+}
+
+// ---- Forward ----
 
 // Its readers are done: only what is kept survives them, and what a backward rebuilt.
 static void leave(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (!x->rebuilds && !(x->keeps && x->kept[tensor])) {
-        sp_i_explicit_drop(x, tensor);
+        drop(x, tensor);
     }
 }
 
@@ -86,42 +260,6 @@ static void end_layer(sp_i_explicit *x)
     }
 }
 
-// The output of a layer is made before the layer runs, as the input of what follows it; that of the
-// last one goes into a message.
-void sp_i_explicit_forward(sp_i_explicit *x)
-{
-    const sp_stage *stage = x->stage;
-    sp_i_explicit_make(x, stage->layers > 0 ? SP_TENSOR_INPUT : SP_TENSOR_FINAL_INPUT);
-    if (stage->embedding) {
-        sp_i_explicit_open(x, SP_PART_EMBEDDING, false);
-        sp_i_explicit_pass(x, x->hidden_gathered);
-        sp_i_explicit_make(x, SP_TENSOR_EMBEDDING_MASK);
-        sp_i_explicit_close(x, SP_PART_EMBEDDING, false);
-    }
-    for (int i = 0; i < stage->layers; i++) {
-        bool last = i + 1 == stage->layers;
-        sp_layer_tensor_id next = last ? SP_TENSOR_FINAL_INPUT : SP_TENSOR_INPUT;
-        sp_memory_category output = SP_MEM_CATEGORIES;
-        if (!last || stage->head) {
-            output = sp_i_explicit_place(x, next);
-            sp_i_memory_take(&x->gauge, output, x->bytes[next]);
-        }
-        sp_i_explicit_open(x, SP_PART_LAYER, false);
-        layer_forward(x);
-        sp_i_explicit_close(x, SP_PART_LAYER, false);
-        end_layer(x);
-        x->place[next] = output;
-    }
-    if (stage->head) {
-        sp_i_explicit_open(x, SP_PART_HEAD, false);
-        head_forward(x);
-        sp_i_explicit_close(x, SP_PART_HEAD, false);
-    } else if (stage->layers == 0) {
-        sp_i_explicit_drop(x, SP_TENSOR_FINAL_INPUT);
-    }
-    end_layer(x);
-}
-
 static sp_layer_tensor_id first_of(uint32_t tensors)
 {
     return (sp_layer_tensor_id)__builtin_ctz(tensors);
@@ -130,7 +268,7 @@ static sp_layer_tensor_id first_of(uint32_t tensors)
 static void make_all(sp_i_explicit *x, sp_layer_place step)
 {
     for (uint32_t left = x->made[step]; left != 0; left &= left - 1) {
-        sp_i_explicit_make(x, first_of(left));
+        make(x, first_of(left));
     }
 }
 
@@ -138,40 +276,40 @@ static void make_all(sp_i_explicit *x, sp_layer_place step)
 // and values are taken from the output of theirs.
 static void project(sp_i_explicit *x, sp_layer_place step)
 {
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_take(x, step == SP_STEP_QKV ? x->qkv : 0);
+    take(x, x->hidden_gathered);
+    take(x, step == SP_STEP_QKV ? x->width[SP_WIDTH_QKV] : 0);
     make_all(x, step);
-    sp_i_explicit_give(x, x->hidden_gathered);
+    give(x, x->hidden_gathered);
 }
 
 static void split_qkv(sp_i_explicit *x)
 {
-    sp_i_explicit_make(x, SP_TENSOR_QUERIES);
+    make(x, SP_TENSOR_QUERIES);
     if (!x->cached && !x->rebuilds) {
-        sp_i_memory_take(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
+        count_in(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
-    sp_i_explicit_make(x, SP_TENSOR_KEYS_VALUES);
-    sp_i_explicit_give(x, x->qkv);
+    make(x, SP_TENSOR_KEYS_VALUES);
+    give(x, x->width[SP_WIDTH_QKV]);
 }
 
 // The output is there before the scores, which go when there are probabilities.
 static void attend(sp_i_explicit *x)
 {
-    sp_i_explicit_make(x, SP_TENSOR_ATTENTION);
-    sp_i_explicit_take(x, x->scores);
-    sp_i_explicit_make(x, SP_TENSOR_PROBABILITIES);
-    sp_i_explicit_give(x, x->scores);
+    make(x, SP_TENSOR_ATTENTION);
+    take(x, x->bytes[SP_TENSOR_PROBABILITIES]);
+    make(x, SP_TENSOR_PROBABILITIES);
+    give(x, x->bytes[SP_TENSOR_PROBABILITIES]);
     make_all(x, SP_STEP_CORE);
-    sp_i_explicit_pass(x, x->attend);
+    take_briefly(x, x->attend);
 }
 
 // A row-parallel product gives all rows, whose sum goes into the residual path.
 static void reduce(sp_i_explicit *x, sp_layer_place step)
 {
     if (step == SP_STEP_OUTPUT_REDUCE) {
-        sp_i_explicit_make(x, SP_TENSOR_RESIDUAL);
+        make(x, SP_TENSOR_RESIDUAL);
     }
-    sp_i_explicit_pass(x, x->hidden_gathered);
+    take_briefly(x, x->hidden_gathered);
 }
 
 static void run_step(sp_i_explicit *x, sp_layer_place step)
@@ -237,41 +375,51 @@ static void rebuild(sp_i_explicit *x)
 
 static void head_forward(sp_i_explicit *x)
 {
-    sp_i_explicit_make(x, SP_TENSOR_FINAL_NORM);
-    sp_i_explicit_make(x, SP_TENSOR_FINAL_STATISTICS);
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_make(x, SP_TENSOR_LOGITS);
-    sp_i_explicit_give(x, x->hidden_gathered);
-    sp_i_explicit_make(x, SP_TENSOR_LOGITS_SUM);
+    make(x, SP_TENSOR_FINAL_NORM);
+    make(x, SP_TENSOR_FINAL_STATISTICS);
+    take(x, x->hidden_gathered);
+    make(x, SP_TENSOR_LOGITS);
+    give(x, x->hidden_gathered);
+    make(x, SP_TENSOR_LOGITS_SUM);
 }
 
-static void head_backward(sp_i_explicit *x);
-static void layer_backward(sp_i_explicit *x, int layer);
-static void embedding_backward(sp_i_explicit *x);
-
-// The gradient of the hidden states is a buffer of its own from the head, or from a message, to the
-// end.
-void sp_i_explicit_backward(sp_i_explicit *x)
+// The output of a layer is made before the layer runs, as the input of what follows it; that of the
+// last one goes into a message.
+void sp_i_explicit_forward(sp_i_explicit *x)
 {
-    if (x->stage->head) {
-        sp_i_explicit_open(x, SP_PART_HEAD, true);
-        head_backward(x);
-        sp_i_explicit_close(x, SP_PART_HEAD, true);
-    } else {
-        sp_i_explicit_take(x, x->hidden);
+    const sp_stage *stage = x->stage;
+    make(x, stage->layers > 0 ? SP_TENSOR_INPUT : SP_TENSOR_FINAL_INPUT);
+    if (stage->embedding) {
+        open_part(x, SP_PART_EMBEDDING, false);
+        take_briefly(x, x->hidden_gathered);
+        make(x, SP_TENSOR_EMBEDDING_MASK);
+        close_part(x, SP_PART_EMBEDDING, false);
     }
-    for (int i = 0; i < x->stage->layers; i++) {
-        sp_i_explicit_open(x, SP_PART_LAYER, true);
-        layer_backward(x, x->stage->layers - 1 - i);
-        sp_i_explicit_close(x, SP_PART_LAYER, true);
+    for (int i = 0; i < stage->layers; i++) {
+        bool last = i + 1 == stage->layers;
+        sp_layer_tensor_id next = last ? SP_TENSOR_FINAL_INPUT : SP_TENSOR_INPUT;
+        sp_memory_category output = SP_MEM_CATEGORIES;
+        if (!last || stage->head) {
+            output = place_of(x, next);
+            count_in(&x->gauge, output, x->bytes[next]);
+        }
+        open_part(x, SP_PART_LAYER, false);
+        layer_forward(x);
+        close_part(x, SP_PART_LAYER, false);
+        end_layer(x);
+        x->place[next] = output;
     }
-    if (x->stage->embedding) {
-        sp_i_explicit_open(x, SP_PART_EMBEDDING, true);
-        embedding_backward(x);
-        sp_i_explicit_close(x, SP_PART_EMBEDDING, true);
+    if (stage->head) {
+        open_part(x, SP_PART_HEAD, false);
+        head_forward(x);
+        close_part(x, SP_PART_HEAD, false);
+    } else if (stage->layers == 0) {
+        drop(x, SP_TENSOR_FINAL_INPUT);
     }
-    sp_i_explicit_give(x, x->hidden);
+    end_layer(x);
 }
+
+// ---- Backward ----
 
 // Is the tensor of one of `layers` a view of the buffer that a copy came back into?
 static bool is_viewed(const sp_i_explicit *x, int tensor, int layer, int layers)
@@ -289,18 +437,10 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
         x->place[t] = x->kept[t] ? x->category[t] : SP_MEM_CATEGORIES;
         x->viewed[t] = is_viewed(x, t, layer, layers);
         if (x->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
-            sp_i_memory_take(&x->gauge, x->category[t], x->bytes[t]);
-            sp_i_memory_give(&x->gauge, x->category[t], x->bytes[t]);
+            count_in(&x->gauge, x->category[t], x->bytes[t]);
+            count_out(&x->gauge, x->category[t], x->bytes[t]);
         }
     }
-}
-
-// The gradient of a column-parallel product's input: all rows come first.
-static void back_through(sp_i_explicit *x, int64_t bytes)
-{
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_take(x, bytes);
-    sp_i_explicit_give(x, x->hidden_gathered);
 }
 
 // The end of a product: its input and the gradient of its output are read once more, by the weight
@@ -308,62 +448,26 @@ static void back_through(sp_i_explicit *x, int64_t bytes)
 static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
-        sp_i_memory_give(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->bytes[input]);
-        sp_i_memory_take(&x->gauge, SP_MEM_ACTIVATIONS, x->bytes[input]);
-        sp_i_explicit_give(x, output_gradient);
-        sp_i_memory_take(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
+        count_out(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->bytes[input]);
+        count_in(&x->gauge, SP_MEM_ACTIVATIONS, x->bytes[input]);
+        give(x, output_gradient);
+        count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
     } else {
-        sp_i_explicit_drop(x, input);
-        sp_i_explicit_give(x, output_gradient);
+        drop(x, input);
+        give(x, output_gradient);
     }
     x->place[input] = SP_MEM_CATEGORIES;
-}
-
-// The input of a column-parallel product is gathered once more for its weight gradient.
-static void finish_column(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
-{
-    sp_i_explicit_pass(x, x->splits ? 0 : x->hidden_gathered);
-    finish(x, input, output_gradient);
 }
 
 // The gradient of a block's output is behind its dropout a matrix of its own.
 static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask)
 {
-    bool own = sp_i_explicit_has(x, mask);
+    bool own = has(x, mask);
     if (own) {
-        sp_i_explicit_take(x, x->hidden);
-        sp_i_explicit_drop(x, mask);
+        take(x, x->hidden);
+        drop(x, mask);
     }
     return own;
-}
-
-// Through the product behind a norm and the norm, to the gradient of the block's input; then what
-// goes around the block is there no more, unless it is also the gradient of its output.
-static void leave_block(sp_i_explicit *x, bool own)
-{
-    back_through(x, x->hidden);
-    sp_i_explicit_take(x, x->hidden);
-    sp_i_explicit_give(x, x->hidden);
-    sp_i_explicit_give(x, own ? x->hidden : 0);
-}
-
-// What was gathered of the gradient of a block's output stays for the weight gradient.
-static void mlp_backward(sp_i_explicit *x)
-{
-    bool own = enter_block(x, SP_TENSOR_MLP_MASK);
-    sp_i_explicit_drop(x, SP_TENSOR_ROUTER);
-    sp_i_explicit_drop(x, SP_TENSOR_EXPERT_OUTPUT);
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_take(x, x->ffn);
-    sp_i_explicit_take(x, x->fc1);
-    sp_i_explicit_give(x, x->ffn);
-    sp_i_explicit_drop(x, SP_TENSOR_FC1);
-    leave_block(x, own);
-    sp_i_explicit_give(x, x->hidden_gathered);
-    finish(x, SP_TENSOR_FC2_INPUT, x->hidden);
-    finish_column(x, SP_TENSOR_NORM2, x->fc1);
-    sp_i_explicit_drop(x, SP_TENSOR_EXPERT_INPUT);
-    sp_i_explicit_drop(x, SP_TENSOR_RESIDUAL);
 }
 
 // Slices add to the sums of their own and of earlier slices, then their own are complete. Keys that
@@ -371,68 +475,117 @@ static void mlp_backward(sp_i_explicit *x)
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
-    sp_i_explicit_take(x, x->q);
-    sp_i_explicit_take(x, 2 * x->scores);
-    sp_i_explicit_take(x, x->attend_backward);
-    sp_i_memory_take(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
-    sp_i_memory_take(gauge, SP_MEM_KV_GRADIENTS, x->kv_begun);
-    sp_i_explicit_give(x, x->attend_backward);
-    sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
-    sp_i_memory_give(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
-    sp_i_memory_give(gauge, SP_MEM_KV_CACHE, x->kv_cached);
-    sp_i_explicit_drop(x, SP_TENSOR_KEYS_VALUES);
-    sp_i_explicit_give(x, 2 * x->scores);
-    sp_i_explicit_give(x, x->q);
+    take(x, x->width[SP_WIDTH_Q]);
+    take(x, 2 * x->bytes[SP_TENSOR_PROBABILITIES]);
+    take(x, x->attend_backward);
+    count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
+    count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_begun);
+    give(x, x->attend_backward);
+    count_out(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
+    count_out(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
+    count_out(gauge, SP_MEM_KV_CACHE, x->kv_cached);
+    drop(x, SP_TENSOR_KEYS_VALUES);
+    give(x, 2 * x->bytes[SP_TENSOR_PROBABILITIES]);
+    give(x, x->width[SP_WIDTH_Q]);
 }
 
-static void attention_block_backward(sp_i_explicit *x)
+// What the steps of a block's backward leave for the norm that it begins with.
+typedef struct block {
+    sp_layer_place column, row; // its products
+    bool own;                   // the gradient of its output is a matrix of its own
+} block;
+
+// Of a column-parallel product all rows of its input's gradient come first. What was gathered of
+// the gradient of a row-parallel one's output stays for the weight gradient.
+static void product_backward(sp_i_explicit *x, sp_layer_place step, block *b)
 {
-    bool own = enter_block(x, SP_TENSOR_ATTENTION_MASK);
-    sp_i_explicit_take(x, x->hidden_gathered);
-    sp_i_explicit_take(x, x->q);
-    sp_i_explicit_take(x, x->qkv);
-    attend_backward(x);
-    sp_i_explicit_give(x, x->q);
-    sp_i_explicit_drop(x, SP_TENSOR_PROBABILITIES);
-    sp_i_explicit_drop(x, SP_TENSOR_PROBABILITY_MASK);
-    sp_i_explicit_drop(x, SP_TENSOR_DROPPED_PROBABILITIES);
-    sp_i_explicit_drop(x, SP_TENSOR_QUERIES);
-    sp_i_explicit_drop(x, SP_TENSOR_LOG_SUM_EXP);
-    leave_block(x, own);
-    sp_i_explicit_give(x, x->hidden_gathered);
-    finish(x, SP_TENSOR_ATTENTION, x->hidden);
-    finish_column(x, SP_TENSOR_NORM1, x->qkv);
+    sp_layer_width inputs = sp_layer_steps[step].inputs;
+    take(x, x->hidden_gathered);
+    if (inputs == SP_WIDTH_HIDDEN) {
+        take(x, x->hidden);
+        give(x, x->hidden_gathered);
+        b->column = step;
+    } else {
+        take(x, x->width[inputs]);
+        b->row = step;
+    }
+}
+
+// To the gradient of the block's input; then what goes around the block is there no more, unless it
+// is also the gradient of its output. The weight gradients of the block are due, for which the
+// input of the column-parallel product is gathered once more.
+static void norm_backward(sp_i_explicit *x, const block *b)
+{
+    const sp_layer_step *row = &sp_layer_steps[b->row];
+    const sp_layer_step *column = &sp_layer_steps[b->column];
+    take_briefly(x, x->hidden);
+    give(x, b->own ? x->hidden : 0);
+    give(x, x->hidden_gathered);
+    finish(x, row->reads, x->hidden);
+    take_briefly(x, x->splits ? 0 : x->hidden_gathered);
+    finish(x, column->reads, x->width[column->outputs]);
+}
+
+static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    switch (step->kind) {
+    case SP_LAYER_KIND_REDUCE:
+        b->own = enter_block(x, step->reads);
+        break;
+    case SP_LAYER_KIND_LINEAR:
+        if (place != SP_STEP_ROUTER) {
+            product_backward(x, place, b);
+        }
+        break;
+    case SP_LAYER_KIND_ACTIVATION:
+        take(x, x->width[SP_WIDTH_FC1]);
+        give(x, x->width[SP_WIDTH_FFN]);
+        break;
+    case SP_LAYER_KIND_ATTENTION:
+        take(x, x->width[SP_WIDTH_QKV]);
+        attend_backward(x);
+        give(x, x->width[SP_WIDTH_Q]);
+        break;
+    case SP_LAYER_KIND_NORM:
+        norm_backward(x, b);
+        break;
+    default:
+        break;
+    }
 }
 
 static void layer_backward(sp_i_explicit *x, int layer)
 {
+    block b = {0};
     fetch(x, SP_TENSOR_INPUT, SP_LAYER_TENSORS, layer, x->stage->layers);
     rebuild(x);
-    mlp_backward(x);
-    attention_block_backward(x);
-    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        sp_i_explicit_drop(x, (sp_layer_tensor_id)t);
+    for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
+        step_backward(x, (sp_layer_place)step, &b);
+        for (uint32_t left = x->read_back[step]; left != 0; left &= left - 1) {
+            drop(x, first_of(left));
+        }
     }
 }
 
 // The gradient of the logits takes their place.
 static void head_backward(sp_i_explicit *x)
 {
-    int64_t gradient = x->logits_gradient;
-    sp_i_explicit_take(x, x->hidden);
-    sp_i_explicit_take(x, x->hidden);
+    int64_t gradient = x->width[SP_WIDTH_VOCAB];
+    take(x, x->hidden);
+    take(x, x->hidden);
     fetch(x, SP_TENSOR_FINAL_INPUT, SP_ALL_TENSORS, 0, 1);
-    sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_TENSOR_LOGITS] - gradient);
+    count_out(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_TENSOR_LOGITS] - gradient);
     x->place[SP_TENSOR_LOGITS] = SP_MEM_CATEGORIES;
-    sp_i_explicit_pass(x, x->hidden_gathered);
-    sp_i_explicit_give(x, x->hidden);
+    take_briefly(x, x->hidden_gathered);
+    give(x, x->hidden);
     if (x->splits) {
         x->place[SP_TENSOR_FINAL_NORM] = SP_MEM_CATEGORIES;
     } else {
-        sp_i_memory_give(&x->gauge, SP_MEM_LOGITS, gradient);
+        count_out(&x->gauge, SP_MEM_LOGITS, gradient);
     }
     for (int t = SP_TENSOR_FINAL_INPUT; t < SP_ALL_TENSORS; t++) {
-        sp_i_explicit_drop(x, (sp_layer_tensor_id)t);
+        drop(x, (sp_layer_tensor_id)t);
     }
 }
 
@@ -440,6 +593,108 @@ static void embedding_backward(sp_i_explicit *x)
 {
     fetch(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_FINAL_INPUT, 0, 1);
     bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK);
-    sp_i_explicit_pass(x, x->hidden_gathered);
-    sp_i_explicit_give(x, own ? x->hidden : 0);
+    take_briefly(x, x->hidden_gathered);
+    give(x, own ? x->hidden : 0);
+}
+
+// The gradient of the hidden states is a buffer of its own from the head, or from a message, to the
+// end.
+void sp_i_explicit_backward(sp_i_explicit *x)
+{
+    if (x->stage->head) {
+        open_part(x, SP_PART_HEAD, true);
+        head_backward(x);
+        close_part(x, SP_PART_HEAD, true);
+    } else {
+        take(x, x->hidden);
+    }
+    for (int i = 0; i < x->stage->layers; i++) {
+        open_part(x, SP_PART_LAYER, true);
+        layer_backward(x, x->stage->layers - 1 - i);
+        close_part(x, SP_PART_LAYER, true);
+    }
+    if (x->stage->embedding) {
+        open_part(x, SP_PART_EMBEDDING, true);
+        embedding_backward(x);
+        close_part(x, SP_PART_EMBEDDING, true);
+    }
+    give(x, x->hidden);
+}
+
+// ---- The unit ----
+
+// Finds the part of the unit's tensors that an offload of this ratio takes (saved_tensors.h,
+// away_bytes).
+static void take_away(sp_i_explicit *x, const sp_unit_tensor *tensors, int count, double ratio)
+{
+    x->away_from_last = sp_unit_offload_from_last(ratio);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i].away_bytes > 0) {
+            x->away_layers[tensors[i].id] = (int)(tensors[i].away_bytes / tensors[i].bytes);
+        }
+    }
+}
+
+static sp_bytes less(const sp_bytes *a, const sp_bytes *b)
+{
+    sp_bytes difference;
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        difference.of[c] = a->of[c] - b->of[c];
+    }
+    return difference;
+}
+
+static sp_bytes backward_peak(sp_i_explicit *x, bool splits)
+{
+    static const sp_bytes nothing;
+    sp_i_explicit_begin(x, &nothing);
+    x->splits = splits;
+    sp_i_explicit_backward(x);
+    return x->gauge.high;
+}
+
+// What is offloaded is there while a pass runs: forwards start with it.
+void sp_i_explicit_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                        const sp_memory_options *options, const sp_unit_load *load,
+                        const sp_unit_tensor *tensors, int count, sp_unit_bytes *unit)
+{
+    static const sp_bytes nothing;
+    sp_i_explicit x;
+    sp_i_explicit_measure(model, layout, stage, options, load, &x);
+    sp_bytes held = unit->held;
+    held.of[SP_MEM_ACTIVATIONS] += held.of[SP_MEM_OFFLOADED];
+    held.of[SP_MEM_OFFLOADED] = 0;
+
+    sp_bytes start = less(&nothing, &held);
+    sp_i_explicit_begin(&x, &start);
+    x.keeps = true;
+    sp_i_explicit_forward(&x);
+    unit->forward = x.gauge.high;
+
+    start = less(&nothing, &unit->repeated);
+    sp_i_explicit_begin(&x, &start);
+    x.keeps = false;
+    count_in(&x.gauge, SP_MEM_RECOMPUTE, unit->repeated.of[SP_MEM_RECOMPUTE]);
+    sp_i_explicit_forward(&x);
+    unit->first = x.gauge.high;
+
+    start = less(&unit->repeated, &held);
+    sp_i_explicit_begin(&x, &start);
+    x.keeps = true;
+    x.cached = true;
+    // Nobody reads the output a second time.
+    take(&x, stage->head ? 0 : x.hidden);
+    sp_i_explicit_forward(&x);
+    unit->repeat = x.gauge.high;
+
+    unit->backward = backward_peak(&x, false);
+    unit->input_gradient = backward_peak(&x, true);
+    unit->loaded_backward = unit->backward;
+    unit->loaded_input_gradient = unit->input_gradient;
+    if (options->offload_ratio > 0.0) {
+        take_away(&x, tensors, count, options->offload_ratio);
+        x.loaded = true;
+        unit->loaded_backward = backward_peak(&x, false);
+        unit->loaded_input_gradient = backward_peak(&x, true);
+    }
 }

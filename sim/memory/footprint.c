@@ -14,8 +14,6 @@ const char *const sp_memory_category_names[] = {
 enum { BF16 = 2, CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 
 static int64_t work_space_bytes(const sp_stack *stack);
-static int64_t layer_parameters(const sp_model *model, const sp_shard *shard);
-static int64_t norm_parameters(const sp_model *model);
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
@@ -26,7 +24,7 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     bool head = false;
     int64_t parameters = 0;
     for (int i = 0; i < n; i++) {
-        parameters += stages[i].layers * layer_parameters(model, &shard);
+        parameters += stages[i].layers * sp_layer_parameters(model, &shard);
         embedding = embedding || stages[i].embedding;
         head = head || stages[i].head;
     }
@@ -37,7 +35,7 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
-    return parameters + (head ? norm_parameters(model) : 0);
+    return parameters + (head ? sp_model_norm_parameters(model) : 0);
 }
 
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -50,7 +48,9 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     bytes->of[SP_MEM_GRADIENTS] =
         sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
         (stack->gradient_buckets && layout->dp * layout->cp > 1 ? 2 * parameters : 0);
-    bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
+    bytes->of[SP_MEM_OPTIMIZER] =
+        sharded((sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack)) * parameters,
+                ranks, layout->zero >= 1);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);
@@ -59,14 +59,12 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     }
 }
 
-void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
-                          int64_t bytes[SP_LAYER_WEIGHTS])
+int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_layer_place step)
 {
     sp_shard shard = sp_shard_of(model, layout);
-    bytes[SP_WEIGHT_FC1] = BF16 * model->hidden * shard.fc1;
-    bytes[SP_WEIGHT_FC2] = BF16 * model->hidden * shard.ffn;
-    bytes[SP_WEIGHT_QKV] = BF16 * model->hidden * (shard.q + 2 * shard.kv);
-    bytes[SP_WEIGHT_OUTPUT] = BF16 * model->hidden * shard.q;
+    sp_layer_linear linear;
+    return sp_layer_linear_of(model, &shard, step, &linear) ? BF16 * linear.inputs * linear.outputs
+                                                            : 0;
 }
 
 // Weights are rows of outputs: fc1 and QKV have `hidden` columns, fc2 and the output projection
@@ -78,16 +76,18 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
         return 0;
     }
-    int64_t all[SP_LAYER_WEIGHTS];
-    sp_footprint_weights(model, layout, all);
+    int64_t fc1 = sp_footprint_weight(model, layout, SP_STEP_FC1);
+    int64_t fc2 = sp_footprint_weight(model, layout, SP_STEP_FC2);
+    int64_t qkv = sp_footprint_weight(model, layout, SP_STEP_QKV);
+    int64_t output = sp_footprint_weight(model, layout, SP_STEP_OUTPUT);
     int count = 0;
-    bytes[count++] = all[SP_WEIGHT_FC1];
-    bytes[count++] = all[SP_WEIGHT_FC2];
-    if (all[SP_WEIGHT_QKV] != all[SP_WEIGHT_FC1]) {
-        bytes[count++] = all[SP_WEIGHT_QKV];
+    bytes[count++] = fc1;
+    bytes[count++] = fc2;
+    if (qkv != fc1) {
+        bytes[count++] = qkv;
     }
-    if (all[SP_WEIGHT_OUTPUT] != all[SP_WEIGHT_FC2]) {
-        bytes[count++] = all[SP_WEIGHT_OUTPUT];
+    if (output != fc2) {
+        bytes[count++] = output;
     }
     if (stages[n - 1].head) {
         bytes[count++] = BF16 * sp_shard_of(model, layout).vocab * model->hidden;
@@ -114,33 +114,6 @@ static int64_t work_space_bytes(const sp_stack *stack)
     int64_t count = stack->work_spaces > 0 ? stack->work_spaces : usual;
     int64_t bytes = stack->work_space_bytes > 0 ? stack->work_space_bytes : CUBLAS_WORKSPACE_BYTES;
     return sp_mul_bytes(count, bytes);
-}
-
-// One layer on one TP rank: projections and their column-split biases are divided, norms, router
-// and the biases after a reduction are not.
-static int64_t layer_parameters(const sp_model *model, const sp_shard *shard)
-{
-    int64_t h = model->hidden;
-    int64_t qkv = shard->q + 2 * shard->kv;
-    int64_t attention = h * qkv + h * shard->q;
-    int64_t mlp = h * shard->fc1 + h * shard->ffn;
-    if (model->bias || model->qkv_bias) {
-        attention += qkv;
-    }
-    if (model->bias) {
-        attention += h;
-        mlp += shard->fc1 + h;
-    }
-    if (model->qk_norm) {
-        attention += 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * model->head_dim;
-    }
-    int64_t router = model->experts > 0 ? h * model->experts : 0;
-    return attention + router + shard->experts * mlp + 2 * norm_parameters(model);
-}
-
-static int64_t norm_parameters(const sp_model *model)
-{
-    return (model->norm == SP_LAYERNORM ? 2 : 1) * model->hidden;
 }
 
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided)

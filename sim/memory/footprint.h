@@ -49,64 +49,22 @@ typedef struct sp_memory_options {
     sp_stack stack;
 } sp_memory_options;
 
-// One tensor that the forward pass of a layer leaves for the backward pass, on one rank. For a pack
-// of T tokens it has ceil(T / shard) rows of row_bytes, plus pair_bytes per full (query, key) pair
-// / cp.
-typedef struct sp_saved_tensor {
-    sp_layer_tensor_id id;
-    const char *name;
-    int64_t row_bytes;
-    int element_bytes;
-    int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
-    int64_t pair_bytes; // attention scores of the unfused attention
-    bool is_kv;         // keys and values: later slices of the sample read them
-    bool is_logits;     // softmax of the loss: counted as logits
-    bool is_statistic;  // counted as workspace
-    bool contiguous;    // false: a strided view of a larger tensor (offload order)
-    unsigned kept;      // bit 1<<m: kept under recompute mode m
-} sp_saved_tensor;
-
-static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
-{
-    return (tensor->kept >> mode & 1u) != 0;
-}
-
-enum { SP_SAVED_TENSORS = 32 };
-#define SP_SOFTMAX_NAME (sp_layer_tensors[SP_TENSOR_LOGITS].name)
-
-// The table of one layer, in the order in which the forward pass saves; returns its length.
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
-                   sp_saved_tensor table[SP_SAVED_TENSORS]);
-// Statistics of the norms of a layer, or of head and loss, that the backward reads again: a few
-// numbers a row, which only explicit tensors count (stack.h); else returns 0.
-int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                        sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
-// The tensors that embedding and head save beyond their layers; returns their number.
-int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                  sp_part part, sp_saved_tensor table[SP_SAVED_TENSORS]);
-
-// Bytes of one tensor for a pack of `tokens` tokens and `pairs` full (query, key) pairs.
-int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
-                       int64_t pairs);
-
 // Parameters of one TP rank that holds `stages[0..n)`, before ZeRO shards them.
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n);
 
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
 // (bf16), 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
-// buckets), 12 B optimizer (fp32 master, two moments); ZeRO 1 divides the optimizer, 2 also the
-// gradients, 3 also the parameters by dp*cp. Also the stack's persistent work spaces.
+// buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
+// divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp. Also the stack's
+// persistent work spaces.
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
-// Sizes of the weight matrices of a layer on one rank, in the order fc1, fc2, QKV, output
-// projection, in bytes of bf16 (of one expert).
-enum { SP_WEIGHT_FC1, SP_WEIGHT_FC2, SP_WEIGHT_QKV, SP_WEIGHT_OUTPUT, SP_LAYER_WEIGHTS };
-enum { SP_DUMMY_GRADIENTS = SP_LAYER_WEIGHTS + 1 };
-void sp_footprint_weights(const sp_model *model, const sp_layout *layout,
-                          int64_t bytes[SP_LAYER_WEIGHTS]);
+// Bytes of a projection's weight on one rank, of one expert, in bf16; 0: no projection.
+int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_layer_place step);
 
+enum { SP_DUMMY_GRADIENTS = 5 }; // of four projections and of the head
 // The tensors that a rank with `stages[0..n)` keeps in place of weight gradients: bf16, one for
 // each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
@@ -141,7 +99,7 @@ typedef struct sp_unit_load {
 } sp_unit_load;
 
 // The bytes that one unit holds and needs. As sp_footprint_unit gives them, the offloaded part of
-// its activations is away: held.of[SP_MEM_OFFLOADED] (unit_tensors.h).
+// its activations is away: held.of[SP_MEM_OFFLOADED] (saved_tensors.h).
 typedef struct sp_unit_bytes {
     sp_bytes held; // from the start of its forward to the end of its backward (or input gradient)
     sp_bytes weights; // then, where the backward is split, to the end of the weight gradient:

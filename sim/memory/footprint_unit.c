@@ -5,7 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/memory/explicit_unit.h"
 #include "sim/memory/footprint.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 enum { BF16 = 2, FP32 = 4 };
@@ -16,28 +16,19 @@ typedef struct unit {
     const sp_layout *layout;
     const sp_stage *stage;
     sp_recompute mode;
-    bool unfused;
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool sequence_split; // hidden states are split over TP outside attention and MLP
-    sp_shard shard;
-    int64_t hidden;         // hidden states as the residual path holds them
-    int64_t hidden_full;    // gathered over TP
+    sp_unit_sizes size;
     int64_t input;          // of a column-parallel layer, as it is kept
-    int64_t kv_own;         // keys and values of this rank's tokens, or of its heads of more
-    int64_t kv_gathered;    // of all CP ranks that exchange them; 0: none do
-    int64_t q;              // queries
-    int64_t ffn, fc1;       // input of the second and output of the first MLP projection
-    int64_t scores;         // one bf16 score matrix of the unfused attention; 0 otherwise
     int64_t score_buffer;   // kept from step to step
-    int64_t mask;           // of the attention, from the data loader
     int64_t dropped_scores; // score tensors that the mode rebuilds
     int64_t all_scores;     // those that full recomputation does
     int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
-    int64_t logits;         // one bf16 tensor
     int64_t softmax;        // of the loss: held, but there only while the head is at work
     int64_t fresh_logits;   // of the head's forward, beyond what is held
     int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
     int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
+    bool chunked_loss;      // its gradients are there when the head's forward ends
 } unit;
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
@@ -79,13 +70,12 @@ static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_l
     const sp_stage *stage = u->stage;
     *out = (sp_unit_bytes){.held = {{0}}};
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    int count = sp_unit_tensors(u->model, u->layout, stage, options, load->tokens, load->kv_tokens,
-                                load->pairs, tensors);
+    int count = sp_unit_tensors(u->model, u->layout, stage, options, load, tensors);
     hold(tensors, count, options->offload_ratio, out);
     sum_gradients(u->model, u->layout, stage, &options->stack, load, out);
     keep_for_weights(u, &out->weights);
     out->repeated.of[SP_MEM_KV_CACHE] = out->held.of[SP_MEM_KV_CACHE];
-    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u->hidden;
+    out->repeated.of[SP_MEM_RECOMPUTE] = stage->embedding ? 0 : u->size.hidden;
     if (options->stack.tensors == SP_TENSORS_EXPLICIT) {
         sp_i_explicit_unit(u->model, u->layout, stage, options, load, tensors, count, out);
     } else {
@@ -98,48 +88,39 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
-    const sp_layout *layout = u->layout;
     u->mode = options->recompute;
-    u->shard = sp_shard_of(u->model, layout);
-    u->unfused = options->attention == SP_ATTENTION_UNFUSED;
+    sp_unit_sizes_of(u->model, u->layout, options, load, &u->size);
     u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
-    u->sequence_split = u->shard.norm_split > 1;
-    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
-    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * u->shard.norm_split);
-    u->hidden = sp_mul_bytes(norm_rows, BF16 * u->model->hidden);
-    u->hidden_full = sp_mul_bytes(rows, BF16 * u->model->hidden);
-    u->input = options->stack.keep_gathered_inputs ? u->hidden_full : u->hidden;
-    u->kv_own = sp_mul_bytes(rows, 2 * BF16 * u->shard.kv);
-    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
-    u->kv_gathered = peers > 1 ? sp_mul_bytes(peers, u->kv_own) : 0;
-    u->q = sp_mul_bytes(rows, BF16 * u->shard.q);
-    u->ffn = sp_mul_bytes(rows, BF16 * u->shard.ffn * u->shard.active);
-    u->fc1 = sp_mul_bytes(rows, BF16 * u->shard.fc1 * u->shard.active);
-    u->logits = sp_mul_bytes(rows, BF16 * u->shard.vocab);
+    u->sequence_split = u->size.shard.norm_split > 1;
+    u->input =
+        options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
+    u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
     measure_loss(u, &options->stack);
-    if (u->unfused) {
-        u->scores = sp_mul_bytes(sp_ceil_div(load->pairs, layout->cp), BF16 * u->shard.heads);
-    }
-    u->score_buffer = options->stack.score_buffer ? u->scores : 0;
-    u->mask = options->stack.attention_mask ? sp_ceil_div(load->pairs, layout->cp) : 0;
     measure_layer(u, options, load);
 }
 
 // The projection's bf16 logits, and an fp32 copy of them where the softmax is a tensor of its own.
 static void measure_loss(unit *u, const sp_stack *stack)
 {
+    const sp_unit_sizes *s = &u->size;
     bool fused = sp_stack_keeps_bf16_logits(stack);
-    int64_t copy = stack->copied_logits ? u->logits * FP32 / BF16 : 0;
-    u->fresh_logits = fused ? 0 : u->logits + copy;
-    u->logit_gradient = fused ? 0 : u->logits;
+    int64_t copy = stack->copied_logits ? s->width[SP_WIDTH_VOCAB] * FP32 / BF16 : 0;
+    u->fresh_logits = fused ? 0 : s->width[SP_WIDTH_VOCAB] + copy;
+    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_VOCAB];
+    u->chunked_loss = stack->loss_chunks > 0;
+    if (u->chunked_loss) {
+        int64_t softmax = fused ? s->width[SP_WIDTH_VOCAB] : s->width[SP_WIDTH_VOCAB] * FP32 / BF16;
+        u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
+        u->logit_gradient = 0;
+    }
     u->table =
-        stack->unfused_weight_gradient ? sp_mul_bytes(u->shard.vocab, BF16 * u->model->hidden) : 0;
+        stack->unfused_weight_gradient ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden) : 0;
 }
 
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     sp_saved_tensor layer[SP_SAVED_TENSORS];
-    int saved = sp_saved_layer(u->model, u->layout, options, layer);
+    int saved = sp_saved_part(u->model, u->layout, options, SP_PART_LAYER, layer);
     for (int i = 0; i < saved; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
         bool scores = layer[i].pair_bytes > 0;
@@ -215,26 +196,30 @@ static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
 
 static void forward_transients(const unit *u, sp_bytes *bytes)
 {
+    const sp_unit_sizes *s = &u->size;
     bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
     bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
-    int64_t product = drops_product ? u->ffn : 0;
+    int64_t product = drops_product ? s->width[SP_WIDTH_FFN] : 0;
     int64_t silu = u->split_swiglu ? product : 0;
     // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
-    int64_t gathered = u->kv_gathered > 0 ? u->kv_gathered - u->kv_own : 0;
+    int64_t gathered = s->kv_gathered > 0 ? s->kv_gathered - s->width[SP_WIDTH_KV] : 0;
 
-    int64_t scores = u->kv_gathered + u->scores + u->dropped_scores;
-    int64_t activation = gathered + u->hidden + (drops_fc1 ? u->fc1 : 0) + silu + product;
+    int64_t scores = s->kv_gathered + s->scores + u->dropped_scores;
+    int64_t activation =
+        gathered + s->hidden + (drops_fc1 ? s->width[SP_WIDTH_FC1] : 0) + silu + product;
     // The second projection gives its full width before the reduce-scatter.
-    int64_t fc2 =
-        gathered + u->hidden + product + u->hidden + (u->sequence_split ? u->hidden_full : 0);
+    int64_t fc2 = gathered + s->hidden + product + s->hidden +
+                  (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0);
     // Output of both blocks and their sum.
-    int64_t residual = u->kv_gathered + 3 * u->hidden;
+    int64_t residual = s->kv_gathered + 3 * s->hidden;
 
     sp_bytes layer = {{0}};
     layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, activation), sp_larger(fc2, residual));
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
+    head.of[SP_MEM_WORKSPACE] =
+        u->stage->head && u->chunked_loss ? s->width[SP_WIDTH_HIDDEN] + u->table : 0;
     add_larger(&layer, &head, bytes);
 }
 
@@ -246,30 +231,35 @@ static void first_transients(const unit *u, sp_bytes *bytes)
     first.mode = SP_RECOMPUTE_FULL;
     first.dropped_scores = u->all_scores;
     forward_transients(&first, bytes);
-    bytes->of[SP_MEM_WORKSPACE] += u->hidden;
+    bytes->of[SP_MEM_WORKSPACE] += u->size.hidden;
     bytes->of[SP_MEM_LOGITS] += u->softmax;
 }
 
 static void backward_transients(const unit *u, sp_bytes *bytes)
 {
+    const sp_unit_sizes *s = &u->size;
     bool full = sp_recompute_is_whole(u->mode);
     bool rebuilds_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
 
     // Gradients of the second projection's input and of the first one's output. Where SwiGLU is not
     // one kernel its two halves are gradients of their own before they are put together.
     sp_bytes mlp = {{0}};
-    int64_t halves = u->split_swiglu ? u->fc1 : 0;
-    mlp.of[SP_MEM_WORKSPACE] = u->kv_gathered + u->ffn + u->fc1 + halves;
-    mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? u->ffn : 0;
+    int64_t halves = u->split_swiglu ? s->width[SP_WIDTH_FC1] : 0;
+    mlp.of[SP_MEM_WORKSPACE] =
+        s->kv_gathered + s->width[SP_WIDTH_FFN] + s->width[SP_WIDTH_FC1] + halves;
+    mlp.of[SP_MEM_RECOMPUTE] = full               ? u->dropped_layer
+                               : rebuilds_product ? s->width[SP_WIDTH_FFN]
+                                                  : 0;
     if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
-        mlp.of[SP_MEM_RECOMPUTE] += u->fc1;
+        mlp.of[SP_MEM_RECOMPUTE] += s->width[SP_WIDTH_FC1];
     }
 
     // Gradients of K and V, of the queries (with an fp32 accumulator) and of the output; unfused,
     // those of the probabilities and of the scores too.
     sp_bytes attention = {{0}};
-    attention.of[SP_MEM_WORKSPACE] = u->kv_gathered + sp_larger(u->kv_gathered, u->kv_own) + u->q +
-                                     u->q * FP32 / BF16 + u->q + 2 * u->scores;
+    attention.of[SP_MEM_WORKSPACE] =
+        s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
+        s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_Q] + 2 * s->scores;
     if (sp_recompute_repeats(u->mode, SP_LAYER_CORE)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
@@ -282,12 +272,12 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
     sp_bytes head = {{0}};
     if (u->stage->head) {
         head.of[SP_MEM_LOGITS] = u->logit_gradient;
-        head.of[SP_MEM_WORKSPACE] = u->hidden_full + u->table;
+        head.of[SP_MEM_WORKSPACE] = s->width[SP_WIDTH_HIDDEN] + u->table;
     }
     // PyTorch makes the gradient of the lookup as a dense bf16 table.
     sp_bytes lookup = {{0}};
     if (u->stage->embedding) {
-        lookup.of[SP_MEM_WORKSPACE] = BF16 * u->shard.vocab * u->model->hidden;
+        lookup.of[SP_MEM_WORKSPACE] = BF16 * s->shard.vocab * u->model->hidden;
     }
     lookup.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes ends = {{0}};
@@ -306,9 +296,10 @@ static int64_t gathered_parameters(const unit *u)
 // Buffers that live through the whole pass.
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 {
+    const sp_unit_sizes *s = &u->size;
     int64_t buffers = 0;
     if (u->sequence_split) {
-        buffers += u->hidden_full; // one all-gather buffer, shared by all layers
+        buffers += s->width[SP_WIDTH_HIDDEN]; // one all-gather buffer, shared by all layers
     }
     if (u->model->positional == SP_ROPE) {
         // cos and sin of every local token, cached by each model chunk.
@@ -319,7 +310,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         buffers += gathered_parameters(u);
     }
     buffers += u->score_buffer;
-    int64_t mask = u->stage->embedding || u->stage->head ? u->mask : 0;
+    int64_t mask = u->stage->embedding || u->stage->head ? s->mask : 0;
     out->forward.of[SP_MEM_WORKSPACE] += mask;
     out->first.of[SP_MEM_WORKSPACE] += mask;
     out->forward.of[SP_MEM_WORKSPACE] += buffers;
@@ -330,9 +321,9 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         // overlapped by the other chunks' work a third stays in the forward and a fourth in the
         // backward.
         bool overlapped = u->layout->chunks > 1;
-        out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * u->hidden;
+        out->forward.of[SP_MEM_COMMUNICATION] = (overlapped ? 3 : 2) * s->hidden;
         out->first.of[SP_MEM_COMMUNICATION] = out->forward.of[SP_MEM_COMMUNICATION];
-        out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * u->hidden;
+        out->backward.of[SP_MEM_COMMUNICATION] = (overlapped ? 4 : 2) * s->hidden;
     }
 }
 
@@ -341,12 +332,15 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 // for the head its input and the gradient of the logits.
 static void keep_for_weights(const unit *u, sp_bytes *bytes)
 {
-    int64_t routed = sp_mul_bytes(u->shard.active, u->hidden);
-    int64_t inputs = u->input + u->q + sp_mul_bytes(u->shard.active, u->input) + u->ffn;
-    int64_t gradients = u->q + u->kv_own + u->hidden + u->fc1 + routed;
+    const sp_unit_sizes *s = &u->size;
+    int64_t routed = sp_mul_bytes(s->shard.active, s->hidden);
+    int64_t inputs = u->input + s->width[SP_WIDTH_Q] + sp_mul_bytes(s->shard.active, u->input) +
+                     s->width[SP_WIDTH_FFN];
+    int64_t gradients =
+        s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV] + s->hidden + s->width[SP_WIDTH_FC1] + routed;
     bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, inputs + gradients);
-    if (u->stage->head) {
+    if (u->stage->head && !u->chunked_loss) {
         bytes->of[SP_MEM_ACTIVATIONS] += u->input;
-        bytes->of[SP_MEM_LOGITS] = u->logits;
+        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];
     }
 }

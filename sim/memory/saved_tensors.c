@@ -1,12 +1,14 @@
-// The saved tensors of a layer as PyTorch's autograd keeps them in Megatron-LM: the rows of
-// sim/model/layer.h in bytes. Llama family: read from kwai/Megatron-Kwai, branch atc24ae
-// (megatron/model/transformer.py, core/tensor_parallel/layers.py,
-// core/context_parallel/dattention.py). GPT with unfused attention: Korthikanti et al., arXiv
-// 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes. Mixture of experts without expert
-// parallelism: each token's row is copied for each of its experts, and the experts' outputs are
-// kept for the gradient of the router's weights.
+// The saved tensors of a layer as PyTorch's autograd keeps them in Megatron-LM. Llama family: read
+// from kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py,
+// core/tensor_parallel/layers.py, core/context_parallel/dattention.py). GPT with unfused attention:
+// Korthikanti et al., arXiv 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes. Mixture of experts
+// without expert parallelism: each token's row is copied for each of its experts, and the experts'
+// outputs are kept for the gradient of the router's weights.
+#include "sim/memory/saved_tensors.h"
+
+#include <math.h>
+
 #include "sim/base/units.h"
-#include "sim/memory/footprint.h"
 
 // Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
 // layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
@@ -18,63 +20,46 @@ static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions)
     return halves ? modes & ~sp_recompute_keeping(SP_LAYER_ACTIVATION) : modes;
 }
 
-static bool is_statistic(sp_layer_tensor_id id)
-{
-    return (sp_layer_tensors[id].conditions & SP_IF_EXPLICIT) != 0;
-}
-
-static int fill(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                sp_attention attention, sp_part part, bool statistics, sp_saved_tensor *out)
+int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
+                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_shard shard = sp_shard_of(model, layout);
-    unsigned conditions = sp_layer_conditions(model, layout, stack, attention);
+    unsigned conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(model, &shard, widths);
     int count = 0;
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         sp_layer_tensor_id id = (sp_layer_tensor_id)t;
-        if (tensor->part != part || is_statistic(id) != statistics ||
-            !sp_layer_has(tensor, conditions)) {
+        if (tensor->part != part || !sp_layer_has(tensor, conditions)) {
             continue;
         }
         bool splits = tensor->rows == SP_ROWS_RESIDUAL ||
-                      (tensor->rows == SP_ROWS_INPUT && !stack->keep_gathered_inputs);
-        int element = sp_layer_element_bytes(tensor->type, stack);
+                      (tensor->rows == SP_ROWS_INPUT && !options->stack.keep_gathered_inputs);
+        int element = sp_layer_element_bytes(tensor->type, &options->stack);
         int64_t bytes = element * widths[tensor->width];
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
-        out[count++] = (sp_saved_tensor){.id = id,
-                                         .name = tensor->name,
-                                         .row_bytes = pairs ? 0 : bytes,
-                                         .pair_bytes = pairs ? bytes : 0,
-                                         .element_bytes = element,
-                                         .shard = layout->cp * (splits ? shard.norm_split : 1),
-                                         .is_kv = id == SP_TENSOR_KEYS_VALUES,
-                                         .is_logits = id == SP_TENSOR_LOGITS,
-                                         .is_statistic = statistics,
-                                         .contiguous = id != SP_TENSOR_GATE && id != SP_TENSOR_UP,
-                                         .kept = modes_keeping(id, conditions)};
+        rows[count++] =
+            (sp_saved_tensor){.id = id,
+                              .name = tensor->name,
+                              .row_bytes = pairs ? 0 : bytes,
+                              .pair_bytes = pairs ? bytes : 0,
+                              .element_bytes = element,
+                              .shard = layout->cp * (splits ? shard.norm_split : 1),
+                              .is_kv = id == SP_TENSOR_KEYS_VALUES,
+                              .is_logits = id == SP_TENSOR_LOGITS,
+                              .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
+                              .contiguous = id != SP_TENSOR_GATE && id != SP_TENSOR_UP,
+                              .kept = modes_keeping(id, conditions)};
     }
     return count;
 }
 
-int sp_saved_layer(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
-                   sp_saved_tensor rows[SP_SAVED_TENSORS])
+sp_memory_category sp_saved_category(const sp_saved_tensor *tensor)
 {
-    return fill(model, layout, &options->stack, options->attention, SP_PART_LAYER, false, rows);
-}
-
-int sp_saved_statistics(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                        sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
-{
-    return fill(model, layout, stack, SP_ATTENTION_FLASH, part, true, rows);
-}
-
-int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
-                  sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
-{
-    SP_ASSERT(part != SP_PART_LAYER);
-    return fill(model, layout, stack, SP_ATTENTION_FLASH, part, false, rows);
+    return tensor->is_logits      ? SP_MEM_LOGITS
+           : tensor->is_statistic ? SP_MEM_WORKSPACE
+                                  : SP_MEM_ACTIVATIONS;
 }
 
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
@@ -82,4 +67,177 @@ int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, i
 {
     return sp_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
            sp_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
+}
+
+// ---- A unit ----
+
+// Smaller tensors are not worth a copy.
+#define LEAST_BYTES (INT64_C(1) << 20)
+#define STEP_BYTES (INT64_C(1) << 20)
+
+enum { BF16 = 2 };
+
+void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
+                      const sp_memory_options *options, const sp_unit_load *load,
+                      sp_unit_sizes *sizes)
+{
+    *sizes = (sp_unit_sizes){.shard = sp_shard_of(model, layout)};
+    const sp_shard *shard = &sizes->shard;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(model, shard, widths);
+    int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
+        sizes->width[w] = sp_mul_bytes(rows, BF16 * widths[w]);
+    }
+    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
+    sizes->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
+    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
+    sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
+    int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);
+    if (options->attention == SP_ATTENTION_UNFUSED) {
+        sizes->scores = sp_mul_bytes(local_pairs, BF16 * shard->heads);
+    }
+    sizes->mask = options->stack.attention_mask ? local_pairs : 0;
+}
+
+typedef struct list {
+    sp_unit_tensor *tensors;
+    int count;
+} list;
+
+static void add(list *to, const sp_saved_tensor *saved, sp_memory_category category, int count,
+                int64_t bytes)
+{
+    if (bytes == 0 || count == 0) {
+        return;
+    }
+    SP_ASSERT(to->count < SP_UNIT_TENSORS);
+    to->tensors[to->count++] = (sp_unit_tensor){
+        .id = saved->id,
+        .name = category == SP_MEM_KV_CACHE ? "keys and values of earlier slices" : saved->name,
+        .category = category,
+        .is_kv = saved->is_kv,
+        .count = count,
+        .bytes = bytes,
+        .elements = bytes / saved->element_bytes,
+        .contiguous = saved->contiguous};
+}
+
+// The tensors of a part of the model, or else their statistics. Keys and values that later slices
+// read stay in every mode; the rest follows the mode.
+static void add_part(list *to, const sp_model *model, const sp_layout *layout,
+                     const sp_memory_options *options, sp_part part, bool statistics, int times,
+                     const sp_unit_load *load)
+{
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    if (times == 0) {
+        return;
+    }
+    int count = sp_saved_part(model, layout, options, part, rows);
+    for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
+        if (row->is_statistic != statistics) {
+            continue;
+        }
+        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        if (row->is_kv) {
+            int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
+            add(to, row, SP_MEM_KV_CACHE, times, cached);
+            bytes -= cached;
+        }
+        if (sp_saved_is_kept(row, options->recompute)) {
+            add(to, row, sp_saved_category(row), times, bytes);
+        }
+    }
+}
+
+int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                    const sp_memory_options *options, const sp_unit_load *load,
+                    sp_unit_tensor tensors[SP_UNIT_TENSORS])
+{
+    list to = {tensors, 0};
+    add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, false, stage->layers, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, true, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, true, stage->layers, load);
+    return to.count;
+}
+
+static bool may_leave(const sp_unit_tensor *tensor)
+{
+    return tensor->category == SP_MEM_ACTIVATIONS && tensor->bytes >= LEAST_BYTES;
+}
+
+int64_t sp_unit_offload_bytes(const sp_unit_tensor *tensors, int count, double ratio)
+{
+    int64_t all = 0;
+    for (int i = 0; i < count; i++) {
+        all += may_leave(&tensors[i]) ? sp_mul_bytes(tensors[i].count, tensors[i].bytes) : 0;
+    }
+    int64_t share = llround(ratio * (double)all);
+    int64_t rounded = sp_ceil_div(share, STEP_BYTES) * STEP_BYTES;
+    return rounded < all ? rounded : all;
+}
+
+// Does `a` stand before `b` in the order of leaving, by what all their layers share?
+static bool is_before(const sp_unit_tensor *a, const sp_unit_tensor *b)
+{
+    return a->contiguous != b->contiguous ? a->contiguous : a->elements > b->elements;
+}
+
+static bool is_alike(const sp_unit_tensor *a, const sp_unit_tensor *b)
+{
+    return a->contiguous == b->contiguous && a->elements == b->elements;
+}
+
+// Takes up to *left bytes from the tensors of one layer that are alike `like`; returns what it took
+// of one that it did not take whole.
+static int64_t take_layer(sp_unit_tensor *tensors, int count, const sp_unit_tensor *like, int layer,
+                          bool reversed, int64_t *left)
+{
+    int64_t part = 0;
+    for (int k = 0; k < count; k++) {
+        sp_unit_tensor *tensor = &tensors[reversed ? count - 1 - k : k];
+        if (may_leave(tensor) && is_alike(tensor, like) && layer < tensor->count) {
+            int64_t taken = tensor->bytes < *left ? tensor->bytes : *left;
+            tensor->away_bytes += taken;
+            *left -= taken;
+            part = taken > 0 && taken < tensor->bytes ? taken : part;
+        }
+    }
+    return part;
+}
+
+bool sp_unit_offload_from_last(double ratio)
+{
+    return ratio > 0.5;
+}
+
+int64_t sp_unit_offload(sp_unit_tensor *tensors, int count, double ratio)
+{
+    int64_t left = sp_unit_offload_bytes(tensors, count, ratio);
+    bool reversed = sp_unit_offload_from_last(ratio);
+    const sp_unit_tensor *last = NULL;
+    int layers = 0;
+    int64_t part = 0;
+    for (int i = 0; i < count; i++) {
+        layers = tensors[i].count > layers ? tensors[i].count : layers;
+    }
+    while (left > 0) {
+        // The kind that comes next: the first (or, reversed, last) of those beyond `last`.
+        const sp_unit_tensor *next = NULL;
+        for (int i = 0; i < count; i++) {
+            const sp_unit_tensor *t = &tensors[i];
+            bool beyond = last == NULL || (reversed ? is_before(t, last) : is_before(last, t));
+            bool nearer = next == NULL || (reversed ? is_before(next, t) : is_before(t, next));
+            next = may_leave(t) && beyond && nearer ? t : next;
+        }
+        SP_ASSERT(next != NULL);
+        for (int layer = 0; layer < layers && left > 0; layer++) {
+            part = take_layer(tensors, count, next, reversed ? layers - 1 - layer : layer, reversed,
+                              &left);
+        }
+        last = next;
+    }
+    return part;
 }

@@ -2,6 +2,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/model/layout.h"
 
 enum { BF16 = 2, FP32 = 4 };
@@ -15,29 +16,23 @@ typedef struct program_builder {
     sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
     bool recomputes_layers;
     bool splits;           // the backward being written leaves the weight gradients
-    bool swiglu;           // gate and up
     bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
+    int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
     // before the attention.
     bool mixed_views;
-    bool fused_swiglu;
-    bool unfused_attention;
     bool sequence_split; // hidden states are split over TP outside attention and MLP
-    bool routed;         // mixture of experts
     // Keys and values are projected apart from the queries, so that their gathering hides behind
     // the projection of the queries.
     bool splits_qkv;
-    int64_t tokens, kv_tokens, pairs;
-    // Bytes on one rank.
-    int64_t hidden, hidden_full; // as the residual path holds them; gathered over TP
-    int64_t routed_rows;         // one full hidden state for each expert of a token
-    int64_t q, kv_own, kv_gathered, kv_cached;
-    int64_t ffn, fc1, scores, logits, table;
-    int64_t mask; // of the attention, from the data loader; 0: none
-    int64_t weights[SP_LAYER_WEIGHTS];
-    int64_t gathered_parameters; // of one layer, with ZeRO 3; 0: a rank holds them
+    const sp_unit_load *load;
+    sp_unit_sizes size;
+    int64_t kv_cached;
+    int64_t table;                   // of embedding or head
+    int64_t weights[SP_LAYER_STEPS]; // of projections
+    int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
     // The layer's saved tensors, and which tensor of the program each is in the layer at hand.
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     int32_t now[SP_LAYER_TENSORS];
@@ -87,6 +82,18 @@ static int32_t allocate(program_builder *b, const char *name, int64_t bytes)
     return tensor;
 }
 
+// All rows that the rank has within attention and MLP.
+static int32_t allocate_wide(program_builder *b, const char *name, sp_layer_width width)
+{
+    return allocate(b, name, b->size.width[width]);
+}
+
+// Hidden states as the residual path holds them.
+static int32_t allocate_hidden(program_builder *b, const char *name)
+{
+    return allocate(b, name, b->size.hidden);
+}
+
 static void free_tensor(program_builder *b, int32_t tensor)
 {
     if (tensor != SP_NO_TENSOR) {
@@ -111,7 +118,7 @@ static sp_layer_tensor_id first_of(uint32_t tensors)
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
 {
-    return sp_saved_bytes(row, b->layout, b->tokens, b->pairs);
+    return sp_saved_bytes(row, b->layout, b->load->tokens, b->load->pairs);
 }
 
 // A tensor that the layer does not have is no tensor.
@@ -165,9 +172,9 @@ static int32_t project(program_builder *b, const char *name)
 {
     int32_t full = SP_NO_TENSOR;
     if (b->sequence_split) {
-        full = allocate(b, "projection before its reduction", b->hidden_full);
+        full = allocate_wide(b, "projection before its reduction", SP_WIDTH_HIDDEN);
     }
-    int32_t output = allocate(b, name, b->hidden);
+    int32_t output = allocate_hidden(b, name);
     free_tensor(b, full);
     return output;
 }
@@ -183,16 +190,16 @@ typedef struct layer_values {
 static void project_qkv(program_builder *b, layer_values *v)
 {
     if (b->splits_qkv) {
-        v->mixed[0] = allocate(b, "own keys", b->kv_own / 2);
-        v->mixed[1] = allocate(b, "own values", b->kv_own / 2);
+        v->mixed[0] = allocate(b, "own keys", b->size.width[SP_WIDTH_KV] / 2);
+        v->mixed[1] = allocate(b, "own values", b->size.width[SP_WIDTH_KV] / 2);
     } else {
-        v->mixed[0] = allocate(b, "QKV output", b->q + b->kv_own);
+        v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
     }
-    if (b->kv_gathered > 0) {
-        v->gathered = allocate(b, "gathered keys and values", b->kv_gathered);
+    if (b->size.kv_gathered > 0) {
+        v->gathered = allocate(b, "gathered keys and values", b->size.kv_gathered);
     }
     if (b->splits_qkv) {
-        v->mixed[2] = allocate(b, "queries before their rotation", b->q);
+        v->mixed[2] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
     }
 }
 
@@ -217,8 +224,8 @@ static void split_qkv(program_builder *b, layer_values *v)
 // The probabilities of unfused attention are made beside the scores, before the output.
 static void attend(program_builder *b)
 {
-    if (b->unfused_attention) {
-        int32_t scores = allocate(b, "scores", b->scores);
+    if (has_row(b, SP_TENSOR_PROBABILITIES)) {
+        int32_t scores = allocate(b, "scores", b->size.scores);
         make(b, SP_TENSOR_PROBABILITIES);
         free_tensor(b, scores);
         make(b, SP_TENSOR_PROBABILITY_MASK);
@@ -248,7 +255,7 @@ static void add_to_residual(program_builder *b, layer_values *v)
         make(b, SP_TENSOR_KEYS_VALUES);
     }
     make(b, SP_TENSOR_MLP_MASK);
-    v->output = allocate(b, v->output_name, b->hidden);
+    v->output = allocate_hidden(b, v->output_name);
     free_tensor(b, v->mlp);
     free_tensor(b, v->attention);
     free_tensor(b, v->gathered);
@@ -320,7 +327,7 @@ static void save(program_builder *b, int32_t tensor, int64_t elements, bool cont
 static void save_row(program_builder *b, const sp_saved_tensor *row, int32_t tensor)
 {
     // Keys and values that later slices of the sample read stay, and so do logits.
-    bool leaves = !row->is_logits && (!row->is_kv || b->kv_tokens == 0);
+    bool leaves = !row->is_logits && (!row->is_kv || b->load->kv_tokens == 0);
     save(b, tensor, row_bytes(b, row) / row->element_bytes, row->contiguous, leaves);
 }
 
@@ -351,6 +358,35 @@ static int32_t embedding_forward(program_builder *b)
     return output;
 }
 
+// Gradient of a column-parallel projection's input, reduced to this rank's share.
+static int32_t project_back(program_builder *b, int64_t full_bytes)
+{
+    bool narrows = b->sequence_split || full_bytes != b->size.hidden;
+    int32_t full = SP_NO_TENSOR;
+    if (narrows) {
+        full = allocate(b, "gradient before its reduction", full_bytes);
+    }
+    int32_t gradient = allocate_hidden(b, "gradient of a projection's input");
+    free_tensor(b, full);
+    return gradient;
+}
+
+// The largest moment of a loss by chunks: one of them, and the gradients of all rows.
+static void run_chunk(program_builder *b)
+{
+    int64_t rows = sp_ceil_div(b->size.width[SP_WIDTH_VOCAB], b->loss_chunks);
+    int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
+    int32_t tensors[] = {
+        project_back(b, b->size.width[SP_WIDTH_HIDDEN]),
+        b->weight_gradients ? allocate(b, "gradient of the output weight", b->table) : SP_NO_TENSOR,
+        allocate(b, "logits of a chunk", rows),
+        exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
+        b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
+    for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
+        free_tensor(b, tensors[t]);
+    }
+}
+
 // The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
 // others make an fp32 copy, and their softmax in its place or beside it.
 static void head_forward(program_builder *b, int32_t input)
@@ -360,9 +396,9 @@ static void head_forward(program_builder *b, int32_t input)
     for (int r = 0; r < b->head_count; r++) {
         const sp_saved_tensor *row = &b->head_rows[r];
         if (row->is_logits && !b->fused_loss) {
-            logits = allocate(b, "logits", b->logits);
+            logits = allocate_wide(b, "logits", SP_WIDTH_VOCAB);
             if (b->copied_logits) {
-                exact = allocate(b, "logits in fp32", b->logits * FP32 / BF16);
+                exact = allocate(b, "logits in fp32", b->size.width[SP_WIDTH_VOCAB] * FP32 / BF16);
             }
         }
         b->head_saved[r] = r == 0 ? input : allocate(b, row->name, row_bytes(b, row));
@@ -370,6 +406,9 @@ static void head_forward(program_builder *b, int32_t input)
     }
     free_tensor(b, exact);
     free_tensor(b, logits);
+    if (b->loss_chunks > 0) {
+        run_chunk(b);
+    }
 }
 
 static void write_forward(program_builder *b)
@@ -378,13 +417,13 @@ static void write_forward(program_builder *b)
     b->to = NULL;
     int32_t at = SP_NO_TENSOR;
     if (!b->stage->embedding) {
-        at = allocate(b, "input", b->hidden);
+        at = allocate_hidden(b, "input");
         program->input = at;
     }
     b->to = &program->pass[SP_PROGRAM_FORWARD];
     int32_t mask = SP_NO_TENSOR;
-    if (b->mask > 0 && (b->stage->embedding || b->stage->head)) {
-        mask = allocate(b, "attention mask", b->mask);
+    if (b->size.mask > 0 && (b->stage->embedding || b->stage->head)) {
+        mask = allocate(b, "attention mask", b->size.mask);
     }
     if (b->stage->embedding) {
         at = embedding_forward(b);
@@ -399,7 +438,7 @@ static void write_forward(program_builder *b)
         parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
-        at = allocate(b, "output", b->hidden);
+        at = allocate_hidden(b, "output");
         free_tensor(b, program->input);
     }
     if (b->stage->head) {
@@ -464,24 +503,11 @@ static void rebuild(program_builder *b, sp_layer_tensor_id t)
     }
 }
 
-// Gradient of a column-parallel projection's input, reduced to this rank's share.
-static int32_t project_back(program_builder *b, int64_t full_bytes)
-{
-    bool narrows = b->sequence_split || full_bytes != b->hidden;
-    int32_t full = SP_NO_TENSOR;
-    if (narrows) {
-        full = allocate(b, "gradient before its reduction", full_bytes);
-    }
-    int32_t gradient = allocate(b, "gradient of a projection's input", b->hidden);
-    free_tensor(b, full);
-    return gradient;
-}
-
 // A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
-static void make_weight_gradient(program_builder *b, int weight)
+static void make_weight_gradient(program_builder *b, sp_layer_place step)
 {
     if (b->weight_gradients) {
-        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[weight]);
+        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[step]);
         free_tensor(b, gradient);
     }
 }
@@ -489,101 +515,11 @@ static void make_weight_gradient(program_builder *b, int weight)
 // Through a norm, and the sum with the gradient that goes around the block.
 static int32_t norm_backward(program_builder *b, int32_t inner, int32_t around, bool read)
 {
-    int32_t gradient = allocate(b, "gradient of a norm's input", b->hidden);
+    int32_t gradient = allocate_hidden(b, "gradient of a norm's input");
     free_tensor(b, inner);
-    int32_t sum = allocate(b, "gradient of the residual path", b->hidden);
+    int32_t sum = allocate_hidden(b, "gradient of the residual path");
     free_tensor(b, gradient);
     release_around(b, around, read);
-    return sum;
-}
-
-// The activation as nodes of autograd; gives the gradient of fc1's output.
-static int32_t activation_backward(program_builder *b, int32_t product_gradient)
-{
-    if (!b->swiglu || b->fused_swiglu) {
-        int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
-        free_tensor(b, product_gradient);
-        drop(b, SP_TENSOR_FC1);
-        return gradient;
-    }
-    int32_t silu = allocate(b, "gradient of the SiLU output", b->ffn);
-    int32_t up = allocate(b, "gradient of the up half", b->ffn);
-    free_tensor(b, product_gradient);
-    drop(b, SP_TENSOR_SILU);
-    drop(b, SP_TENSOR_UP);
-    int32_t gate = allocate(b, "gradient of the gate half", b->ffn);
-    free_tensor(b, silu);
-    drop(b, SP_TENSOR_GATE);
-    int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
-    free_tensor(b, gate);
-    free_tensor(b, up);
-    drop(b, SP_TENSOR_FC1);
-    return gradient;
-}
-
-// The second projection as one function that rebuilds its input.
-static int32_t rebuilding_fc2_backward(program_builder *b)
-{
-    bool gated = b->swiglu && !b->fused_swiglu;
-    int32_t fc1 = take(b, SP_TENSOR_FC1);
-    if (fc1 == SP_NO_TENSOR) {
-        rebuild(b, SP_TENSOR_NORM2);
-        fc1 = allocate(b, "fc1 output", b->fc1);
-    }
-    int32_t silu = gated ? allocate(b, "SiLU output", b->ffn) : SP_NO_TENSOR;
-    int32_t product = allocate(b, "fc2 input", b->ffn);
-    int32_t product_gradient = allocate(b, "gradient of fc2's input", b->ffn);
-    int32_t gate = SP_NO_TENSOR;
-    int32_t up = SP_NO_TENSOR;
-    if (gated) {
-        int32_t silu_gradient = allocate(b, "gradient of the SiLU output", b->ffn);
-        up = allocate(b, "gradient of the up half", b->ffn);
-        free_tensor(b, silu);
-        gate = allocate(b, "gradient of the gate half", b->ffn);
-        free_tensor(b, silu_gradient);
-    }
-    int32_t gradient = allocate(b, "gradient of fc1's output", b->fc1);
-    free_tensor(b, gate);
-    free_tensor(b, up);
-    free_tensor(b, product_gradient);
-    release_for_weights(b, product);
-    free_tensor(b, fc1);
-    return gradient;
-}
-
-// Gives the gradient of the layer's second half's input.
-static int32_t mlp_backward(program_builder *b, int32_t around)
-{
-    int32_t output_gradient = SP_NO_TENSOR;
-    if (has(b, SP_TENSOR_MLP_MASK)) {
-        output_gradient = allocate(b, "gradient of the MLP output", b->hidden);
-        drop(b, SP_TENSOR_MLP_MASK);
-    }
-    int32_t routed = SP_NO_TENSOR;
-    if (b->routed) {
-        routed = allocate(b, "gradient of the expert output", b->routed_rows);
-        drop(b, SP_TENSOR_EXPERT_OUTPUT);
-        drop(b, SP_TENSOR_ROUTER);
-    }
-    int32_t fc1_gradient;
-    if (has(b, SP_TENSOR_FC2_INPUT)) {
-        int32_t product = allocate(b, "gradient of fc2's input", b->ffn);
-        make_weight_gradient(b, SP_WEIGHT_FC2);
-        drop_for_weights(b, SP_TENSOR_FC2_INPUT);
-        fc1_gradient = activation_backward(b, product);
-    } else {
-        fc1_gradient = rebuilding_fc2_backward(b);
-    }
-    release_for_weights(b, routed);
-    release_for_weights(b, output_gradient);
-    rebuild(b, SP_TENSOR_NORM2);
-    int32_t inner = project_back(b, b->routed ? b->routed_rows : b->hidden_full);
-    make_weight_gradient(b, SP_WEIGHT_FC1);
-    release_for_weights(b, fc1_gradient);
-    drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
-    drop_for_weights(b, SP_TENSOR_NORM2);
-    int32_t sum = norm_backward(b, inner, around, output_gradient == SP_NO_TENSOR);
-    drop(b, SP_TENSOR_RESIDUAL);
     return sum;
 }
 
@@ -595,27 +531,28 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     bool parallel = gathered != SP_NO_TENSOR;
     int32_t rebuilt_output = SP_NO_TENSOR;
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
-        rebuilt_output = allocate(b, "attention output", b->q);
-        rebuild(b, SP_TENSOR_PROBABILITIES);
-        rebuild(b, SP_TENSOR_PROBABILITY_MASK);
-        rebuild(b, SP_TENSOR_DROPPED_PROBABILITIES);
-        rebuild(b, SP_TENSOR_LOG_SUM_EXP);
+        rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_Q);
+        for (uint32_t made = b->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
+            rebuild(b, first_of(made));
+        }
     }
+    bool unfused = has_row(b, SP_TENSOR_PROBABILITIES);
     int32_t pairs[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
-    if (b->unfused_attention) {
-        pairs[0] = allocate(b, "gradient of the probabilities", b->scores);
-        pairs[1] = allocate(b, "gradient of the scores", b->scores);
+    if (unfused) {
+        pairs[0] = allocate(b, "gradient of the probabilities", b->size.scores);
+        pairs[1] = allocate(b, "gradient of the scores", b->size.scores);
     }
-    int32_t kv = allocate(b, "gradient of keys and values", parallel ? b->kv_gathered : b->kv_own);
+    int32_t kv = allocate(b, "gradient of keys and values",
+                          parallel ? b->size.kv_gathered : b->size.width[SP_WIDTH_KV]);
     int32_t part = SP_NO_TENSOR;
     if (parallel) {
-        part = allocate(b, "gradient of a part's keys and values", b->kv_gathered / 2);
+        part = allocate(b, "gradient of a part's keys and values", b->size.kv_gathered / 2);
     }
-    int32_t q = allocate(b, "gradient of the queries", b->q);
+    int32_t q = allocate_wide(b, "gradient of the queries", SP_WIDTH_Q);
     int32_t exact[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
-    for (int half = 0; half < (b->unfused_attention ? 0 : parallel ? 2 : 1); half++) {
-        exact[half] =
-            allocate(b, "gradient of the queries in fp32", b->q * FP32 / BF16 / (parallel ? 2 : 1));
+    for (int half = 0; half < (unfused ? 0 : parallel ? 2 : 1); half++) {
+        exact[half] = allocate(b, "gradient of the queries in fp32",
+                               b->size.width[SP_WIDTH_Q] * FP32 / BF16 / (parallel ? 2 : 1));
     }
     free_tensor(b, exact[0]);
     free_tensor(b, exact[1]);
@@ -630,7 +567,7 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     }
     drop_for_weights(b, SP_TENSOR_ATTENTION);
     if (parallel) {
-        int32_t own = allocate(b, "gradient of own keys and values", b->kv_own);
+        int32_t own = allocate_wide(b, "gradient of own keys and values", SP_WIDTH_KV);
         free_tensor(b, kv);
         free_tensor(b, gathered);
         kv = own;
@@ -639,35 +576,149 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     outputs[0] = q;
     outputs[1] = kv;
     if (!b->splits_qkv) {
-        outputs[0] = allocate(b, "gradient of the QKV output", b->q + b->kv_own);
+        outputs[0] = allocate_wide(b, "gradient of the QKV output", SP_WIDTH_QKV);
         outputs[1] = SP_NO_TENSOR;
         free_tensor(b, q);
         free_tensor(b, kv);
     }
 }
 
-static int32_t attention_backward(program_builder *b, int32_t around, int32_t gathered)
+// What passes between the steps of a layer's backward beside the tensors of the table.
+typedef struct layer_gradients {
+    int32_t gradient;   // of what the step before has read
+    int32_t around;     // of the block's output, which goes around the block
+    int32_t behind;     // the same behind dropout: SP_NO_TENSOR without
+    int32_t routed;     // of the outputs of experts
+    int32_t outputs[2]; // of a column-parallel projection
+    int32_t gathered;   // keys and values
+    bool rebuilds;      // the second projection of the MLP its input
+} layer_gradients;
+
+// Where the second projection of the MLP is one function with the activation, it rebuilds its
+// input.
+static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
-    int32_t block_gradient = SP_NO_TENSOR;
-    if (has(b, SP_TENSOR_ATTENTION_MASK)) {
-        block_gradient = allocate(b, "gradient of the attention block output", b->hidden);
-        drop(b, SP_TENSOR_ATTENTION_MASK);
+    if (step == SP_STEP_OUTPUT) {
+        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_Q);
+        make_weight_gradient(b, step);
+        release_for_weights(b, g->behind);
+        return;
     }
-    int32_t output_gradient = allocate(b, "gradient of the attention output", b->q);
-    make_weight_gradient(b, SP_WEIGHT_OUTPUT);
-    release_for_weights(b, block_gradient);
-    int32_t mixed[2];
-    core_attention_backward(b, gathered, mixed);
-    free_tensor(b, output_gradient);
-    rebuild(b, SP_TENSOR_NORM1);
-    int32_t inner = project_back(b, b->hidden_full);
-    make_weight_gradient(b, SP_WEIGHT_QKV);
-    release_for_weights(b, mixed[0]);
-    release_for_weights(b, mixed[1]);
-    drop_for_weights(b, SP_TENSOR_NORM1);
-    int32_t sum = norm_backward(b, inner, around, block_gradient == SP_NO_TENSOR);
-    drop(b, SP_TENSOR_INPUT);
-    return sum;
+    g->rebuilds = !has(b, SP_TENSOR_FC2_INPUT);
+    if (g->rebuilds && !has(b, SP_TENSOR_FC1)) {
+        rebuild(b, SP_TENSOR_NORM2);
+        make(b, SP_TENSOR_FC1);
+    }
+    if (g->rebuilds) {
+        make(b, SP_TENSOR_SILU);
+        make(b, SP_TENSOR_FC2_INPUT);
+    }
+    g->gradient = allocate_wide(b, "gradient of fc2's input", SP_WIDTH_FFN);
+    if (!g->rebuilds) {
+        make_weight_gradient(b, step);
+        drop_for_weights(b, SP_TENSOR_FC2_INPUT);
+    }
+}
+
+// A SwiGLU of several kernels has a gradient for each. One function frees all of its own at its
+// end, autograd what a node has read.
+static void activation_backward(program_builder *b, layer_gradients *g)
+{
+    bool split = has_row(b, SP_TENSOR_SILU);
+    int32_t up = SP_NO_TENSOR;
+    int32_t gate = SP_NO_TENSOR;
+    if (split) {
+        int32_t silu = allocate_wide(b, "gradient of the SiLU output", SP_WIDTH_FFN);
+        up = allocate_wide(b, "gradient of the up half", SP_WIDTH_FFN);
+        free_tensor(b, g->rebuilds ? SP_NO_TENSOR : g->gradient);
+        drop(b, SP_TENSOR_SILU);
+        drop(b, SP_TENSOR_UP);
+        gate = allocate_wide(b, "gradient of the gate half", SP_WIDTH_FFN);
+        free_tensor(b, silu);
+        drop(b, SP_TENSOR_GATE);
+    }
+    g->outputs[0] = allocate_wide(b, "gradient of fc1's output", SP_WIDTH_FC1);
+    g->outputs[1] = SP_NO_TENSOR;
+    free_tensor(b, gate);
+    free_tensor(b, up);
+    free_tensor(b, g->rebuilds || !split ? g->gradient : SP_NO_TENSOR);
+    drop_for_weights(b, SP_TENSOR_FC2_INPUT);
+    drop(b, SP_TENSOR_FC1);
+    release_for_weights(b, g->routed);
+    release_for_weights(b, g->behind);
+}
+
+static void column_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
+{
+    bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
+    sp_layer_tensor_id input = sp_layer_steps[step].reads;
+    rebuild(b, input);
+    g->gradient = project_back(b, b->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
+    make_weight_gradient(b, step);
+    release_for_weights(b, g->outputs[0]);
+    release_for_weights(b, g->outputs[1]);
+    drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
+    drop_for_weights(b, input);
+}
+
+// What a norm in PyTorch's operations kept beside its input and its output.
+static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
+{
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        const sp_layer_tensor *tensor = &sp_layer_tensors[t];
+        if (tensor->made == norm && (tensor->conditions & SP_IF_UNFUSED_NORMS) != 0 &&
+            has_row(b, (sp_layer_tensor_id)t)) {
+            rebuild(b, (sp_layer_tensor_id)t);
+            drop(b, (sp_layer_tensor_id)t);
+        }
+    }
+}
+
+static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    switch (step->kind) {
+    case SP_LAYER_KIND_RESIDUAL:
+        g->around = g->gradient;
+        break;
+    case SP_LAYER_KIND_REDUCE:
+        g->behind = SP_NO_TENSOR;
+        if (has(b, step->reads)) {
+            g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
+                                               ? "gradient of the MLP output"
+                                               : "gradient of the attention block output");
+            drop(b, step->reads);
+        }
+        break;
+    case SP_LAYER_KIND_PERMUTATION:
+        if (has_row(b, SP_TENSOR_ROUTER) && place == SP_STEP_UNPERMUTATION) {
+            g->routed = allocate_wide(b, "gradient of the expert output", SP_WIDTH_ROUTED);
+            drop(b, SP_TENSOR_EXPERT_OUTPUT);
+            drop(b, SP_TENSOR_ROUTER);
+        }
+        break;
+    case SP_LAYER_KIND_LINEAR:
+        if (step->inputs != SP_WIDTH_HIDDEN) {
+            row_backward(b, g, place);
+        } else if (place != SP_STEP_ROUTER) {
+            column_backward(b, g, place);
+        }
+        break;
+    case SP_LAYER_KIND_ACTIVATION:
+        activation_backward(b, g);
+        break;
+    case SP_LAYER_KIND_ATTENTION:
+        core_attention_backward(b, g->gathered, g->outputs);
+        free_tensor(b, g->gradient);
+        break;
+    case SP_LAYER_KIND_NORM:
+        g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
+        drop_unfused_norm(b, place);
+        drop(b, step->reads);
+        break;
+    default:
+        break;
+    }
 }
 
 // Keys and values are gathered again behind the first GEMM of the layer's backward.
@@ -681,15 +732,16 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
         b->mode = SP_RECOMPUTE_NONE;
         output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
-    int32_t gathered = SP_NO_TENSOR;
-    if (b->kv_gathered > 0) {
-        gathered = allocate(b, "gathered keys and values", b->kv_gathered);
+    layer_gradients g = {.gradient = gradient, .routed = SP_NO_TENSOR, .gathered = SP_NO_TENSOR};
+    if (b->size.kv_gathered > 0) {
+        g.gathered = allocate(b, "gathered keys and values", b->size.kv_gathered);
     }
-    gradient = mlp_backward(b, gradient);
-    gradient = attention_backward(b, gradient, gathered);
+    for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
+        run_step_backward(b, &g, (sp_layer_place)step);
+    }
     free_tensor(b, output);
     free_tensor(b, b->cached[layer]);
-    return gradient;
+    return g.gradient;
 }
 
 // The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
@@ -697,13 +749,17 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 static int32_t head_backward(program_builder *b)
 {
     int last = b->head_count - 1;
-    int32_t logits = b->head_saved[last];
-    if (!b->fused_loss) {
-        logits = allocate(b, "gradient of the logits", b->logits);
-        free_tensor(b, b->head_saved[last]);
+    int32_t logits = SP_NO_TENSOR;
+    int32_t inner = SP_NO_TENSOR;
+    if (b->loss_chunks == 0) {
+        logits = b->head_saved[last];
+        if (!b->fused_loss) {
+            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_VOCAB);
+            free_tensor(b, b->head_saved[last]);
+        }
+        last--;
+        inner = project_back(b, b->size.width[SP_WIDTH_HIDDEN]);
     }
-    last--;
-    int32_t inner = project_back(b, b->hidden_full);
     if (b->weight_gradients) {
         b->head_gradient = allocate(b, "gradient of the output weight", b->table);
         if (!b->shares_table) {
@@ -714,7 +770,7 @@ static int32_t head_backward(program_builder *b)
     while (last > 0) {
         release_for_weights(b, b->head_saved[last--]);
     }
-    int32_t gradient = allocate(b, "gradient of a norm's input", b->hidden);
+    int32_t gradient = allocate_hidden(b, "gradient of a norm's input");
     free_tensor(b, inner);
     free_tensor(b, b->head_saved[0]);
     return gradient;
@@ -725,7 +781,7 @@ static void embedding_backward(program_builder *b, int32_t gradient)
 {
     int32_t full = SP_NO_TENSOR;
     if (b->sequence_split) {
-        full = allocate(b, "gathered gradient", b->hidden_full);
+        full = allocate_wide(b, "gathered gradient", SP_WIDTH_HIDDEN);
     }
     int32_t table = allocate(b, "gradient of the embedding", b->table);
     if (b->shares_table && b->weight_gradients) {
@@ -764,7 +820,7 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
         parameters = next;
     }
     if (sp_stage_is_empty(b->stage)) {
-        gradient = allocate(b, "gradient of the input", b->hidden);
+        gradient = allocate_hidden(b, "gradient of the input");
     }
     if (b->stage->embedding) {
         embedding_backward(b, gradient);
@@ -786,11 +842,11 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
     return gradient;
 }
 
-static void measure(program_builder *b, const sp_model *model, const sp_stack *stack);
+static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options);
 
 void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                             const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                             int64_t pairs, sp_tensor_program *program)
+                             const sp_memory_options *options, const sp_unit_load *load,
+                             sp_tensor_program *program)
 {
     *program = (sp_tensor_program){.input = SP_NO_TENSOR,
                                    .output = SP_NO_TENSOR,
@@ -801,21 +857,16 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .stage = stage,
                          .mode = options->recompute,
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
-                         .swiglu = model->activation == SP_SWIGLU,
-                         .fused_swiglu = options->stack.fused_swiglu,
-                         .unfused_attention = options->attention == SP_ATTENTION_UNFUSED,
-                         .routed = model->experts > 0,
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
+                         .loss_chunks = options->stack.loss_chunks,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
-                         .tokens = tokens,
-                         .kv_tokens = kv_tokens,
-                         .pairs = pairs};
+                         .load = load};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
-    int count = sp_saved_layer(model, layout, options, rows);
+    int count = sp_saved_part(model, layout, options, SP_PART_LAYER, rows);
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         b.rows[rows[r].id] = rows[r];
@@ -825,12 +876,12 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     }
     if (stage->embedding) {
         b.embedding_count =
-            sp_saved_part(model, layout, &options->stack, SP_PART_EMBEDDING, b.embedding_rows);
+            sp_saved_part(model, layout, options, SP_PART_EMBEDDING, b.embedding_rows);
     }
     if (stage->head) {
-        b.head_count = sp_saved_part(model, layout, &options->stack, SP_PART_HEAD, b.head_rows);
+        b.head_count = sp_saved_part(model, layout, options, SP_PART_HEAD, b.head_rows);
     }
-    measure(&b, model, &options->stack);
+    measure(&b, model, options);
     size_t layers = (size_t)stage->layers;
     b.kept = sp_calloc(layers * SP_LAYER_TENSORS, sizeof *b.kept);
     b.cached = sp_calloc(layers, sizeof *b.cached);
@@ -839,7 +890,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     if (!stage->head) {
         // Comes from outside: no event makes it.
         b.to = NULL;
-        allocate(&b, "output gradient", b.hidden);
+        allocate(&b, "output gradient", b.size.hidden);
     }
     for (int split = 0; split < 2; split++) {
         b.splits = split == 1;
@@ -852,31 +903,18 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     sp_free(b.deferred);
 }
 
-static void measure(program_builder *b, const sp_model *model, const sp_stack *stack)
+static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options)
 {
     const sp_layout *layout = b->layout;
-    sp_shard shard = sp_shard_of(model, layout);
-    int64_t rows = sp_ceil_div(b->tokens, layout->cp);
-    int64_t norm_rows = sp_ceil_div(b->tokens, (int64_t)layout->cp * shard.norm_split);
-    b->sequence_split = shard.norm_split > 1;
-    b->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
-    b->hidden_full = sp_mul_bytes(rows, BF16 * model->hidden);
-    b->routed_rows = sp_mul_bytes(shard.active, b->hidden_full);
-    b->q = sp_mul_bytes(rows, BF16 * shard.q);
-    b->kv_own = sp_mul_bytes(rows, 2 * BF16 * shard.kv);
-    int peers = layout->cp / sp_stack_head_ranks(stack, layout);
-    b->kv_gathered = peers > 1 ? sp_mul_bytes(peers, b->kv_own) : 0;
-    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->kv_tokens, layout->cp), 2 * BF16 * shard.kv);
-    b->ffn = sp_mul_bytes(rows, BF16 * shard.ffn * shard.active);
-    b->fc1 = sp_mul_bytes(rows, BF16 * shard.fc1 * shard.active);
-    b->logits = sp_mul_bytes(rows, BF16 * shard.vocab);
-    sp_footprint_weights(model, layout, b->weights);
+    sp_unit_sizes_of(model, layout, options, b->load, &b->size);
+    const sp_shard *shard = &b->size.shard;
+    b->sequence_split = shard->norm_split > 1;
+    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        b->weights[s] = sp_footprint_weight(model, layout, (sp_layer_place)s);
+    }
     const sp_stage one_layer = {.layers = 1};
     b->gathered_parameters =
         layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;
-    b->mask = stack->attention_mask ? sp_ceil_div(b->pairs, layout->cp) : 0;
-    b->table = sp_mul_bytes(shard.vocab, BF16 * model->hidden);
-    if (b->unfused_attention) {
-        b->scores = sp_mul_bytes(sp_ceil_div(b->pairs, layout->cp), BF16 * shard.heads);
-    }
+    b->table = sp_mul_bytes(shard->vocab, BF16 * model->hidden);
 }

@@ -67,9 +67,9 @@ typedef struct sp_tensor_program {
 
 void sp_tensor_program_fini(sp_tensor_program *program);
 
-// Writes the tensor program of a unit, for a pack as sp_footprint_unit takes it. O(layers).
+// Writes the tensor program of a unit, as sp_footprint_unit takes it. O(layers).
 void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                             const sp_memory_options *options, int64_t tokens, int64_t kv_tokens,
-                             int64_t pairs, sp_tensor_program *program);
+                             const sp_memory_options *options, const sp_unit_load *load,
+                             sp_tensor_program *program);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/simulate/memory.h"
 
 enum { MOST_HOLDERS = 128 };
@@ -118,8 +118,8 @@ static void add_transients(explanation *e)
         const char *name = names[c] != NULL ? names[c] : rest;
         // The softmax of the loss, not there at the moment, stands among the unit's tensors.
         bool absent = bytes->of[c] < 0;
-        add(e, absent ? SP_SOFTMAX_NAME : name, (sp_memory_category)c, bytes->of[c],
-            absent ? 0 : 1);
+        add(e, absent ? sp_layer_tensors[SP_TENSOR_LOGITS].name : name, (sp_memory_category)c,
+            bytes->of[c], absent ? 0 : 1);
     }
 }
 
@@ -133,8 +133,9 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_
     layout.dp /= pack->dp_count;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
     const sp_stage stage = stage_of(e, chunk);
-    int count = sp_unit_tensors(e->model, &layout, &stage, e->options, pack->computed,
-                                pack->kv_tokens, pack->full_pairs, tensors);
+    const sp_unit_load load = {
+        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    int count = sp_unit_tensors(e->model, &layout, &stage, e->options, &load, tensors);
     bool away = state->holds == SP_HOLDS_RESIDENT || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
     for (int i = 0; i < count; i++) {

@@ -232,49 +232,20 @@ static void activation(builder *b, sp_pass pass)
         ->of_experts = b->model->experts > 0;
 }
 
-// Inputs and outputs of a projection; each expert sees its share of the tokens, and the router
-// works where the norms do. False: the model has none.
-typedef struct linear_shape {
-    int64_t inputs, outputs;
-    bool of_experts;
-} linear_shape;
-
-static bool shape_of(const builder *b, sp_layer_operation operation, linear_shape *out)
+// Each expert sees its share of the tokens, and the router works where the norms do.
+static void linear(builder *b, sp_layer_place place, sp_pass pass)
 {
-    int64_t h = b->model->hidden;
-    bool routed = b->model->experts > 0;
-    switch (operation) {
-    case SP_LAYER_QKV:
-        *out = (linear_shape){h, b->shard.q + 2 * b->shard.kv, false};
-        return true;
-    case SP_LAYER_OUTPUT:
-        *out = (linear_shape){b->shard.q, h, false};
-        return true;
-    case SP_LAYER_ROUTER:
-        *out = (linear_shape){h, b->model->experts, false};
-        return routed;
-    case SP_LAYER_FC1:
-        *out = (linear_shape){h, b->shard.fc1, routed};
-        return true;
-    default:
-        *out = (linear_shape){b->shard.ffn, h, routed};
-        return true;
-    }
-}
-
-static void linear(builder *b, const sp_layer_step *step, sp_pass pass)
-{
-    linear_shape shape;
-    if (!shape_of(b, step->operation, &shape)) {
+    sp_layer_linear shape;
+    if (!sp_layer_linear_of(b->model, &b->shard, place, &shape)) {
         return;
     }
-    sp_op *op = gemm(b, step->forward, pass, shape.inputs, shape.outputs);
-    op->is_qkv = step->operation == SP_LAYER_QKV;
-    if (step->operation == SP_LAYER_ROUTER) {
+    sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
+    op->is_qkv = place == SP_STEP_QKV;
+    if (place == SP_STEP_ROUTER) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
-        op->token_share = (double)b->shard.active / (double)b->shard.experts;
-        op->repeat = (int)b->shard.experts;
+        op->token_share = (double)shape.active / (double)shape.weights;
+        op->repeat = (int)shape.weights;
         op->of_experts = true;
     }
 }
@@ -288,8 +259,9 @@ static void permutation(builder *b)
     }
 }
 
-static void run_step(builder *b, const sp_layer_step *step, sp_pass pass)
+static void run_step(builder *b, sp_layer_place place, sp_pass pass)
 {
+    const sp_layer_step *step = &sp_layer_steps[place];
     bool forward = pass == SP_PASS_F;
     const char *name = forward ? step->forward : step->backward;
     if (name == NULL) {
@@ -303,7 +275,7 @@ static void run_step(builder *b, const sp_layer_step *step, sp_pass pass)
         (forward ? gather : reduce)(b, name);
         break;
     case SP_LAYER_KIND_LINEAR:
-        linear(b, step, pass);
+        linear(b, place, pass);
         break;
     case SP_LAYER_KIND_ELEMENTWISE:
         attention_elementwise(b, pass);
@@ -333,7 +305,7 @@ static void layer_forward(builder *b, sp_recompute repeated)
 {
     for (int i = 0; i < SP_LAYER_STEPS; i++) {
         if (sp_recompute_repeats(repeated, sp_layer_steps[i].operation)) {
-            run_step(b, &sp_layer_steps[i], SP_PASS_F);
+            run_step(b, (sp_layer_place)i, SP_PASS_F);
         }
     }
 }
@@ -341,7 +313,7 @@ static void layer_forward(builder *b, sp_recompute repeated)
 static void layer_input_gradient(builder *b)
 {
     for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
-        run_step(b, &sp_layer_steps[i], SP_PASS_I);
+        run_step(b, (sp_layer_place)i, SP_PASS_I);
     }
 }
 
@@ -365,8 +337,8 @@ static void layer_weight_gradient(builder *b)
     int64_t weights = 0;
     for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
         const sp_layer_step *step = &sp_layer_steps[i];
-        linear_shape shape;
-        if (step->kind != SP_LAYER_KIND_LINEAR || !shape_of(b, step->operation, &shape)) {
+        sp_layer_linear shape;
+        if (!sp_layer_linear_of(b->model, &b->shard, (sp_layer_place)i, &shape)) {
             continue;
         }
         for (int j = 0; j < i; j++) {
@@ -375,8 +347,8 @@ static void layer_weight_gradient(builder *b)
                 gather(b, entry->forward);
             }
         }
-        linear(b, step, SP_PASS_W);
-        weights += (shape.of_experts ? b->shard.experts : 1) * shape.inputs * shape.outputs;
+        linear(b, (sp_layer_place)i, SP_PASS_W);
+        weights += shape.weights * shape.inputs * shape.outputs;
     }
     accumulate(b, weights);
 }

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "sim/base/units.h"
+
 #define NAME(identifier, name, operations) name,
 const char *const sp_recompute_names[] = {SP_RECOMPUTE_ROWS(NAME) NULL};
 #undef NAME
@@ -29,35 +31,17 @@ unsigned sp_recompute_keeping(sp_layer_operation operation)
     return modes;
 }
 
-// The names of steps of both passes are those of Megatron-LM's layer.
-#define BOTH(name) name, name
-const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {
-    {SP_LAYER_NORM1, SP_LAYER_KIND_NORM, BOTH("first norm")},
-    {SP_LAYER_QKV, SP_LAYER_KIND_GATHER, "gather of the attention input",
-     "reduction of the attention input's gradient"},
-    {SP_LAYER_QKV, SP_LAYER_KIND_LINEAR, BOTH("QKV projection")},
-    {SP_LAYER_QKV, SP_LAYER_KIND_ELEMENTWISE, BOTH("element-wise work on queries and keys")},
-    {SP_LAYER_CORE, SP_LAYER_KIND_ATTENTION, BOTH("attention")},
-    {SP_LAYER_OUTPUT, SP_LAYER_KIND_LINEAR, BOTH("output projection")},
-    {SP_LAYER_OUTPUT, SP_LAYER_KIND_REDUCE, "reduction of the attention output",
-     "gather of the attention output's gradient"},
-    {SP_LAYER_RESIDUAL1, SP_LAYER_KIND_RESIDUAL, BOTH("first residual add")},
-    {SP_LAYER_NORM2, SP_LAYER_KIND_NORM, BOTH("second norm")},
-    {SP_LAYER_ROUTER, SP_LAYER_KIND_LINEAR, BOTH("router")},
-    {SP_LAYER_FC1, SP_LAYER_KIND_GATHER, "gather of the MLP input",
-     "reduction of the MLP input's gradient"},
-    {SP_LAYER_PERMUTATION, SP_LAYER_KIND_PERMUTATION, "expert permutation", NULL},
-    {SP_LAYER_FC1, SP_LAYER_KIND_LINEAR, BOTH("first MLP projection")},
-    {SP_LAYER_ACTIVATION, SP_LAYER_KIND_ACTIVATION, BOTH("activation function")},
-    {SP_LAYER_FC2, SP_LAYER_KIND_LINEAR, BOTH("second MLP projection")},
-    {SP_LAYER_FC2, SP_LAYER_KIND_PERMUTATION, NULL, "expert permutation"},
-    {SP_LAYER_FC2, SP_LAYER_KIND_REDUCE, "reduction of the MLP output",
-     "gather of the MLP output's gradient"},
-    {SP_LAYER_RESIDUAL2, SP_LAYER_KIND_RESIDUAL, BOTH("second residual add")},
-};
+#define STEP(identifier, of_operation, of_kind, forward_name, backward_name, ...) \
+    [SP_STEP_##identifier] = {.operation = SP_LAYER_##of_operation,               \
+                              .kind = SP_LAYER_KIND_##of_kind,                    \
+                              .forward = (forward_name),                          \
+                              .backward = (backward_name),                        \
+                              __VA_ARGS__},
+const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
+#undef STEP
 
 #define TENSOR(identifier, tensor_name, of_part, of_width, of_rows, of_type, operation, made_by, \
-               read, end, needs)                                                                 \
+               read, end, back, needs)                                                           \
     [SP_TENSOR_##identifier] = {.name = tensor_name,                                             \
                                 .part = SP_PART_##of_part,                                       \
                                 .width = SP_WIDTH_##of_width,                                    \
@@ -67,6 +51,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {
                                 .made = SP_##made_by,                                            \
                                 .last_read = SP_##read,                                          \
                                 .scope = SP_##end,                                               \
+                                .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
@@ -83,7 +68,30 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
            (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
-           (reorders ? SP_IF_REORDERED : 0);
+           (reorders ? SP_IF_REORDERED : 0) |
+           (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0);
+}
+
+sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
+{
+    int64_t tp = layout->tp;
+    // Fewer key and value heads than ranks: each rank holds one whole head.
+    int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
+    sp_shard shard = {
+        .heads = model->heads / tp,
+        .q = model->heads / tp * model->head_dim,
+        .kv = kv_heads * model->head_dim,
+        .ffn = model->ffn / tp,
+        .fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * (model->ffn / tp),
+        .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
+        .experts = model->experts > 0 ? model->experts : 1,
+        .active = model->experts > 0 ? model->experts_per_token : 1,
+        .norm_split = layout->sequence_parallel ? layout->tp : 1,
+        .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
+                                                      : model->dropout == SP_DROPOUT_ON,
+    };
+    return shard;
 }
 
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])
@@ -96,6 +104,7 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_K] = shard->kv;
     widths[SP_WIDTH_QK] = shard->q + shard->kv;
     widths[SP_WIDTH_KV] = 2 * shard->kv;
+    widths[SP_WIDTH_QKV] = shard->q + 2 * shard->kv;
     widths[SP_WIDTH_HEADS] = shard->heads;
     widths[SP_WIDTH_EXPERTS] = shard->experts;
     widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
@@ -118,4 +127,40 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     default:
         return BF16;
     }
+}
+
+bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
+                        sp_layer_linear *linear)
+{
+    const sp_layer_step *s = &sp_layer_steps[step];
+    bool is_router = step == SP_STEP_ROUTER;
+    bool is_mlp = step == SP_STEP_FC1 || step == SP_STEP_FC2;
+    if (s->kind != SP_LAYER_KIND_LINEAR || (is_router && model->experts == 0)) {
+        return false;
+    }
+    sp_shard one_expert = *shard;
+    one_expert.active = 1;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(model, &one_expert, widths);
+    *linear = (sp_layer_linear){.inputs = widths[s->inputs],
+                                .outputs = widths[s->outputs],
+                                .weights = is_mlp ? shard->experts : 1,
+                                .active = is_mlp ? shard->active : 1,
+                                .of_experts = is_mlp && model->experts > 0,
+                                .bias = !is_router &&
+                                        (model->bias || (step == SP_STEP_QKV && model->qkv_bias))};
+    return true;
+}
+
+int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
+{
+    int64_t norm = model->hidden + (model->qk_norm ? model->head_dim : 0);
+    int64_t total = 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * norm;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        sp_layer_linear linear;
+        if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear)) {
+            total += linear.weights * linear.outputs * (linear.inputs + (linear.bias ? 1 : 0));
+        }
+    }
+    return total;
 }

@@ -11,6 +11,7 @@
 
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/parameter_list.h"
 #include "sim/model/stack.h"
 
 typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attention;
@@ -73,36 +74,61 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_ACTIVATION
 } sp_layer_kind;
 
-typedef struct sp_layer_step {
-    sp_layer_operation operation; // that the step is a part of
-    sp_layer_kind kind;
-    const char *forward, *backward; // what it is called; NULL: the pass does not run it
-} sp_layer_step;
+// The steps of the list in the order of the forward. Columns: identifier, operation that the step
+// is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
+// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), and of
+// projections the weight and its widths for one expert. SP_LAYER_TENSORS: the layer's output.
+#define SP_LAYER_STEP_ROWS(ROW)                                                                    \
+    ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT)                            \
+    ROW(QKV_GATHER, QKV, GATHER, "gather of the attention input",                                  \
+        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1)                   \
+    ROW(QKV, QKV, LINEAR, "QKV projection", "QKV projection", .reads = SP_TENSOR_NORM1,            \
+        .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .outputs = SP_WIDTH_QKV)                                                                   \
+    ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
+        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
+    ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
+        .writes = SP_TENSOR_ATTENTION)                                                             \
+    ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
+        .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
+        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_Q,                            \
+        .outputs = SP_WIDTH_HIDDEN)                                                                \
+    ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
+        "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
+        .writes = SP_TENSOR_RESIDUAL)                                                              \
+    ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
+    ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT)                            \
+    ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
+        .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS)                                    \
+    ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
+        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
+    ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
+    ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
+    ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT)                                     \
+    ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
+        .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
+        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
+    ROW(UNPERMUTATION, FC2, PERMUTATION, NULL, "expert permutation",                               \
+        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS)                              \
+    ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
+        "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
+        .writes = SP_LAYER_TENSORS)                                                                \
+    ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
+        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
 
-// The places of the steps in the list, which is in the order of the forward.
+#define SP_STEP_IDENTIFIER(identifier, ...) SP_STEP_##identifier,
 typedef enum sp_layer_place {
-    SP_STEP_NORM1,
-    SP_STEP_QKV_GATHER,
-    SP_STEP_QKV,
-    SP_STEP_QKV_ELEMENTWISE,
-    SP_STEP_CORE,
-    SP_STEP_OUTPUT,
-    SP_STEP_OUTPUT_REDUCE,
-    SP_STEP_RESIDUAL1,
-    SP_STEP_NORM2,
-    SP_STEP_ROUTER,
-    SP_STEP_FC1_GATHER,
-    SP_STEP_PERMUTATION,
-    SP_STEP_FC1,
-    SP_STEP_ACTIVATION,
-    SP_STEP_FC2,
-    SP_STEP_UNPERMUTATION,
-    SP_STEP_FC2_REDUCE,
-    SP_STEP_RESIDUAL2,
-    SP_LAYER_STEPS
+    SP_LAYER_STEP_ROWS(SP_STEP_IDENTIFIER) SP_LAYER_STEPS
 } sp_layer_place;
-
-extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
+#undef SP_STEP_IDENTIFIER
 
 // Elements of a tensor for one token on one rank.
 typedef enum sp_layer_width {
@@ -114,6 +140,7 @@ typedef enum sp_layer_width {
     SP_WIDTH_K, // of the keys, and of the values
     SP_WIDTH_QK,
     SP_WIDTH_KV,
+    SP_WIDTH_QKV,
     SP_WIDTH_HEADS, // a number for each query head
     SP_WIDTH_EXPERTS,
     SP_WIDTH_FFN,
@@ -152,7 +179,10 @@ typedef enum sp_layer_condition {
     SP_IF_VIEWED_VALUES = 1 << 6,
     SP_IF_SPLIT_SWIGLU = 1 << 7, // a kernel for each of its steps, and autograd's tensors
     // The attention gave its output in another order than that in which the projection keeps it.
-    SP_IF_REORDERED = 1 << 8
+    SP_IF_REORDERED = 1 << 8,
+    // Norms written in PyTorch's operations: what they multiply is kept in fp32.
+    SP_IF_UNFUSED_NORMS = 1 << 9,
+    SP_IF_WHOLE_LOSS = 1 << 10 // of all rows at once, with its gradient in the backward
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -161,75 +191,89 @@ typedef enum sp_layer_condition {
 // 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
 // step of the forward that it outlives with hand-written passes (SP_LAYER_STEPS: it stays to the
 // end of the layer); the same with autograd, whose tensors live to the end of the function that
-// makes them; and its condition.
+// makes them; the last step of the backward of hand-written passes that reads it, where products
+// read their inputs for weight gradients at the norm of their block; and its condition.
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,         \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, STEP_NORM1, 0)                                                               \
     ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, 0)                                                        \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                            \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
+    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
+    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE,                                    \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
     ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,            \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
     ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                  \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_QK_NORM)                     \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
     ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE, \
-        STEP_OUTPUT_REDUCE, 0)                                                                    \
+        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                         \
     ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,   \
-        STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                                      \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                           \
     ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                           \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
     ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,         \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, 0)                                                    \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                        \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
-        STEP_CORE, STEP_CORE, SP_IF_FLASH)                                                        \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                             \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,            \
-        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, SP_IF_DROPOUT)        \
+        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,   \
+        SP_IF_DROPOUT)                                                                            \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,  \
-        LAYER_STEPS, STEP_RESIDUAL2, 0)                                                           \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                               \
     ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,      \
-        STEP_FC1, STEP_FC1, 0)                                                                    \
+        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                        \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                     \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
+    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
+    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,         \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
-        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                  \
+        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
-        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                             \
+        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                 \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,    \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
     ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,        \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_SPLIT_SWIGLU)                                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
     ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,      \
-        STEP_FC2_REDUCE, 0)                                                                       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                      \
     ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,       \
-        LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                                         \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                        \
     ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,    \
-        LAYER_STEPS, STEP_FC2_REDUCE, 0)                                                          \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                              \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,       \
-        LAYER_STEPS, STEP_FC2_REDUCE, SP_IF_ROUTED)                                               \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                           \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,          \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, SP_IF_DROPOUT)                               \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)              \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, 0)                                 \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                      \
     ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,   \
-        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, SP_IF_REORDERED)                              \
+        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                  \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                                     \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                        \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                 \
     ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,  \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
     ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                                    \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                       \
+    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,     \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
+    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
     ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, 0)                                                                           \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                               \
     ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 
 #define SP_TENSOR_IDENTIFIER(identifier, ...) SP_TENSOR_##identifier,
 typedef enum sp_layer_tensor_id {
@@ -248,10 +292,22 @@ typedef struct sp_layer_tensor {
     sp_layer_place made;
     sp_layer_place last_read; // by the forward of hand-written passes
     sp_layer_place scope;     // the step at whose end the function that made it returns
+    sp_layer_place read_back; // last, by the backward of hand-written passes
     unsigned conditions;
 } sp_layer_tensor;
 
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
+
+typedef struct sp_layer_step {
+    sp_layer_operation operation;
+    sp_layer_kind kind;
+    const char *forward, *backward;
+    sp_layer_tensor_id reads, writes;
+    sp_parameter_kind weight;
+    sp_layer_width inputs, outputs;
+} sp_layer_step;
+
+extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
 
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -262,8 +318,38 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
     return (tensor->conditions & ~conditions) == 0;
 }
 
+// One rank's share of a model's widths.
+typedef struct sp_shard {
+    int64_t heads;   // query heads
+    int64_t q, kv;   // width of the queries; of the keys (and of the values)
+    int64_t ffn;     // of one expert
+    int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
+    int64_t vocab;   // rows of the vocabulary tables, rounded up
+    int64_t experts; // 1 where the MLP is dense
+    int64_t active;  // experts per token, 1 where the MLP is dense
+    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+} sp_shard;
+
+sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
+
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
+
+// The weights of a projection on one rank, [outputs, inputs]: one, or one for each expert, of which
+// a token passes the active ones.
+typedef struct sp_layer_linear {
+    int64_t inputs, outputs;
+    int64_t weights, active;
+    bool of_experts, bias;
+} sp_layer_linear;
+
+// False: the step is no projection, or none that the model has.
+bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
+                        sp_layer_linear *linear);
+// Parameters of one layer: projections and their column-split biases are divided over TP, norms,
+// router and the biases after a reduction are not.
+int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 
 #endif

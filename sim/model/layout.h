@@ -125,19 +125,4 @@ sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *sour
 sp_status sp_layout_check(const sp_layout *layout, const sp_model *model, const char *source,
                           sp_error *err);
 
-// One rank's share of a model's widths, shared by the operator inventory and the saved tensors.
-typedef struct sp_shard {
-    int64_t heads;   // query heads
-    int64_t q, kv;   // width of the queries; of the keys (and of the values)
-    int64_t ffn;     // of one expert
-    int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
-    int64_t vocab;   // rows of the vocabulary tables, rounded up
-    int64_t experts; // 1 where the MLP is dense
-    int64_t active;  // experts per token, 1 where the MLP is dense
-    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // as usual GPT models train with dropout, the Llama family without
-} sp_shard;
-
-sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
-
 #endif

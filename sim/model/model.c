@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/model/layer.h"
 #include "sim/model/settings.h"
 
 // ---- settings ----
@@ -146,52 +147,20 @@ const sp_setting_table sp_model_settings = SP_SETTING_TABLE("model", model_rows)
 
 // ---- models ----
 
-static int64_t query_width(const sp_model *model)
-{
-    return model->heads * model->head_dim;
-}
-
-static int64_t kv_width(const sp_model *model)
-{
-    return model->kv_heads * model->head_dim;
-}
-
-// Weights of one MLP (one expert): gate, up and down, or up and down.
-static int64_t mlp_weights(const sp_model *model)
-{
-    return (model->activation == SP_SWIGLU ? 3 : 2) * model->hidden * model->ffn;
-}
-
-static int64_t attention_weights(const sp_model *model)
-{
-    return 2 * model->hidden * (query_width(model) + kv_width(model));
-}
-
-static int64_t norm_parameters(const sp_model *model)
+int64_t sp_model_norm_parameters(const sp_model *model)
 {
     return (model->norm == SP_LAYERNORM ? 2 : 1) * model->hidden;
 }
 
+static sp_shard whole(const sp_model *model)
+{
+    return sp_shard_of(model, &(sp_layout){.tp = 1});
+}
+
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
-    int64_t experts = model->experts > 0 ? model->experts : 1;
-    int64_t qkv_width = query_width(model) + 2 * kv_width(model);
-    int64_t mlp = mlp_weights(model);
-    int64_t total = attention_weights(model) + 2 * norm_parameters(model);
-    if (model->bias || model->qkv_bias) {
-        total += qkv_width;
-    }
-    if (model->bias) {
-        total += model->hidden;
-        mlp += (model->activation == SP_SWIGLU ? 2 : 1) * model->ffn + model->hidden;
-    }
-    if (model->qk_norm) {
-        total += 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * model->head_dim;
-    }
-    if (model->experts > 0) {
-        total += model->hidden * model->experts;
-    }
-    return total + experts * mlp;
+    sp_shard shard = whole(model);
+    return sp_layer_parameters(model, &shard);
 }
 
 int64_t sp_model_embedding_parameters(const sp_model *model)
@@ -203,7 +172,8 @@ int64_t sp_model_embedding_parameters(const sp_model *model)
 // Of the final norm, and of the head if untied.
 static int64_t head_parameters(const sp_model *model)
 {
-    return norm_parameters(model) + (model->tied_embeddings ? 0 : model->vocab * model->hidden);
+    return sp_model_norm_parameters(model) +
+           (model->tied_embeddings ? 0 : model->vocab * model->hidden);
 }
 
 int64_t sp_model_parameters(const sp_model *model)
@@ -214,14 +184,20 @@ int64_t sp_model_parameters(const sp_model *model)
 
 double sp_model_layer_linear_flops_per_token(const sp_model *model)
 {
-    int64_t active = model->experts > 0 ? model->experts_per_token : 1;
-    int64_t router = model->experts > 0 ? model->hidden * model->experts : 0;
-    return 2.0 * (double)(attention_weights(model) + active * mlp_weights(model) + router);
+    sp_shard shard = whole(model);
+    int64_t weights = 0; // that a token passes
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        sp_layer_linear linear;
+        if (sp_layer_linear_of(model, &shard, (sp_layer_place)s, &linear)) {
+            weights += linear.active * linear.inputs * linear.outputs;
+        }
+    }
+    return 2.0 * (double)weights;
 }
 
 double sp_model_attention_flops_per_pair(const sp_model *model)
 {
-    return 4.0 * (double)query_width(model);
+    return 4.0 * (double)(model->heads * model->head_dim);
 }
 
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)

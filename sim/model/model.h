@@ -86,6 +86,7 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
 // Parameters, exact: equal to the published counts where they exist.
 int64_t sp_model_parameters(const sp_model *model);
 int64_t sp_model_layer_parameters(const sp_model *model); // one layer, all experts, norms, biases
+int64_t sp_model_norm_parameters(const sp_model *model);  // a norm of hidden states
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
 
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens

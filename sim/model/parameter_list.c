@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/model/layer.h"
 #include "sim/model/layout.h"
 
 #define TABLE_SPREAD 0.02
@@ -65,78 +66,89 @@ static void add_norm(sp_parameter_list *list, int layer, sp_parameter_kind kind,
     }
 }
 
-// A linear layer on this rank and in whole.
-typedef struct product {
-    int64_t inputs, outputs, all_inputs, all_outputs;
-    bool bias;
-} product;
+// The shares of a model's widths on this rank, and all of them.
+typedef struct shares {
+    const sp_model *model;
+    sp_shard rank, whole;
+} shares;
 
 // Weights start with a spread of 1/sqrt(inputs) (LeCun and others: "Efficient BackProp", 1998,
 // equation 16), biases at 0.
-static void add_linear(sp_parameter_list *list, int layer, sp_parameter_kind kind, product p)
+static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_layer_place step)
 {
-    sp_parameter parameter = {.rows = p.outputs,
-                              .columns = p.inputs,
-                              .all_rows = p.all_outputs,
-                              .all_columns = p.all_inputs,
-                              .spread = 1.0 / sqrt((double)p.all_inputs)};
-    add(list, layer, kind, parameter);
-    if (p.bias) {
+    sp_layer_linear own, all;
+    if (!sp_layer_linear_of(s->model, &s->rank, step, &own) ||
+        !sp_layer_linear_of(s->model, &s->whole, step, &all)) {
+        return;
+    }
+    sp_parameter parameter = {.rows = own.outputs,
+                              .columns = own.inputs,
+                              .all_rows = all.outputs,
+                              .all_columns = all.inputs,
+                              .spread = 1.0 / sqrt((double)all.inputs)};
+    add(list, layer, sp_layer_steps[step].weight, parameter);
+    if (own.bias) {
         parameter.columns = parameter.all_columns = 1;
         parameter.spread = 0.0;
-        add(list, layer, kind + 1, parameter);
+        add(list, layer, sp_layer_steps[step].weight + 1, parameter);
     }
 }
 
-static void add_layer(sp_parameter_list *list, int layer, const sp_model *model,
-                      const sp_shard *shard)
+static void add_layer(sp_parameter_list *list, int layer, const shares *s)
 {
-    int64_t h = model->hidden;
-    int64_t all_q = model->heads * model->head_dim;
-    int64_t all_kv = model->kv_heads * model->head_dim;
-    int64_t all_fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * model->ffn;
-    add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, h);
-    add_linear(list, layer, SP_PARAMETER_QKV_WEIGHT,
-               (product){h, shard->q + 2 * shard->kv, h, all_q + 2 * all_kv,
-                         model->bias || model->qkv_bias});
+    const sp_model *model = s->model;
+    add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
+    add_linear(list, layer, s, SP_STEP_QKV);
     if (model->qk_norm) {
         add_norm(list, layer, SP_PARAMETER_QUERY_NORM_WEIGHT, model, model->head_dim);
         add_norm(list, layer, SP_PARAMETER_KEY_NORM_WEIGHT, model, model->head_dim);
     }
-    add_linear(list, layer, SP_PARAMETER_PROJECTION_WEIGHT,
-               (product){shard->q, h, all_q, h, model->bias});
-    add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, h);
-    if (model->experts > 0) {
-        add_linear(list, layer, SP_PARAMETER_ROUTER_WEIGHT,
-                   (product){h, model->experts, h, model->experts, false});
+    add_linear(list, layer, s, SP_STEP_OUTPUT);
+    add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
+    add_linear(list, layer, s, SP_STEP_ROUTER);
+    for (int64_t e = 0; e < s->rank.experts; e++) {
+        add_linear(list, layer, s, SP_STEP_FC1);
+        add_linear(list, layer, s, SP_STEP_FC2);
     }
-    for (int64_t e = 0; e < shard->experts; e++) {
-        add_linear(list, layer, SP_PARAMETER_FC1_WEIGHT,
-                   (product){h, shard->fc1, h, all_fc1, model->bias});
-        add_linear(list, layer, SP_PARAMETER_FC2_WEIGHT,
-                   (product){shard->ffn, h, model->ffn, h, model->bias});
+}
+
+// Adds the further layers, which are like the one that begins at `first`.
+static void repeat_layer(sp_parameter_list *list, size_t first, int layers)
+{
+    size_t each = list->count - first;
+    sp_reserve((void **)&list->items, &list->capacity, first + each * (size_t)layers,
+               sizeof *list->items);
+    for (int layer = 1; layer < layers; layer++) {
+        for (size_t i = 0; i < each; i++) {
+            sp_parameter *added = &list->items[list->count++];
+            *added = list->items[first + i];
+            added->layer = layer;
+        }
     }
 }
 
 void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list)
 {
-    sp_shard shard = sp_shard_of(model, layout);
+    const sp_layout alone = {.tp = 1};
+    const shares s = {model, sp_shard_of(model, layout), sp_shard_of(model, &alone)};
     int64_t h = model->hidden;
     if (stage->embedding) {
-        add_table(list, SP_PARAMETER_TOKEN_TABLE, shard.vocab, model->vocab, h);
+        add_table(list, SP_PARAMETER_TOKEN_TABLE, s.rank.vocab, model->vocab, h);
         if (model->positional == SP_LEARNED) {
             int64_t positions = model->max_positions;
             add_table(list, SP_PARAMETER_POSITION_TABLE, positions, positions, h);
         }
     }
-    for (int layer = 0; layer < stage->layers; layer++) {
-        add_layer(list, layer, model, &shard);
+    if (stage->layers > 0) {
+        size_t first = list->count;
+        add_layer(list, 0, &s);
+        repeat_layer(list, first, stage->layers);
     }
     if (stage->head) {
         add_norm(list, -1, SP_PARAMETER_FINAL_WEIGHT, model, h);
         if (head_table) {
-            add_table(list, SP_PARAMETER_HEAD_TABLE, shard.vocab, model->vocab, h);
+            add_table(list, SP_PARAMETER_HEAD_TABLE, s.rank.vocab, model->vocab, h);
         }
     }
 }

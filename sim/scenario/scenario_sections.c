@@ -425,38 +425,6 @@ sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err)
     return scenario->shares_open ? check_stages(scenario, &equal, err) : SP_OK;
 }
 
-sp_status sp_scenario_copy_with(const sp_scenario *base, const sp_scenario_changes *changes,
-                                sp_scenario *derived, sp_error *err)
-{
-    sp_strategy_spec *strategy = &derived->strategy;
-    *derived = *base;
-    derived->resolved = NULL;
-    derived->chosen_layers = NULL;
-    if (changes->strategy != NULL) {
-        derived->order_resolved = base->order_resolved && changes->memory_limit_bytes == 0 &&
-                                  strcmp(base->strategy.kind, changes->strategy) == 0;
-        snprintf(strategy->kind, sizeof strategy->kind, "%s", changes->strategy);
-        strategy->asked[0] = '\0';
-        strategy->exchange_of[0] = '\0';
-        strategy->exchange_chosen = false;
-    }
-    if (changes->memory_limit_bytes > 0) {
-        derived->memory_limit_bytes = changes->memory_limit_bytes;
-    }
-    if (changes->time_limit_ms > 0) {
-        strategy->time_limit_ms = changes->time_limit_ms;
-        strategy->spent_s = 0.0;
-    }
-    if (changes->cp_overlap != NULL) {
-        derived->memory.stack.cp_overlap = *changes->cp_overlap;
-    }
-    if (changes->cut != NULL) {
-        derived->layout = *changes->cut;
-    }
-    bool changed = changes->cp_overlap != NULL || changes->cut != NULL;
-    return changed ? sp_scenario_resolve_layout(derived, err) : SP_OK;
-}
-
 void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)
 {
     sp_free(scenario->chosen_layers);

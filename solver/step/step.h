@@ -166,8 +166,10 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
 
 // ---- what a result says of where it comes from, and counts (provenance.c) ----
 
-// Begins the result: names, level, limits and warnings of the scenario.
+// Begins the result: names, level and limits of the scenario.
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result);
+// The warnings of the scenario, which a trial step does without.
+void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings);
 
 // FLOPs that the recomputation of all layers adds, per token and per half pair, before sharding.
 void sp_i_step_recompute(sp_i_steps *steps);

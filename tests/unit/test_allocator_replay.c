@@ -1,8 +1,8 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
 #include "sim/base/alloc.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/memory/tensor_program.h"
-#include "sim/memory/unit_tensors.h"
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/allocator_replay.h"
 #include "sim/simulate/allocator_units.h"
@@ -135,8 +135,8 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
 {
     sp_tensor_program program;
     sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
-    sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options, EVEN_TOKENS, 0, 0,
-                            &program);
+    sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options,
+                            &(sp_unit_load){.tokens = EVEN_TOKENS}, &program);
     int *holders = calloc(program.tensor_count, sizeof *holders);
     assert_non_null(holders);
     int64_t input = bytes_of(&program, program.input);
@@ -341,7 +341,8 @@ static void shape_of(sp_i_unit_shape *shape, sp_recompute recompute, double rati
     sp_stage stage = {.layers = 2};
     sp_memory_options options = {.recompute = recompute};
     assert_int_equal(sp_model_builtin("llama-65b", &model, NULL), SP_OK);
-    sp_tensor_program_build(&model, &layout, &stage, &options, 8192, 0, INT64_C(8192) * 8192,
+    sp_tensor_program_build(&model, &layout, &stage, &options,
+                            &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192},
                             &shape->program);
     sp_i_unit_shape_init(shape, ratio);
 }
@@ -399,8 +400,8 @@ TEST(offload_agrees_with_the_footprint)
             shape_of(&shape, options.recompute, percent / 100.0);
             int64_t bytes = away(&shape);
             sp_unit_tensor tensors[SP_UNIT_TENSORS];
-            int count = sp_unit_tensors(&model, &layout, &stage, &options, 8192, 0,
-                                        INT64_C(8192) * 8192, tensors);
+            const sp_unit_load load = {.tokens = 8192, .pairs = INT64_C(8192) * 8192};
+            int count = sp_unit_tensors(&model, &layout, &stage, &options, &load, tensors);
             // The runtime rounds the product up, in double precision.
             int64_t plain = sp_unit_offload_bytes(tensors, count, percent / 100.0);
             assert_true(bytes == plain || bytes == plain + MIB);

@@ -336,7 +336,8 @@ TEST(blocks_held)
         sp_tensor_program program;
         int64_t gathered = 0;
         int64_t output = 0;
-        sp_tensor_program_build(&grouped, &layout, &stage, &options, tokens, 0, tokens * tokens,
+        sp_tensor_program_build(&grouped, &layout, &stage, &options,
+                                &(sp_unit_load){.tokens = tokens, .pairs = tokens * tokens},
                                 &program);
         sp_tensor_events *forward = &program.pass[SP_PROGRAM_FORWARD];
         for (size_t e = 0; e < forward->count; e++) {

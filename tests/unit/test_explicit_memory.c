@@ -1,8 +1,9 @@
 // Passes with explicit tensors: moments worked out by hand for a layer of a few bytes, and the
 // bytes that are left when a pass ends, which the saved-tensor table says in another way.
-#include "sim/memory/explicit_state.h"
+#include "sim/memory/explicit_unit.h"
 #include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
+#include "tests/support/unit_draw.h"
 
 enum { TOKEN = 1 };
 
@@ -170,45 +171,18 @@ TEST(tables_and_spaces)
     assert_int_equal(sp_footprint_rotary(&learned, &stack, 100), 0);
 }
 
-typedef struct draw {
-    sp_model model;
-    sp_layout layout;
-    sp_stage stage;
-    sp_memory_options options;
-    sp_unit_load load;
-} draw;
-
-static draw random_draw(sp_prng *prng)
+// Sums of gradients are of whole rows of each rank.
+static unit_draw explicit_draw(sp_prng *prng)
 {
-    int kv_heads = 4 << prng_below(prng, 2);
-    draw d = {
-        .model = {.layers = 8,
-                  .hidden = 64 * (1 + prng_below(prng, 8)),
-                  .ffn = 64 * (1 + prng_below(prng, 16)),
-                  .kv_heads = kv_heads,
-                  .heads = kv_heads * (1 + prng_below(prng, 3)),
-                  .head_dim = 8 * (1 + prng_below(prng, 4)),
-                  .vocab = 1000 + prng_below(prng, 1000),
-                  .activation = prng_below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU},
-        .layout = {.tp = 1 << prng_below(prng, 3),
-                   .cp = 1 << prng_below(prng, 3),
-                   .pp = 4,
-                   .dp = 1,
-                   .chunks = 1,
-                   .sequence_parallel = prng_below(prng, 2) == 0},
-        .stage = {.layers = prng_below(prng, 4),
-                  .embedding = prng_below(prng, 3) == 0,
-                  .head = prng_below(prng, 3) == 0},
-        .options = explicit_in((sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES)),
-        .load = {.tokens = 8 * (1 + prng_below(prng, 500)), .collects = prng_below(prng, 2) == 0}};
-    d.options.attention = (sp_attention)prng_below(prng, 2);
+    unit_draw d = draw_unit(prng);
+    d.model.experts = 0;
+    d.options.stack = explicit_in(SP_RECOMPUTE_NONE).stack;
+    d.load = (sp_unit_load){.tokens = 8 * (1 + prng_below(prng, 500)),
+                            .begun_tokens = 8 * prng_below(prng, 1000),
+                            .collects = prng_below(prng, 2) == 0};
     d.load.kv_tokens = 8 * prng_below(prng, (int)d.load.tokens / 8 + 1);
     d.load.found_tokens = 8 * prng_below(prng, (int)d.load.kv_tokens / 8 + 1);
-    d.load.begun_tokens = 8 * prng_below(prng, 1000);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
-    if (d.stage.layers == 0 && !d.stage.embedding && !d.stage.head) {
-        d.stage.layers++;
-    }
     return d;
 }
 
@@ -228,7 +202,7 @@ TEST(passes_end_with_what_is_held)
     static const sp_bytes nothing;
     sp_prng prng = prng_seeded(77);
     for (int round = 0; round < 2000; round++) {
-        draw d = random_draw(&prng);
+        unit_draw d = explicit_draw(&prng);
         sp_unit_bytes unit;
         sp_i_explicit x;
         sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);

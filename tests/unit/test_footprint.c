@@ -1,5 +1,5 @@
 #include "sim/memory/footprint.h"
-#include "sim/memory/unit_tensors.h"
+#include "sim/memory/saved_tensors.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
@@ -18,6 +18,14 @@ static sp_memory_options mode(sp_recompute recompute, sp_attention attention)
     return (sp_memory_options){.recompute = recompute, .attention = attention};
 }
 
+static sp_unit_bytes unit_of(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                             const sp_memory_options *options, sp_unit_load load)
+{
+    sp_unit_bytes unit;
+    sp_footprint_unit(model, layout, stage, options, &load, &unit);
+    return unit;
+}
+
 // The measured configuration of kwai/Megatron-Kwai, branch atc24ae: Llama-65B, 8192 tokens, TP 2,
 // CP 2, PP 8, DP 8, two layers a chunk, vocabulary 32256; a local pack is 4096 tokens.
 static const sp_layout h800 = {
@@ -30,9 +38,8 @@ static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head
     sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
     sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
     options.stack.copied_logits = true;
-    sp_unit_bytes unit;
-    sp_footprint_unit(&model, &h800, &stage, &options,
-                      &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192}, &unit);
+    sp_unit_bytes unit = unit_of(&model, &h800, &stage, &options,
+                                 (sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192});
     return unit;
 }
 
@@ -85,10 +92,57 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
     sp_stage stage = {.layers = 3, .head = head};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
     options.stack = *stack;
-    sp_unit_bytes unit;
-    sp_footprint_unit(model, layout, &stage, &options,
-                      &(sp_unit_load){.tokens = tokens, .pairs = tokens * tokens}, &unit);
+    sp_unit_bytes unit = unit_of(model, layout, &stage, &options,
+                                 (sp_unit_load){.tokens = tokens, .pairs = tokens * tokens});
     return unit;
+}
+
+// Adam's states: 4 bytes a parameter of master weights, which pure bf16 training has not, and two
+// moments of 4 bytes or as many as the stack says.
+TEST(optimizer_states_follow_the_stack)
+{
+    static const struct {
+        sp_stack stack;
+        int64_t bytes;
+    } cases[] = {{{.name = "fp32"}, 12},
+                 {{.moment_bytes = 1}, 6},
+                 {{.moment_bytes = 2, .no_master_weights = true}, 4}};
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
+    sp_stage stage = {.layers = 4};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &cases[i].stack, &stage, 1, &bytes);
+        int64_t parameters = sp_footprint_parameters(&model, &layout, &stage, 1);
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], cases[i].bytes * parameters / 4);
+    }
+}
+
+// Norms in PyTorch's operations keep their input and their result in fp32, 8 bytes a number, each
+// of two a layer and the head's, unless they are rebuilt.
+TEST(unfused_norms_are_held)
+{
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    const sp_stack stacks[] = {{.name = "fused"}, {.name = "unfused", .unfused_norms = true}};
+    int64_t held[2][2];
+    for (int i = 0; i < 4; i++) {
+        sp_unit_bytes unit = unit_under(&model, &layout, i / 2 != 0, &stacks[i % 2], 8192);
+        held[i / 2][i % 2] = unit.held.of[SP_MEM_ACTIVATIONS];
+    }
+    int64_t norm = 8 * model.hidden * (8192 / 2);
+    assert_int_equal(held[0][1] - held[0][0], 3 * 2 * norm);
+    assert_int_equal(held[1][1] - held[1][0], (3 * 2 + 1) * norm);
+    sp_stage stage = {.layers = 3};
+    sp_memory_options options = mode(SP_RECOMPUTE_ACTIVATION, SP_ATTENTION_FLASH);
+    sp_unit_bytes rebuilt[2];
+    for (int i = 0; i < 2; i++) {
+        options.stack = stacks[i];
+        sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 8192},
+                          &rebuilt[i]);
+    }
+    assert_int_equal(rebuilt[0].held.of[SP_MEM_ACTIVATIONS],
+                     rebuilt[1].held.of[SP_MEM_ACTIVATIONS]);
 }
 
 // Bytes a logit at the end of the forward, held, and in the backward of the loss. The vocabulary is
@@ -100,7 +154,10 @@ TEST(losses_hold_logits)
         int64_t held, forward, backward;
     } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
                  {{.fused_cross_entropy = false}, 4, 6, 6},
-                 {{.copied_logits = true}, 4, 10, 6}};
+                 {{.copied_logits = true}, 4, 10, 6},
+                 // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
+                 {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
+                 {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
@@ -186,10 +243,10 @@ TEST(masks_and_scores_take_room)
         sp_stage stage = {.layers = 2, .head = head == 1};
         sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
         sp_unit_bytes plain, unit;
-        sp_footprint_unit(&model, &layout, &stage, &options, &load, &plain);
+        plain = unit_of(&model, &layout, &stage, &options, load);
         options.stack.attention_mask = true;
         options.stack.score_buffer = true;
-        sp_footprint_unit(&model, &layout, &stage, &options, &load, &unit);
+        unit = unit_of(&model, &layout, &stage, &options, load);
         int64_t scores = 2 * load.pairs * model.heads / 8;
         assert_int_equal(sp_bytes_total(&unit.held), sp_bytes_total(&plain.held));
         assert_int_equal(sp_bytes_total(&unit.forward) - sp_bytes_total(&plain.forward),
@@ -256,27 +313,23 @@ TEST(gpt_layers_follow_korthikanti)
         model.ffn = 4 * h;
         sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
         sp_stage stage = {.layers = 1};
-        sp_unit_bytes unit;
         sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
         int64_t scores = 5 * a * s * s / t;
-
-        sp_footprint_unit(&model, &layout, &stage, &none,
-                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
+        sp_unit_bytes unit =
+            unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
         layout.sequence_parallel = true;
-        sp_footprint_unit(&model, &layout, &stage, &none,
-                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
+        unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
         // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
         assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
         sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
-        sp_footprint_unit(&model, &layout, &stage, &selective,
-                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
+        unit = unit_of(&model, &layout, &stage, &selective,
+                       (sp_unit_load){.tokens = s, .pairs = s * s});
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
         assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
         sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
-        sp_footprint_unit(&model, &layout, &stage, &full,
-                          &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
+        unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
         assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
     }
@@ -290,16 +343,14 @@ TEST(llama_layers_follow_slimpipe)
     sp_layout layout = {.tp = 8, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
     sp_model model = builtin("llama-70b");
     sp_stage stage = {.layers = 3};
-    sp_unit_bytes unit;
     int64_t s = 4096;
     sp_memory_options partial = mode(SP_RECOMPUTE_PARTIAL_FC1, SP_ATTENTION_FLASH);
-    sp_footprint_unit(&model, &layout, &stage, &partial,
-                      &(sp_unit_load){.tokens = s, .pairs = s * s}, &unit);
+    sp_unit_bytes unit =
+        unit_of(&model, &layout, &stage, &partial, (sp_unit_load){.tokens = s, .pairs = s * s});
     int64_t statistics = 3 * s * 4 * 64 / 8;
     assert_int_equal(sp_bytes_total(&unit.held) - statistics, 3 * s * (8 * 8192 + 4 * 1024) / 8);
     sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_FLASH);
-    sp_footprint_unit(&model, &layout, &stage, &full, &(sp_unit_load){.tokens = s, .pairs = s * s},
-                      &unit);
+    unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
     assert_int_equal(sp_bytes_total(&unit.held), 3 * s * 2 * 8192 / 8);
 }
 
@@ -318,10 +369,9 @@ TEST(slices_keep_keys_and_values)
         for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
             sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
             sp_unit_bytes whole, sliced;
-            sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = tokens},
-                              &whole);
-            sp_footprint_unit(&model, &layout, &stage, &options,
-                              &(sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens}, &sliced);
+            whole = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = tokens});
+            sliced = unit_of(&model, &layout, &stage, &options,
+                             (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
             assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
             assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
             int64_t extra = m == SP_RECOMPUTE_FULL ? cached : 0;
@@ -338,16 +388,14 @@ TEST(slices_sum_gradients)
     sp_stage stage = {.layers = 3};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
     int64_t token = 3 * 4 * 1024 / 4 / 2;
-    sp_unit_bytes unit;
-    sp_footprint_unit(&model, &layout, &stage, &options,
-                      &(sp_unit_load){.tokens = 1000, .begun_tokens = 3000}, &unit);
+    sp_unit_bytes unit = unit_of(&model, &layout, &stage, &options,
+                                 (sp_unit_load){.tokens = 1000, .begun_tokens = 3000});
     assert_int_equal(unit.gradients_begun, 3000 * token);
     assert_int_equal(unit.gradients_found, 0);
     assert_int_equal(unit.backward.of[SP_MEM_KV_GRADIENTS], 3000 * token);
     assert_int_equal(unit.forward.of[SP_MEM_KV_GRADIENTS], 0);
-    sp_footprint_unit(&model, &layout, &stage, &options,
-                      &(sp_unit_load){.tokens = 1000, .kv_tokens = 600, .found_tokens = 600},
-                      &unit);
+    unit = unit_of(&model, &layout, &stage, &options,
+                   (sp_unit_load){.tokens = 1000, .kv_tokens = 600, .found_tokens = 600});
     assert_int_equal(unit.gradients_begun, 0);
     assert_int_equal(unit.gradients_found, 600 * token);
     assert_int_equal(unit.backward.of[SP_MEM_KV_GRADIENTS], 0);
@@ -362,10 +410,9 @@ TEST(offload_moves_activations)
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
     int64_t statistics = 2 * (32 * 4 * 4096);
     for (int percent = 0; percent <= 100; percent++) {
-        sp_unit_bytes unit;
         options.offload_ratio = percent / 100.0;
-        sp_footprint_unit(&model, &h800, &stage, &options,
-                          &(sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192}, &unit);
+        sp_unit_bytes unit = unit_of(&model, &h800, &stage, &options,
+                                     (sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192});
         int64_t leaves = (1200 * percent + 99) / 100 * MIB;
         assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves);
         assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], 1200 * MIB + statistics - leaves);
@@ -386,17 +433,15 @@ TEST(offload_rounds_to_what_there_is)
     const int64_t leaves[] = {0, MIB, (all * 3 / 4 + MIB - 1) / MIB * MIB, all};
     assert_true(all % MIB != 0);
     for (int i = 0; i < 4; i++) {
-        sp_unit_bytes unit;
         options.offload_ratio = ratios[i];
-        sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 1000},
-                          &unit);
+        sp_unit_bytes unit =
+            unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = 1000});
         assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], leaves[i]);
         assert_int_equal(unit.held.of[SP_MEM_ACTIVATIONS], all + statistics - leaves[i]);
     }
     // Nothing of a short pack is as large as 1 MiB.
     options.offload_ratio = 1.0;
-    sp_unit_bytes unit;
-    sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 30}, &unit);
+    sp_unit_bytes unit = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = 30});
     assert_int_equal(unit.held.of[SP_MEM_OFFLOADED], 0);
 }
 
@@ -409,9 +454,9 @@ TEST(fused_swiglu_keeps_two_tensors)
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
         sp_unit_bytes split, fused;
-        sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &split);
+        split = unit_of(&model, &h800, &stage, &options, (sp_unit_load){.tokens = 8192});
         options.stack.fused_swiglu = true;
-        sp_footprint_unit(&model, &h800, &stage, &options, &(sp_unit_load){.tokens = 8192}, &fused);
+        fused = unit_of(&model, &h800, &stage, &options, (sp_unit_load){.tokens = 8192});
         bool keeps = m == SP_RECOMPUTE_NONE || m == SP_RECOMPUTE_ATTENTION;
         assert_int_equal(sp_bytes_total(&split.held) - sp_bytes_total(&fused.held),
                          keeps ? 2 * 86 * MIB : 0);
@@ -485,7 +530,8 @@ TEST(offload_takes_contiguous_and_large_first)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
         sp_unit_tensor tensors[SP_UNIT_TENSORS];
-        int count = sp_unit_tensors(&model, &h800, &stage, &options, 8192, 0, 0, tensors);
+        const sp_unit_load load = {.tokens = 8192};
+        int count = sp_unit_tensors(&model, &h800, &stage, &options, &load, tensors);
         sp_unit_offload(tensors, count, cases[i].ratio);
         assert_int_equal(unit_tensor(tensors, count, cases[i].name)->away_bytes,
                          cases[i].away_mib * MIB);
@@ -509,10 +555,9 @@ TEST(recomputation_never_keeps_more)
         for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
             int64_t held[SP_RECOMPUTE_MODES];
             for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-                sp_unit_bytes unit;
                 sp_memory_options options = mode((sp_recompute)m, (sp_attention)a);
-                sp_footprint_unit(&model, &layout, &stage, &options,
-                                  &(sp_unit_load){.tokens = 1001, .pairs = 1001 * 1001}, &unit);
+                sp_unit_bytes unit = unit_of(&model, &layout, &stage, &options,
+                                             (sp_unit_load){.tokens = 1001, .pairs = 1001 * 1001});
                 held[m] = sp_bytes_total(&unit.held);
                 for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
                     assert_true(unit.held.of[c] >= 0);
@@ -541,10 +586,10 @@ TEST(layers_run_without_the_softmax)
     sp_unit_bytes with, without;
     const sp_stage head = {.layers = 2, .head = true};
     const sp_stage plain = {.layers = 2};
-    sp_footprint_unit(&model, &layout, &head, &options,
-                      &(sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096}, &with);
-    sp_footprint_unit(&model, &layout, &plain, &options,
-                      &(sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096}, &without);
+    with = unit_of(&model, &layout, &head, &options,
+                   (sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096});
+    without = unit_of(&model, &layout, &plain, &options,
+                      (sp_unit_load){.tokens = 4096, .pairs = INT64_C(4096) * 4096});
     int64_t norm = INT64_C(2) * 2 * model.hidden * 4096;
     assert_int_equal(sp_bytes_total(&with.held) + sp_bytes_total(&with.backward),
                      sp_bytes_total(&without.held) + sp_bytes_total(&without.backward) + norm);
@@ -621,12 +666,10 @@ TEST(absurd_sizes_stay_defined)
     sp_layout layout = {.tp = 1, .cp = 3, .pp = 2, .dp = 1, .chunks = 4096};
     sp_stage stage = {.layers = 4096, .embedding = true, .head = true};
     sp_memory_options options = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
-    sp_unit_bytes unit;
-    sp_footprint_unit(&model, &layout, &stage, &options,
-                      &(sp_unit_load){.tokens = INT64_MAX / 2,
-                                      .kv_tokens = INT64_MAX / 2,
-                                      .pairs = INT64_MAX / 2},
-                      &unit);
+    sp_unit_bytes unit =
+        unit_of(&model, &layout, &stage, &options,
+                (sp_unit_load){
+                    .tokens = INT64_MAX / 2, .kv_tokens = INT64_MAX / 2, .pairs = INT64_MAX / 2});
     assert_true(sp_bytes_total(&unit.held) > 0);
     assert_true(sp_bytes_total(&unit.forward) > 0);
     assert_true(sp_bytes_total(&unit.backward) > 0);

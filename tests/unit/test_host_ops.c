@@ -112,7 +112,7 @@ TEST(dropped_elements)
     assert_memory_equal(x, expected, sizeof x);
 }
 
-static void must_have_width(const sp_i_exec_specs *specs, sp_i_exec_tensor tensor,
+static void must_have_width(const sp_i_exec_specs *specs, sp_layer_tensor_id tensor,
                             int64_t real_bytes, int64_t table_bytes)
 {
     assert_int_equal(specs->of[tensor].width.real_bytes, real_bytes);
@@ -126,15 +126,15 @@ TEST(widths_of_two_precisions)
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_i_exec_specs specs;
     sp_i_exec_specs_make(&model, &layout, SP_RECOMPUTE_NONE, 2, 4, &specs);
-    must_have_width(&specs, SP_I_EXEC_INPUT, 2, 2);
-    must_have_width(&specs, SP_I_EXEC_FC1, 2, 2);
-    must_have_width(&specs, SP_I_EXEC_LSE, 4, 4);
-    must_have_width(&specs, SP_I_EXEC_MEAN1, 4, 4);
-    must_have_width(&specs, SP_I_EXEC_FINAL_LSE, 4, 4);
-    must_have_width(&specs, SP_I_EXEC_LOGITS, 2, 4);
-    must_have_width(&specs, SP_I_EXEC_MLP_MASK, 1, 1);
-    assert_int_equal(specs.of[SP_I_EXEC_LSE].columns, model.heads);
-    assert_int_equal(specs.of[SP_I_EXEC_LOGITS].columns, model.vocab);
+    must_have_width(&specs, SP_TENSOR_INPUT, 2, 2);
+    must_have_width(&specs, SP_TENSOR_FC1, 2, 2);
+    must_have_width(&specs, SP_TENSOR_LOG_SUM_EXP, 4, 4);
+    must_have_width(&specs, SP_TENSOR_STATISTICS1, 4, 4);
+    must_have_width(&specs, SP_TENSOR_LOGITS_SUM, 4, 4);
+    must_have_width(&specs, SP_TENSOR_LOGITS, 2, 4);
+    must_have_width(&specs, SP_TENSOR_MLP_MASK, 1, 1);
+    assert_int_equal(specs.of[SP_TENSOR_LOG_SUM_EXP].columns, model.heads);
+    assert_int_equal(specs.of[SP_TENSOR_LOGITS].columns, model.vocab);
 }
 
 // ---- numbers to and from a device's elements ----

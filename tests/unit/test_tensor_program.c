@@ -3,80 +3,13 @@
 #include "sim/memory/tensor_program.h"
 #include "sim/model/parameter_list.h"
 #include "tests/support/test_main.h"
+#include "tests/support/unit_draw.h"
 
 #define MIB INT64_C(1048576)
 
-typedef struct draw {
-    sp_model model;
-    sp_layout layout;
-    sp_stage stage;
-    sp_memory_options options;
-    int64_t tokens, kv_tokens, pairs;
-} draw;
-
-static draw random_draw(sp_prng *prng)
+static void build(const unit_draw *d, sp_tensor_program *program)
 {
-    int tp = 1 << prng_below(prng, 3);
-    int cp = 1 << prng_below(prng, 3);
-    int kv_heads = 4 << prng_below(prng, 2);
-    draw d = {.model = {.layers = 8,
-                        .hidden = 64 * (1 + prng_below(prng, 8)),
-                        .ffn = 64 * (1 + prng_below(prng, 16)),
-                        .kv_heads = kv_heads,
-                        .heads = kv_heads * (1 + prng_below(prng, 3)),
-                        .head_dim = 8 * (1 + prng_below(prng, 4)),
-                        .vocab = 1000 + prng_below(prng, 1000),
-                        .max_positions = 4096,
-                        .activation = prng_below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU,
-                        .norm = prng_below(prng, 2) == 0 ? SP_RMSNORM : SP_LAYERNORM,
-                        .positional = prng_below(prng, 2) == 0 ? SP_ROPE : SP_LEARNED,
-                        .tied_embeddings = prng_below(prng, 2) == 0,
-                        .bias = prng_below(prng, 2) == 0,
-                        .qk_norm = prng_below(prng, 3) == 0},
-              .layout = {.tp = tp,
-                         .cp = cp,
-                         .pp = 4,
-                         .dp = 1 + prng_below(prng, 3),
-                         .zero = prng_below(prng, 4),
-                         .chunks = 1,
-                         .cp_a2a = 1 << prng_below(prng, 3),
-                         .sequence_parallel = prng_below(prng, 2) == 0},
-              .stage = {.layers = prng_below(prng, 4),
-                        .embedding = prng_below(prng, 3) == 0,
-                        .head = prng_below(prng, 3) == 0},
-              .options = {.recompute = (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES),
-                          .attention = (sp_attention)prng_below(prng, 2)},
-              .tokens = 1 + prng_below(prng, 5000)};
-    if (prng_below(prng, 4) == 0) {
-        d.model.experts = 8;
-        d.model.experts_per_token = 1 + prng_below(prng, 3);
-    }
-    d.options.stack = (sp_stack){
-        .fused_swiglu = prng_below(prng, 2) == 0,
-        .cp_overlap = prng_below(prng, 4) == 0   ? SP_CP_A2A
-                      : prng_below(prng, 4) == 0 ? SP_CP_A2A_P2P
-                                                 : (sp_cp_overlap)prng_below(prng, 3),
-        .fused_cross_entropy = prng_below(prng, 3) == 0,
-        .copied_logits = prng_below(prng, 3) == 0,
-        .unfused_weight_gradient = prng_below(prng, 2) == 0,
-        .dummy_weight_gradients = prng_below(prng, 2) == 0,
-        .keep_gathered_inputs = prng_below(prng, 3) == 0,
-        .transposed_output = prng_below(prng, 3) == 0,
-        .attention_mask = prng_below(prng, 3) == 0,
-        .unfused_softmax = prng_below(prng, 3) == 0,
-    };
-    d.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.tokens + 1);
-    d.pairs = d.tokens * (1 + prng_below(prng, 5000));
-    if (!d.stage.embedding && !d.stage.head) {
-        d.stage.layers++;
-    }
-    return d;
-}
-
-static void build(const draw *d, sp_tensor_program *program)
-{
-    sp_tensor_program_build(&d->model, &d->layout, &d->stage, &d->options, d->tokens, d->kv_tokens,
-                            d->pairs, program);
+    sp_tensor_program_build(&d->model, &d->layout, &d->stage, &d->options, &d->load, program);
 }
 
 // What a run of passes holds: bytes of the storages that anybody holds.
@@ -174,13 +107,11 @@ TEST(saved_tensors_add_up)
 {
     sp_prng prng = prng_seeded(20240710);
     for (int round = 0; round < 2000; round++) {
-        draw d = random_draw(&prng);
+        unit_draw d = draw_unit(&prng);
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);
-        sp_footprint_unit(
-            &d.model, &d.layout, &d.stage, &d.options,
-            &(sp_unit_load){.tokens = d.tokens, .kv_tokens = d.kv_tokens, .pairs = d.pairs}, &unit);
+        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
         assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
         for (int split = 0; split < 2; split++) {
             ledger l = open_ledger(&program);
@@ -207,14 +138,12 @@ TEST(split_backward_keeps_what_weights_need)
 {
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 500; round++) {
-        draw d = random_draw(&prng);
+        unit_draw d = draw_unit(&prng);
         d.model.experts = 0;
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);
-        sp_footprint_unit(
-            &d.model, &d.layout, &d.stage, &d.options,
-            &(sp_unit_load){.tokens = d.tokens, .kv_tokens = d.kv_tokens, .pairs = d.pairs}, &unit);
+        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
         ledger l = open_ledger(&program);
         forward(&l);
         run(&l, SP_PROGRAM_INPUT_GRADIENT);
@@ -226,14 +155,13 @@ TEST(split_backward_keeps_what_weights_need)
 }
 
 // Llama-65B in units of two layers on TP 2, CP 2: 8192 tokens, heads / TP = 32, vocabulary 32256.
-static draw h800_draw(sp_recompute recompute, bool embedding, bool head)
+static unit_draw h800_draw(sp_recompute recompute, bool embedding, bool head)
 {
-    draw d = {
+    unit_draw d = {
         .layout = {.tp = 2, .cp = 2, .pp = 8, .dp = 8, .chunks = 5, .sequence_parallel = true},
         .stage = {.layers = 2, .embedding = embedding, .head = head},
         .options = {.recompute = recompute},
-        .tokens = 8192,
-        .pairs = INT64_C(8192) * 8192};
+        .load = {.tokens = 8192, .pairs = INT64_C(8192) * 8192}};
     assert_int_equal(sp_model_builtin("llama-65b", &d.model, NULL), SP_OK);
     assert_true(sp_stack_builtin("megatron-core-2024", &d.options.stack));
     d.model.vocab = 32256;
@@ -256,7 +184,7 @@ TEST(h800_transients)
                  {SP_RECOMPUTE_NONE, true, 126 + 252, 0},
                  {SP_RECOMPUTE_ACTIVATION, true, 126 + 252, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        draw d = h800_draw(cases[i].recompute, false, cases[i].head);
+        unit_draw d = h800_draw(cases[i].recompute, false, cases[i].head);
         sp_tensor_program program;
         build(&d, &program);
         ledger l = open_ledger(&program);
@@ -280,7 +208,8 @@ TEST(h800_saving_order)
     for (int mode = 0; mode < 2; mode++) {
         const int64_t *expected = mode == 0 ? none : ours;
         size_t count = mode == 0 ? sizeof none / sizeof none[0] : sizeof ours / sizeof ours[0];
-        draw d = h800_draw(mode == 0 ? SP_RECOMPUTE_NONE : SP_RECOMPUTE_ACTIVATION, false, false);
+        unit_draw d =
+            h800_draw(mode == 0 ? SP_RECOMPUTE_NONE : SP_RECOMPUTE_ACTIVATION, false, false);
         sp_tensor_program program;
         build(&d, &program);
         assert_int_equal(program.saved_count, 2 * count);
@@ -301,7 +230,7 @@ TEST(gathered_parameters)
     for (int layers = 1; layers <= 3; layers++) {
         int64_t peaks[2][2];
         const sp_stage gathered = {.layers = layers > 1 ? 2 : 1};
-        draw d = h800_draw(SP_RECOMPUTE_NONE, false, false);
+        unit_draw d = h800_draw(SP_RECOMPUTE_NONE, false, false);
         d.stage.layers = layers;
         int64_t parameters = 2 * sp_footprint_parameters(&d.model, &d.layout, &gathered, 1);
         for (int zero = 2; zero <= 3; zero++) {
@@ -325,7 +254,7 @@ TEST(gathered_parameters)
 // 16128 x 8192 bf16 numbers.
 TEST(gradient_of_the_lookup)
 {
-    draw d = h800_draw(SP_RECOMPUTE_NONE, true, false);
+    unit_draw d = h800_draw(SP_RECOMPUTE_NONE, true, false);
     sp_tensor_program program;
     build(&d, &program);
     assert_int_equal(program.input, SP_NO_TENSOR);
@@ -343,7 +272,7 @@ TEST(parameters_add_up)
 {
     sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 500; round++) {
-        draw d = random_draw(&prng);
+        unit_draw d = draw_unit(&prng);
         d.layout.zero = 0;
         sp_bytes states;
         sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);

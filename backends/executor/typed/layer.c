@@ -1,35 +1,8 @@
-// A layer runs the operations of sim/model/layer.h: the forward in their order, a recompute mode
-// those that it repeats, the backward in reverse. Each kind of operation has a function for either
-// direction, and each operation a row that names its tensors.
+// A layer runs the steps of sim/model/layer.h: the forward in their order, a recompute mode those
+// that it repeats, the backward in reverse. Each kind of step has a function for either direction.
 #include "sim/model/layer.h"
 
 #include "backends/executor/typed/layer.h"
-
-typedef struct operation {
-    sp_layer_operation operation;
-    sp_i_exec_tensor input, output; // output LAYER_TENSORS: the output of the layer
-    sp_parameter_kind weight;
-    int product;           // from 1 on, in the order of the layer's products with weights
-    sp_i_exec_tensor mask; // of the dropout behind a product that is reduced
-} operation;
-
-#define T(name) SP_I_EXEC_##name
-#define W(name) SP_PARAMETER_##name
-static const operation operations[] = {
-    {SP_LAYER_NORM1, T(INPUT), T(NORM1), W(NORM1_WEIGHT), 0, 0},
-    {SP_LAYER_QKV, T(NORM1), T(QUERIES), W(QKV_WEIGHT), 1, 0},
-    {SP_LAYER_CORE, T(QUERIES), T(ATTENTION), 0, 0, 0},
-    {SP_LAYER_OUTPUT, T(ATTENTION), T(RESIDUAL), W(PROJECTION_WEIGHT), 2, T(ATTENTION_MASK)},
-    {SP_LAYER_RESIDUAL1, T(INPUT), T(RESIDUAL), 0, 0, 0},
-    {SP_LAYER_NORM2, T(RESIDUAL), T(NORM2), W(NORM2_WEIGHT), 0, 0},
-    {SP_LAYER_FC1, T(NORM2), T(FC1), W(FC1_WEIGHT), 3, 0},
-    {SP_LAYER_ACTIVATION, T(FC1), T(FC2_INPUT), 0, 0, 0},
-    {SP_LAYER_FC2, T(FC2_INPUT), T(LAYER_TENSORS), W(FC2_WEIGHT), 4, T(MLP_MASK)},
-    {SP_LAYER_RESIDUAL2, T(RESIDUAL), T(LAYER_TENSORS), 0, 0, 0},
-};
-#undef T
-#undef W
-enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 // A walk over the layer's steps, and what each leaves for the next.
 typedef struct walk {
@@ -44,7 +17,7 @@ typedef struct walk {
     int32_t pack; // of the backward
     bool split;   // weight gradients are left for later
     // Backward: the block's products and the gradients of their outputs.
-    const operation *column_parallel, *row_parallel;
+    const sp_layer_step *column_parallel, *row_parallel;
     real *column_gradient, *row_gradient;
 } walk;
 
@@ -53,30 +26,31 @@ static const sp_model *model_of(const layer *l)
     return l->stage->job->model;
 }
 
-static void give(layer *l, sp_i_exec_tensor tensor)
+static void give(layer *l, sp_layer_tensor_id tensor)
 {
     sp_i_exec_give(l->stage->arena, l->t[tensor]);
     l->t[tensor] = NULL;
 }
 
 // Column-parallel products read all rows of hidden states, row-parallel ones write them.
-static bool is_column_parallel(const operation *o)
+static bool is_column_parallel(const sp_layer_step *o)
 {
-    return o->operation == SP_LAYER_QKV || o->operation == SP_LAYER_FC1;
+    return o->inputs == SP_WIDTH_HIDDEN;
 }
 
-static int64_t inputs_of(const layer *l, const operation *o)
+static int64_t inputs_of(const layer *l, const sp_layer_step *o)
 {
-    return l->stage->job->specs.of[o->input].columns;
+    return l->stage->job->specs.of[o->reads].columns;
 }
 
-static int64_t outputs_of(const layer *l, const operation *o)
+static int64_t outputs_of(const layer *l, const sp_layer_step *o)
 {
     const sp_i_exec_specs *specs = &l->stage->job->specs;
     if (!is_column_parallel(o)) {
         return model_of(l)->hidden;
     }
-    return specs->of[o->output].columns + (o->operation == SP_LAYER_QKV ? specs->kv_columns : 0);
+    return specs->of[o->writes].columns +
+           (o->operation == SP_LAYER_QKV ? specs->of[SP_TENSOR_KEYS_VALUES].columns : 0);
 }
 
 // ---- Queries, keys and values: each slice's keys and values stand in a block of their own, where
@@ -105,7 +79,8 @@ static sp_memory_category kv_category(const layer *l, const sp_i_exec_slice *sli
     if (slice->later != SP_I_EXEC_NONE) {
         return SP_MEM_KV_CACHE;
     }
-    return l->keep && l->stage->job->specs.keeps_kv ? SP_MEM_ACTIVATIONS : SP_MEM_WORKSPACE;
+    return l->keep && l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].kept ? SP_MEM_ACTIVATIONS
+                                                                          : SP_MEM_WORKSPACE;
 }
 
 // The keys and values of the pack's i-th slice out of the projection's output, unless they are
@@ -141,10 +116,10 @@ static bool split_qkv(layer *l, const real *qkv)
 {
     const sp_i_exec_job *job = l->stage->job;
     int64_t q = job->shard.q;
-    if (l->t[SP_I_EXEC_QUERIES] == NULL && !SP_EXEC(make)(l, SP_I_EXEC_QUERIES)) {
+    if (l->t[SP_TENSOR_QUERIES] == NULL && !SP_EXEC(make)(l, SP_TENSOR_QUERIES)) {
         return false;
     }
-    real *queries = l->t[SP_I_EXEC_QUERIES];
+    real *queries = l->t[SP_TENSOR_QUERIES];
     SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.kv, queries, q);
     for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
         const sp_i_exec_piece *piece = &l->pack->piece[p];
@@ -162,7 +137,8 @@ static bool split_qkv(layer *l, const real *qkv)
 static void release_kv(const layer *l)
 {
     const sp_i_exec_specs *specs = &l->stage->job->specs;
-    for (int32_t i = 0; i < l->pack->count && !(l->keep && specs->keeps_kv); i++) {
+    for (int32_t i = 0; i < l->pack->count && !(l->keep && specs->of[SP_TENSOR_KEYS_VALUES].kept);
+         i++) {
         void **place = sp_i_exec_kv(l->stage, l->pack->slice[i], l->index);
         if (slice_of(l, l->pack->slice[i])->later == SP_I_EXEC_NONE) {
             sp_i_exec_give(l->stage->arena, *place);
@@ -205,7 +181,8 @@ static bool attend_backward(layer *l, const real *dout, real *dqkv)
     if (dq == NULL || !SP_EXEC(attend_pack_backward)(l, dout, dq)) {
         return false;
     }
-    SP_OP(copy_rows)(l->rows, q, dq, q, dqkv, q + l->stage->job->specs.kv_columns);
+    SP_OP(copy_rows)
+    (l->rows, q, dq, q, dqkv, q + l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].columns);
     for (int32_t i = 0; i < l->pack->count; i++) {
         take_slice(l, i, dqkv);
     }
@@ -215,53 +192,52 @@ static bool attend_backward(layer *l, const real *dout, real *dqkv)
 
 // ---- Forward ----
 
-static bool norm(walk *w, const operation *o)
+static bool norm(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    for (int t = 0; t < 3; t++) { // output, mean, deviation
-        if (!SP_EXEC(make)(l, (sp_i_exec_tensor)((int)o->output + t))) {
-            return false;
-        }
+    sp_layer_tensor_id statistics = o->writes + 1;
+    if (!SP_EXEC(make)(l, o->writes) || !SP_EXEC(make)(l, statistics)) {
+        return false;
     }
     SP_EXEC(norm)
-    (l, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->input], l->t[o->output],
-     l->t[o->output + 1], l->t[o->output + 2]);
+    (l, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->reads], l->t[o->writes],
+     l->t[statistics]);
     return true;
 }
 
-static bool gather(walk *w, const operation *o)
+static bool gather(walk *w, const sp_layer_step *o)
 {
-    w->gathered = SP_EXEC(gather)(w->l, w->l->t[o->input]);
+    w->gathered = SP_EXEC(gather)(w->l, w->l->t[o->reads]);
     return w->gathered != NULL;
 }
 
 // A block's output [own, hidden]: the residual, or the output of the layer.
-static real *block_output(const walk *w, const operation *o)
+static real *block_output(const walk *w, const sp_layer_step *o)
 {
-    return o->output == SP_I_EXEC_LAYER_TENSORS ? w->output : w->l->t[o->output];
+    return o->writes == SP_LAYER_TENSORS ? w->output : w->l->t[o->writes];
 }
 
 // y = x W^T + b, both of full width. Of row-parallel ones the first rank adds the bias.
-static bool linear(walk *w, const operation *o)
+static bool linear(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     bool column = is_column_parallel(o);
     const real *bias = l->stage->value[sp_i_exec_slot(l->index, o->weight) + 1];
-    if (o->operation != SP_LAYER_QKV && o->output != SP_I_EXEC_LAYER_TENSORS &&
-        !SP_EXEC(make)(l, o->output)) {
+    if (o->operation != SP_LAYER_QKV && o->writes != SP_LAYER_TENSORS &&
+        !SP_EXEC(make)(l, o->writes)) {
         return false;
     }
     real *y = o->operation == SP_LAYER_QKV ? SP_EXEC(take)(l, outputs_of(l, o))
-              : column                     ? l->t[o->output]
+              : column                     ? l->t[o->writes]
                                            : SP_EXEC(partial)(l, block_output(w, o));
     if (y == NULL) {
         return false;
     }
     SP_OP(linear)
-    (l->rows, inputs_of(l, o), outputs_of(l, o), column ? w->gathered : l->t[o->input],
+    (l->rows, inputs_of(l, o), outputs_of(l, o), column ? w->gathered : l->t[o->reads],
      SP_EXEC(value)(l, o->weight), column || SP_EXEC(adds)(l) ? bias : NULL, y);
     if (column) {
-        SP_EXEC(release)(l, l->t[o->input], w->gathered);
+        SP_EXEC(release)(l, l->t[o->reads], w->gathered);
         w->projected = y;
     } else {
         w->part = y;
@@ -269,7 +245,7 @@ static bool linear(walk *w, const operation *o)
     return true;
 }
 
-static bool elementwise(walk *w, const operation *o)
+static bool elementwise(walk *w, const sp_layer_step *o)
 {
     (void)o;
     bool ok = split_qkv(w->l, w->projected);
@@ -278,40 +254,40 @@ static bool elementwise(walk *w, const operation *o)
 }
 
 // A backward that repeats it may have the output, and the log-sum-exp never.
-static bool attention(walk *w, const operation *o)
+static bool attention(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    return (l->t[o->output] != NULL || SP_EXEC(make)(l, o->output)) &&
-           SP_EXEC(make)(l, SP_I_EXEC_LSE) && SP_EXEC(attend_pack)(l);
+    return (l->t[o->writes] != NULL || SP_EXEC(make)(l, o->writes)) &&
+           SP_EXEC(make)(l, SP_TENSOR_LOG_SUM_EXP) && SP_EXEC(attend_pack)(l);
 }
 
-static bool reduce(walk *w, const operation *o)
+static bool reduce(walk *w, const sp_layer_step *o)
 {
     real *y = block_output(w, o);
-    if (!SP_EXEC(sum)(w->l, w->part, y) || !SP_EXEC(drop_out)(w->l, o->mask, y)) {
+    if (!SP_EXEC(sum)(w->l, w->part, y) || !SP_EXEC(drop_out)(w->l, o->reads, y)) {
         return false;
     }
-    SP_EXEC(drop)(w->l, o->mask);
+    SP_EXEC(drop)(w->l, o->reads);
     return true;
 }
 
-static bool residual(walk *w, const operation *o)
+static bool residual(walk *w, const sp_layer_step *o)
 {
-    SP_OP(add)(w->l->own * model_of(w->l)->hidden, w->l->t[o->input], block_output(w, o));
+    SP_OP(add)(w->l->own * model_of(w->l)->hidden, w->l->t[o->reads], block_output(w, o));
     return true;
 }
 
-static bool activation(walk *w, const operation *o)
+static bool activation(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     int64_t ffn = l->stage->job->shard.ffn;
-    if (!SP_EXEC(make)(l, o->output)) {
+    if (!SP_EXEC(make)(l, o->writes)) {
         return false;
     }
     if (model_of(l)->activation == SP_SWIGLU) {
-        SP_OP(swiglu)(l->rows, ffn, l->t[o->input], l->t[o->output]);
+        SP_OP(swiglu)(l->rows, ffn, l->t[o->reads], l->t[o->writes]);
     } else {
-        SP_OP(gelu)(l->rows * ffn, l->t[o->input], l->t[o->output]);
+        SP_OP(gelu)(l->rows * ffn, l->t[o->reads], l->t[o->writes]);
     }
     return true;
 }
@@ -320,7 +296,7 @@ static bool activation(walk *w, const operation *o)
 
 // From a product's input and the gradient of its output, of which one is hidden states. `all`:
 // those where they have been gathered, else NULL; given back.
-static bool weight_gradient(const layer *l, const operation *o, void *const *pair, real *all)
+static bool weight_gradient(const layer *l, const sp_layer_step *o, void *const *pair, real *all)
 {
     bool column = is_column_parallel(o);
     void *const *gradient = l->stage->gradient + sp_i_exec_slot(l->index, o->weight);
@@ -336,14 +312,23 @@ static bool weight_gradient(const layer *l, const operation *o, void *const *pai
     return true;
 }
 
-// A product's input and the gradient of its output, where they wait for `weights`.
-static void **deferred_of(const layer *l, int32_t backward_pack, const operation *o)
+static bool is_product(const sp_layer_step *o)
 {
-    return sp_i_exec_deferred_of(l->stage, backward_pack, l->index) + 2 * (o->product - 1);
+    return o->kind == SP_LAYER_KIND_LINEAR && o->operation != SP_LAYER_ROUTER;
+}
+
+// A product's input and the gradient of its output, where they wait for `weights`.
+static void **deferred_of(const layer *l, int32_t backward_pack, const sp_layer_step *o)
+{
+    ptrdiff_t earlier = 0;
+    for (const sp_layer_step *p = sp_layer_steps; p < o; p++) {
+        earlier += is_product(p) ? 2 : 0;
+    }
+    return sp_i_exec_deferred_of(l->stage, backward_pack, l->index) + earlier;
 }
 
 // The matrices that weight gradients read count among the activations until they run.
-static bool defer(const walk *w, const operation *o, void *const *pair)
+static bool defer(const walk *w, const sp_layer_step *o, void *const *pair)
 {
     const layer *l = w->l;
     bool column = is_column_parallel(o);
@@ -361,11 +346,11 @@ static bool defer(const walk *w, const operation *o, void *const *pair)
 }
 
 // Computes a weight gradient now, or leaves it for later; takes over the matrices.
-static bool finish_product(const walk *w, const operation *o, real *gradient, real *all)
+static bool finish_product(const walk *w, const sp_layer_step *o, real *gradient, real *all)
 {
     layer *l = w->l;
-    void *pair[2] = {l->t[o->input], gradient};
-    l->t[o->input] = NULL;
+    void *pair[2] = {l->t[o->reads], gradient};
+    l->t[o->reads] = NULL;
     if (w->split) {
         if (all != NULL) {
             SP_EXEC(release)(l, gradient, all);
@@ -380,8 +365,8 @@ static bool finish_product(const walk *w, const operation *o, real *gradient, re
 
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 {
-    for (const operation *o = operations; o < operations + OPERATIONS; o++) {
-        if (o->product == 0) {
+    for (const sp_layer_step *o = sp_layer_steps; o < sp_layer_steps + SP_LAYER_STEPS; o++) {
+        if (!is_product(o)) {
             continue;
         }
         void **deferred = deferred_of(l, backward_pack, o);
@@ -398,7 +383,7 @@ bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 
 // ---- Backward ----
 
-static bool residual_backward(walk *w, const operation *o)
+static bool residual_backward(walk *w, const sp_layer_step *o)
 {
     (void)o;
     w->residual = w->gradient;
@@ -406,19 +391,19 @@ static bool residual_backward(walk *w, const operation *o)
 }
 
 // Through the dropout to the gradient of all rows of the product.
-static bool reduce_backward(walk *w, const operation *o)
+static bool reduce_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    if (l->t[o->mask] != NULL) {
-        w->gradient = SP_EXEC(drop_out_backward)(l, o->mask, w->residual);
-        give(l, o->mask);
+    if (l->t[o->reads] != NULL) {
+        w->gradient = SP_EXEC(drop_out_backward)(l, o->reads, w->residual);
+        give(l, o->reads);
     }
     w->row_gradient = w->gradient;
     w->gathered = w->gradient != NULL ? SP_EXEC(gather)(l, w->gradient) : NULL;
     return w->gathered != NULL;
 }
 
-static bool linear_backward(walk *w, const operation *o)
+static bool linear_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     real *dy = w->gathered;
@@ -438,13 +423,13 @@ static bool linear_backward(walk *w, const operation *o)
     return w->part != NULL;
 }
 
-static bool gather_backward(walk *w, const operation *o)
+static bool gather_backward(walk *w, const sp_layer_step *o)
 {
     (void)o;
     return SP_EXEC(sum)(w->l, w->part, w->gradient);
 }
 
-static bool activation_backward(walk *w, const operation *o)
+static bool activation_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     int64_t ffn = l->stage->job->shard.ffn;
@@ -453,34 +438,32 @@ static bool activation_backward(walk *w, const operation *o)
         return false;
     }
     if (model_of(l)->activation == SP_SWIGLU) {
-        SP_OP(swiglu_backward)(l->rows, ffn, l->t[o->input], w->gradient, dx);
+        SP_OP(swiglu_backward)(l->rows, ffn, l->t[o->reads], w->gradient, dx);
     } else {
-        SP_OP(gelu_backward)(l->rows * ffn, l->t[o->input], w->gradient, dx);
+        SP_OP(gelu_backward)(l->rows * ffn, l->t[o->reads], w->gradient, dx);
     }
     sp_i_exec_give(l->stage->arena, w->gradient);
     w->gradient = dx;
-    give(l, o->input);
     return true;
 }
 
 // To the gradient of the projected queries, keys and values.
-static bool attention_backward(walk *w, const operation *o)
+static bool attention_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    real *dqkv = SP_EXEC(take)(l, inputs_of(l, o) + l->stage->job->specs.kv_columns);
+    real *dqkv =
+        SP_EXEC(take)(l, inputs_of(l, o) + l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].columns);
     if (dqkv == NULL || !attend_backward(l, w->gradient, dqkv)) {
         return false;
     }
     sp_i_exec_give(l->stage->arena, w->gradient);
     w->gradient = dqkv;
-    give(l, SP_I_EXEC_QUERIES);
-    give(l, SP_I_EXEC_LSE);
     return true;
 }
 
 // A norm begins a block: the gradient that went past the block joins, and the weight gradients of
 // the block are due.
-static bool norm_backward(walk *w, const operation *o)
+static bool norm_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     int slot = sp_i_exec_slot(l->index, o->weight);
@@ -489,23 +472,21 @@ static bool norm_backward(walk *w, const operation *o)
         return false;
     }
     SP_EXEC(norm_backward)
-    (l, l->stage->value + slot, l->stage->gradient + slot, l->t[o->input], l->t[o->output + 1],
-     l->t[o->output + 2], w->gradient, dx);
+    (l, l->stage->value + slot, l->stage->gradient + slot, l->t[o->reads], l->t[o->writes + 1],
+     w->gradient, dx);
     SP_OP(add)(l->own * model_of(l)->hidden, w->residual, dx);
     sp_i_exec_give(l->stage->arena, w->gradient);
     if (w->residual != w->row_gradient) {
         sp_i_exec_give(l->stage->arena, w->residual);
     }
     w->gradient = dx;
-    bool ok = finish_product(w, w->row_parallel, w->row_gradient, w->gathered) &&
-              finish_product(w, w->column_parallel, w->column_gradient, NULL);
-    give(l, o->input);
-    return ok;
+    return finish_product(w, w->row_parallel, w->row_gradient, w->gathered) &&
+           finish_product(w, w->column_parallel, w->column_gradient, NULL);
 }
 
 // ---- Walks ----
 
-typedef bool run_step(walk *w, const operation *o);
+typedef bool run_step(walk *w, const sp_layer_step *o);
 
 // NULL: nothing to be done here. The backward of attention is that of the element-wise work too.
 static run_step *const forwards[] = {[SP_LAYER_KIND_NORM] = norm,
@@ -527,15 +508,10 @@ static run_step *const backwards[] = {[SP_LAYER_KIND_NORM] = norm_backward,
                                       [SP_LAYER_KIND_PERMUTATION] = NULL,
                                       [SP_LAYER_KIND_ACTIVATION] = activation_backward};
 
-// The row of an operation; NULL for those of experts, which the executor does not have.
-static const operation *find(sp_layer_operation name)
+// The executor has no experts, and so no router.
+static run_step *step_of(run_step *const *runs, const sp_layer_step *step)
 {
-    for (const operation *o = operations; o < operations + OPERATIONS; o++) {
-        if (o->operation == name) {
-            return o;
-        }
-    }
-    return NULL;
+    return step->operation == SP_LAYER_ROUTER ? NULL : runs[step->kind];
 }
 
 // A backward repeats what the recompute mode says; it does not need the layer's output.
@@ -548,9 +524,19 @@ static bool runs(const layer *l, sp_layer_operation name)
 // Gives back what the forward has read for the last time and does not keep.
 static void drop_read(layer *l, int place)
 {
-    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
-        if ((int)l->stage->job->specs.of[t].last_read == place) {
-            SP_EXEC(drop)(l, (sp_i_exec_tensor)t);
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        if ((int)sp_layer_tensors[t].last_read == place) {
+            SP_EXEC(drop)(l, (sp_layer_tensor_id)t);
+        }
+    }
+}
+
+// Gives back what the backward has read for the last time.
+static void give_read(layer *l, int place)
+{
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        if ((int)sp_layer_tensors[t].read_back == place) {
+            give(l, (sp_layer_tensor_id)t);
         }
     }
 }
@@ -559,11 +545,11 @@ static bool walk_forward(walk *w)
 {
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         const sp_layer_step *step = &sp_layer_steps[s];
-        const operation *o = find(step->operation);
-        if (o == NULL || forwards[step->kind] == NULL || !runs(w->l, step->operation)) {
+        run_step *run = step_of(forwards, step);
+        if (run == NULL || !runs(w->l, step->operation)) {
             continue;
         }
-        if (!forwards[step->kind](w, o)) {
+        if (!run(w, step)) {
             return false;
         }
         drop_read(w->l, s);
@@ -575,10 +561,11 @@ static bool walk_backward(walk *w)
 {
     for (int s = SP_LAYER_STEPS - 1; s >= 0; s--) {
         const sp_layer_step *step = &sp_layer_steps[s];
-        const operation *o = find(step->operation);
-        if (o != NULL && backwards[step->kind] != NULL && !backwards[step->kind](w, o)) {
+        run_step *run = step_of(backwards, step);
+        if (run != NULL && !run(w, step)) {
             return false;
         }
+        give_read(w->l, s);
     }
     return true;
 }
@@ -596,17 +583,16 @@ bool SP_EXEC(layer_forward)(layer *l, real *y)
 bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx)
 {
     walk w = {.l = l, .gradient = dy, .pack = backward_pack, .split = split};
-    for (int t = 0; t < SP_I_EXEC_LAYER_TENSORS; t++) {
-        if (l->stage->job->specs.of[t].kept &&
-            !sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_i_exec_tensor)t, &l->t[t])) {
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        if (l->stage->job->specs.of[t].kept && t != SP_TENSOR_KEYS_VALUES &&
+            !sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_layer_tensor_id)t, &l->t[t])) {
             return false;
         }
     }
     l->rebuilds = true;
-    if (!walk_forward(&w) || !SP_EXEC(mask)(l, SP_I_EXEC_MLP_MASK) || !walk_backward(&w)) {
+    if (!walk_forward(&w) || !SP_EXEC(mask)(l, SP_TENSOR_MLP_MASK) || !walk_backward(&w)) {
         return false;
     }
     *dx = w.gradient;
-    SP_EXEC(clear)(l);
     return true;
 }

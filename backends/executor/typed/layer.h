@@ -22,7 +22,7 @@ typedef struct layer {
     int64_t own;  // of its part: those of hidden states under sequence parallelism
     bool keep;    // forward: what the table keeps stays
     bool rebuilds;
-    void *t[SP_I_EXEC_TENSORS];
+    void *t[SP_ALL_TENSORS];
 } layer;
 
 static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
@@ -34,9 +34,9 @@ static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
 
 // Makes a tensor of the table; in t[] afterwards. One that is not kept is workspace, or recompute
 // where the backward rebuilds it.
-bool SP_EXEC(make)(layer *l, sp_i_exec_tensor tensor);
+bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor);
 // Gives back a tensor that the forward does not keep.
-void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor);
+void SP_EXEC(drop)(layer *l, sp_layer_tensor_id tensor);
 // A forward's tensors become the saved ones; all others are given back.
 void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack);
 // Gives back all of t[].
@@ -75,12 +75,11 @@ bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
 // ---- norms (parts.c): weights are the value or the gradient of a norm, its bias in the slot
 // behind
 
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
-                   exact *rstd);
+// Statistics are [own] means, then as many reciprocals of deviations.
+void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics);
 // dx [own, hidden] is overwritten.
 void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
-                            const real *x, const exact *mean, const exact *rstd, const real *dy,
-                            real *dx);
+                            const real *x, const exact *statistics, const real *dy, real *dx);
 
 // ---- attention (parts.c): for every device
 
@@ -98,9 +97,9 @@ exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 // backends/cuda/attention.c
 
 // From the pack's queries, and the keys and values of its slices and of those before them in their
-// samples (sp_i_exec_kv, those of earlier slices without padding), writes SP_I_EXEC_ATTENTION
-// [rows, q] and SP_I_EXEC_LSE, `exact` [rows, heads]: both are there. All queries of the pack see
-// all keys of their own slice that are not behind them, padding too.
+// samples (sp_i_exec_kv, those of earlier slices without padding), writes SP_TENSOR_ATTENTION
+// [rows, q] and SP_TENSOR_LOG_SUM_EXP, `exact` [rows, heads]: both are there. All queries of the
+// pack see all keys of their own slice that are not behind them, padding too.
 bool SP_EXEC(attend_pack)(layer *l);
 // Overwrites dq [rows, q], still turned, and adds to the gradients of all these keys and values
 // (SP_EXEC(kv_gradient)).
@@ -109,15 +108,15 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq);
 // ---- dropout (parts.c), for models that have it ----
 
 // Makes a mask unless it is there.
-bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask);
+bool SP_EXEC(mask)(layer *l, sp_layer_tensor_id mask);
 // Makes it and drops elements of x [own, hidden].
-bool SP_EXEC(drop_out)(layer *l, sp_i_exec_tensor mask, real *x);
+bool SP_EXEC(drop_out)(layer *l, sp_layer_tensor_id mask, real *x);
 // Gives the gradient before the mask, as a new matrix: NULL when memory ran out.
-real *SP_EXEC(drop_out_backward)(const layer *l, sp_i_exec_tensor mask, const real *dy);
+real *SP_EXEC(drop_out_backward)(const layer *l, sp_layer_tensor_id mask, const real *dy);
 
 // ---- layers ----
 
-// From t[SP_I_EXEC_INPUT] to y [own, hidden] (layer.c).
+// From t[SP_TENSOR_INPUT] to y [own, hidden] (layer.c).
 bool SP_EXEC(layer_forward)(layer *l, real *y);
 // Takes over dy, the gradient of the layer's output, and gives that of its input.
 bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool split, real **dx);

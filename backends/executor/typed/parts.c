@@ -7,12 +7,12 @@
 #include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 
-static const sp_i_exec_spec *spec_of(const layer *l, sp_i_exec_tensor tensor)
+static const sp_i_exec_spec *spec_of(const layer *l, sp_layer_tensor_id tensor)
 {
     return &l->stage->job->specs.of[tensor];
 }
 
-bool SP_EXEC(make)(layer *l, sp_i_exec_tensor tensor)
+bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor)
 {
     const sp_i_exec_spec *spec = spec_of(l, tensor);
     sp_memory_category category = l->rebuilds             ? SP_MEM_RECOMPUTE
@@ -30,7 +30,7 @@ static void give(layer *l, int tensor)
     l->t[tensor] = NULL;
 }
 
-void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor)
+void SP_EXEC(drop)(layer *l, sp_layer_tensor_id tensor)
 {
     if (!l->rebuilds && !(l->keep && spec_of(l, tensor)->kept)) {
         give(l, (int)tensor);
@@ -39,14 +39,14 @@ void SP_EXEC(drop)(layer *l, sp_i_exec_tensor tensor)
 
 void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack)
 {
-    for (int t = 0; t < SP_I_EXEC_TENSORS; t++) {
+    for (int t = 0; t < SP_ALL_TENSORS; t++) {
         // What is not here may be there: a stage without layers saves its share of a head beside
         // what its own forward leaves.
         if (l->t[t] == NULL) {
             continue;
         }
-        if (l->keep && spec_of(l, (sp_i_exec_tensor)t)->kept) {
-            *sp_i_exec_saved(l->stage, forward_pack, l->index, (sp_i_exec_tensor)t) = l->t[t];
+        if (l->keep && spec_of(l, (sp_layer_tensor_id)t)->kept) {
+            *sp_i_exec_saved(l->stage, forward_pack, l->index, (sp_layer_tensor_id)t) = l->t[t];
             l->t[t] = NULL;
         } else {
             give(l, t);
@@ -56,7 +56,7 @@ void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack)
 
 void SP_EXEC(clear)(layer *l)
 {
-    for (int t = 0; t < SP_I_EXEC_TENSORS; t++) {
+    for (int t = 0; t < SP_ALL_TENSORS; t++) {
         give(l, t);
     }
 }
@@ -80,10 +80,11 @@ real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight)
 
 // ---- Norms ----
 
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *mean,
-                   exact *rstd)
+void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics)
 {
     int64_t h = l->stage->job->model->hidden;
+    exact *mean = statistics;
+    exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
         SP_OP(rms_norm)(l->own, h, x, weights[0], SP_I_EXEC_NORM_EPSILON, y, rstd);
     } else {
@@ -93,10 +94,11 @@ void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y,
 }
 
 void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
-                            const real *x, const exact *mean, const exact *rstd, const real *dy,
-                            real *dx)
+                            const real *x, const exact *statistics, const real *dy, real *dx)
 {
     int64_t h = l->stage->job->model->hidden;
+    const exact *mean = statistics;
+    const exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
         SP_OP(rms_norm_backward_input)(l->own, h, x, weights[0], rstd, dy, dx);
         SP_OP(rms_norm_backward_weight)(l->own, h, x, rstd, dy, gradients[0]);
@@ -113,14 +115,19 @@ void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *g
 // path, scaled when training. Whether an element goes is a hash of its sample, position, layer and
 // feature, so that it does not depend on slices, packs and ranks, and a mask can be made again.
 
-static uint64_t seed_of(const layer *l, sp_i_exec_tensor mask, int64_t id)
+// The numbers that count masks stay what they are: with others the same seed would train otherwise.
+static uint64_t seed_of(const layer *l, sp_layer_tensor_id mask, int64_t id)
 {
-    uint64_t place = (uint64_t)(l->stage->first_layer + l->index) * SP_I_EXEC_TENSORS;
-    uint64_t seed = sp_i_exec_draw(l->stage->job->dropout_seed, place + (uint64_t)mask);
+    enum { NUMBERS_OF_LAYER = 22, OF_ATTENTION = 13, OF_MLP = 14, OF_EMBEDDING = 21 };
+    uint64_t place = (uint64_t)(l->stage->first_layer + l->index) * NUMBERS_OF_LAYER;
+    place += mask == SP_TENSOR_ATTENTION_MASK ? OF_ATTENTION
+             : mask == SP_TENSOR_MLP_MASK     ? OF_MLP
+                                              : OF_EMBEDDING;
+    uint64_t seed = sp_i_exec_draw(l->stage->job->dropout_seed, place);
     return sp_i_exec_draw(seed, (uint64_t)id);
 }
 
-static void draw(const layer *l, sp_i_exec_tensor mask, uint8_t *keeps)
+static void draw(const layer *l, sp_layer_tensor_id mask, uint8_t *keeps)
 {
     const sp_i_exec_job *job = l->stage->job;
     int64_t h = job->model->hidden;
@@ -143,7 +150,7 @@ static void draw(const layer *l, sp_i_exec_tensor mask, uint8_t *keeps)
 }
 
 // Drawn here, for the device to take over.
-static void fill(const layer *l, sp_i_exec_tensor mask)
+static void fill(const layer *l, sp_layer_tensor_id mask)
 {
     const sp_i_exec_job *job = l->stage->job;
     int64_t bytes = l->own * job->model->hidden;
@@ -153,13 +160,13 @@ static void fill(const layer *l, sp_i_exec_tensor mask)
     sp_free(keeps);
 }
 
-static void apply(const layer *l, sp_i_exec_tensor mask, const real *x, real *y)
+static void apply(const layer *l, sp_layer_tensor_id mask, const real *x, real *y)
 {
     const sp_i_exec_job *job = l->stage->job;
     SP_OP(drop)(l->own * job->model->hidden, l->t[mask], 1.0 / (1.0 - job->dropout), x, y);
 }
 
-bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask)
+bool SP_EXEC(mask)(layer *l, sp_layer_tensor_id mask)
 {
     if (!l->stage->job->specs.drops || l->t[mask] != NULL) {
         return true;
@@ -171,7 +178,7 @@ bool SP_EXEC(mask)(layer *l, sp_i_exec_tensor mask)
     return true;
 }
 
-bool SP_EXEC(drop_out)(layer *l, sp_i_exec_tensor mask, real *x)
+bool SP_EXEC(drop_out)(layer *l, sp_layer_tensor_id mask, real *x)
 {
     if (!SP_EXEC(mask)(l, mask)) {
         return false;
@@ -182,7 +189,7 @@ bool SP_EXEC(drop_out)(layer *l, sp_i_exec_tensor mask, real *x)
     return true;
 }
 
-real *SP_EXEC(drop_out_backward)(const layer *l, sp_i_exec_tensor mask, const real *dy)
+real *SP_EXEC(drop_out_backward)(const layer *l, sp_layer_tensor_id mask, const real *dy)
 {
     real *dx = SP_EXEC(take_own)(l);
     if (dx != NULL) {
@@ -216,8 +223,9 @@ exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number)
     const sp_i_exec_width width = {specs->statistic.real_bytes, specs->value.table_bytes};
     void **place = sp_i_exec_kv_gradient(l->stage, number, l->index);
     if (*place == NULL) {
-        *place = sp_i_exec_take_zeroed(l->stage->arena, SP_MEM_KV_GRADIENTS,
-                                       slice_of(l, number)->rows * specs->kv_columns, width);
+        *place = sp_i_exec_take_zeroed(
+            l->stage->arena, SP_MEM_KV_GRADIENTS,
+            slice_of(l, number)->rows * specs->of[SP_TENSOR_KEYS_VALUES].columns, width);
     }
     return *place;
 }

@@ -29,8 +29,8 @@ static void count_head(const sp_i_exec_stage *stage, int sign)
 // What the first layer reads, as its own saved tensor.
 static bool enter(layer *l, const real *input)
 {
-    sp_i_exec_tensor tensor =
-        l->stage->model_part.layers > 0 ? SP_I_EXEC_INPUT : SP_I_EXEC_FINAL_INPUT;
+    sp_layer_tensor_id tensor =
+        l->stage->model_part.layers > 0 ? SP_TENSOR_INPUT : SP_TENSOR_FINAL_INPUT;
     if (!SP_EXEC(make)(l, tensor)) {
         return false;
     }
@@ -55,7 +55,7 @@ static bool run_forward(sp_i_exec_stage *stage, int32_t pack, const real *input,
         bool last = i + 1 == layers;
         layer next = layer_of(stage, now.pack, i + 1);
         next.keep = keep;
-        sp_i_exec_tensor into = last ? SP_I_EXEC_FINAL_INPUT : SP_I_EXEC_INPUT;
+        sp_layer_tensor_id into = last ? SP_TENSOR_FINAL_INPUT : SP_TENSOR_INPUT;
         bool leaves = last && !stage->last;
         sp_i_exec_unit unit = sp_i_exec_layer_unit(i, SP_I_EXEC_FORWARD);
         ok = (leaves || SP_EXEC(make)(&next, into)) && sp_i_exec_open(stage, unit) &&
@@ -74,9 +74,9 @@ static bool run_forward(sp_i_exec_stage *stage, int32_t pack, const real *input,
         count_head(stage, 1);
         SP_EXEC(keep_saved)(&now, pack);
     } else if (ok && layers == 0) {
-        copy_hidden(&now, now.t[SP_I_EXEC_FINAL_INPUT], output);
-        sp_i_exec_give(stage->arena, now.t[SP_I_EXEC_FINAL_INPUT]);
-        now.t[SP_I_EXEC_FINAL_INPUT] = NULL;
+        copy_hidden(&now, now.t[SP_TENSOR_FINAL_INPUT], output);
+        sp_i_exec_give(stage->arena, now.t[SP_TENSOR_FINAL_INPUT]);
+        now.t[SP_TENSOR_FINAL_INPUT] = NULL;
         SP_EXEC(keep_saved)(&now, pack);
     }
     return ok;
@@ -190,7 +190,7 @@ static bool run_share(layer *l, sp_i_exec_vocab_work what, int32_t pack, bool fl
     case SP_I_EXEC_EMBED_BACKWARD:
         return SP_EXEC(embed_share_backward)(l);
     case SP_I_EXEC_HEAD:
-        ok = SP_EXEC(make)(l, SP_I_EXEC_FINAL_INPUT) && SP_EXEC(head_forward)(l, pack, false);
+        ok = SP_EXEC(make)(l, SP_TENSOR_FINAL_INPUT) && SP_EXEC(head_forward)(l, pack, false);
         SP_EXEC(keep_saved)(l, pack);
         return ok;
     case SP_I_EXEC_HEAD_BACKWARD:

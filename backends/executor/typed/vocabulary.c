@@ -68,7 +68,7 @@ bool SP_EXEC(embed)(layer *l, real *y)
         (l->own, h, numbers(l, SP_I_EXEC_OWN_POSITIONS), 0, model->max_positions,
          *vocab_value(l->stage, SP_PARAMETER_POSITION_TABLE), true, y);
     }
-    return ok && SP_EXEC(drop_out)(l, SP_I_EXEC_EMBEDDING_MASK, y);
+    return ok && SP_EXEC(drop_out)(l, SP_TENSOR_EMBEDDING_MASK, y);
 }
 
 static bool table_gradients(const layer *l, real *dy)
@@ -104,11 +104,11 @@ bool SP_EXEC(embed_backward)(layer *l, real *dy)
     if (!job_of(l)->specs.drops) {
         return SP_EXEC(share_stages)(l, false, dy) && table_gradients(l, dy);
     }
-    if (!sp_i_exec_fetch(l->stage, l->pack, l->index, SP_I_EXEC_EMBEDDING_MASK,
-                         &l->t[SP_I_EXEC_EMBEDDING_MASK])) {
+    if (!sp_i_exec_fetch(l->stage, l->pack, l->index, SP_TENSOR_EMBEDDING_MASK,
+                         &l->t[SP_TENSOR_EMBEDDING_MASK])) {
         return false;
     }
-    real *dx = SP_EXEC(drop_out_backward)(l, SP_I_EXEC_EMBEDDING_MASK, dy);
+    real *dx = SP_EXEC(drop_out_backward)(l, SP_TENSOR_EMBEDDING_MASK, dy);
     bool ok = dx != NULL && SP_EXEC(share_stages)(l, false, dx) && table_gradients(l, dx);
     sp_i_exec_give(l->stage->arena, dx);
     SP_EXEC(clear)(l);
@@ -128,7 +128,7 @@ static bool vocab_parallel_loss(layer *l, const int64_t *target, double *loss)
     // Sums and targets stand one behind the other, for one exchange.
     exact *sums = max + l->rows;
     exact *of_target = sums + l->rows;
-    const real *logits = l->t[SP_I_EXEC_LOGITS];
+    const real *logits = l->t[SP_TENSOR_LOGITS];
     SP_OP(cross_entropy_max)(l->rows, words(l), logits, vocab, max);
     bool ok = SP_EXEC(reduce)(l, true, l->rows, max);
     if (ok) {
@@ -139,7 +139,7 @@ static bool vocab_parallel_loss(layer *l, const int64_t *target, double *loss)
     if (ok) {
         SP_OP(cross_entropy_loss)
         (l->rows, target, (double)job->slices.trained, max, sums, of_target,
-         l->t[SP_I_EXEC_FINAL_LSE], loss);
+         l->t[SP_TENSOR_LOGITS_SUM], loss);
     }
     sp_i_exec_give(l->stage->arena, max);
     return ok;
@@ -149,22 +149,22 @@ static bool project_words(const layer *l)
 {
     int64_t h = job_of(l)->model->hidden;
     int64_t vocab = job_of(l)->shard.vocab;
-    real *norm = l->t[SP_I_EXEC_FINAL_NORM];
+    real *norm = l->t[SP_TENSOR_FINAL_NORM];
     real *all = SP_EXEC(gather)(l, norm);
     if (all == NULL) {
         return false;
     }
     SP_OP(linear)
     (l->rows, h, vocab, all, *vocab_value(l->stage, SP_PARAMETER_HEAD_TABLE), NULL,
-     l->t[SP_I_EXEC_LOGITS]);
+     l->t[SP_TENSOR_LOGITS]);
     SP_EXEC(release)(l, norm, all);
     return true;
 }
 
 static bool make_head(layer *l)
 {
-    for (int t = SP_I_EXEC_FINAL_NORM; t <= SP_I_EXEC_FINAL_LSE; t++) {
-        if (!SP_EXEC(make)(l, (sp_i_exec_tensor)t)) {
+    for (int t = SP_TENSOR_FINAL_NORM; t <= SP_TENSOR_LOGITS_SUM; t++) {
+        if (!SP_EXEC(make)(l, (sp_layer_tensor_id)t)) {
             return false;
         }
     }
@@ -179,8 +179,8 @@ static bool loss_of(layer *l, double *loss)
         return vocab_parallel_loss(l, target, loss);
     }
     SP_OP(cross_entropy)
-    (l->rows, job->shard.vocab, l->t[SP_I_EXEC_LOGITS], target, (double)job->slices.trained,
-     l->t[SP_I_EXEC_FINAL_LSE], loss);
+    (l->rows, job->shard.vocab, l->t[SP_TENSOR_LOGITS], target, (double)job->slices.trained,
+     l->t[SP_TENSOR_LOGITS_SUM], loss);
     return true;
 }
 
@@ -197,12 +197,12 @@ static bool uncounted_loss(layer *l)
 
 bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts)
 {
-    if (!SP_EXEC(share_stages)(l, true, l->t[SP_I_EXEC_FINAL_INPUT]) || !make_head(l)) {
+    if (!SP_EXEC(share_stages)(l, true, l->t[SP_TENSOR_FINAL_INPUT]) || !make_head(l)) {
         return false;
     }
     SP_EXEC(norm)
-    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
-     l->t[SP_I_EXEC_FINAL_NORM], l->t[SP_I_EXEC_FINAL_MEAN], l->t[SP_I_EXEC_FINAL_RSTD]);
+    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
+     l->t[SP_TENSOR_FINAL_NORM], l->t[SP_TENSOR_FINAL_STATISTICS]);
     if (!project_words(l)) {
         return false;
     }
@@ -230,17 +230,17 @@ static void logits_backward(layer *l)
 {
     const sp_i_exec_job *job = job_of(l);
     int64_t vocab = job->shard.vocab;
-    real *logits = l->t[SP_I_EXEC_LOGITS];
+    real *logits = l->t[SP_TENSOR_LOGITS];
     SP_OP(cross_entropy_backward)
     (l->rows, words(l), first_word(l), logits, vocab, numbers(l, SP_I_EXEC_TARGETS),
-     (double)job->slices.trained, l->t[SP_I_EXEC_FINAL_LSE]);
+     (double)job->slices.trained, l->t[SP_TENSOR_LOGITS_SUM]);
     sp_i_exec_recount(l->stage->arena, logits, SP_MEM_LOGITS, l->rows * vocab, job->specs.value);
 }
 
 static bool fetch(layer *l)
 {
-    for (int t = SP_I_EXEC_FINAL_INPUT; t <= SP_I_EXEC_FINAL_LSE; t++) {
-        if (!sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_i_exec_tensor)t, &l->t[t])) {
+    for (int t = SP_TENSOR_FINAL_INPUT; t <= SP_TENSOR_LOGITS_SUM; t++) {
+        if (!sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_layer_tensor_id)t, &l->t[t])) {
             return false;
         }
     }
@@ -256,7 +256,7 @@ static bool norm_gradient(const layer *l, real *dnorm)
         return false;
     }
     SP_OP(linear_backward_input)
-    (l->rows, h, vocab, l->t[SP_I_EXEC_LOGITS], *vocab_value(l->stage, SP_PARAMETER_HEAD_TABLE),
+    (l->rows, h, vocab, l->t[SP_TENSOR_LOGITS], *vocab_value(l->stage, SP_PARAMETER_HEAD_TABLE),
      part);
     return SP_EXEC(sum)(l, part, dnorm) && SP_EXEC(sum_stages)(l, dnorm);
 }
@@ -264,11 +264,11 @@ static bool norm_gradient(const layer *l, real *dnorm)
 // Leaves what the table's gradient reads for later.
 static bool defer(layer *l, void **deferred)
 {
-    deferred[0] = sp_i_exec_recount(l->stage->arena, l->t[SP_I_EXEC_FINAL_NORM], SP_MEM_ACTIVATIONS,
+    deferred[0] = sp_i_exec_recount(l->stage->arena, l->t[SP_TENSOR_FINAL_NORM], SP_MEM_ACTIVATIONS,
                                     l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
-    deferred[1] = l->t[SP_I_EXEC_LOGITS];
-    l->t[SP_I_EXEC_FINAL_NORM] = NULL;
-    l->t[SP_I_EXEC_LOGITS] = NULL;
+    deferred[1] = l->t[SP_TENSOR_LOGITS];
+    l->t[SP_TENSOR_FINAL_NORM] = NULL;
+    l->t[SP_TENSOR_LOGITS] = NULL;
     return deferred[0] != NULL;
 }
 
@@ -285,14 +285,14 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
     }
     SP_EXEC(norm_backward)
     (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
-     vocab_gradient(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_I_EXEC_FINAL_INPUT],
-     l->t[SP_I_EXEC_FINAL_MEAN], l->t[SP_I_EXEC_FINAL_RSTD], dnorm, *dx);
+     vocab_gradient(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
+     l->t[SP_TENSOR_FINAL_STATISTICS], dnorm, *dx);
     sp_i_exec_give(l->stage->arena, dnorm);
     bool ok = true;
     if (split) {
         ok = defer(l, sp_i_exec_deferred_of(l->stage, backward_pack, l->index));
     } else {
-        ok = table_gradient(l, l->t[SP_I_EXEC_LOGITS], l->t[SP_I_EXEC_FINAL_NORM]);
+        ok = table_gradient(l, l->t[SP_TENSOR_LOGITS], l->t[SP_TENSOR_FINAL_NORM]);
     }
     SP_EXEC(clear)(l);
     return ok;

@@ -91,12 +91,12 @@ static bool exchange_keys(const layer *l, const pass *p, int32_t e, const exchan
 {
     sp_i_exec_links *links = l->stage->links;
     int64_t kv = l->stage->job->shard.kv;
-    const real *q = l->t[SP_I_EXEC_QUERIES];
-    exact *lse = l->t[SP_I_EXEC_LSE];
+    const real *q = l->t[SP_TENSOR_QUERIES];
+    exact *lse = l->t[SP_TENSOR_LOG_SUM_EXP];
     const real *k = *sp_i_exec_kv(l->stage, e, l->index);
     if (p->dq == NULL) {
         links->status = sp_comm_attention_forward_block(links->me, &x->attention, q, k, k + kv,
-                                                        l->t[SP_I_EXEC_ATTENTION], lse, p->sum,
+                                                        l->t[SP_TENSOR_ATTENTION], lse, p->sum,
                                                         workspace, &links->err);
         return links->status == SP_OK;
     }
@@ -139,7 +139,7 @@ static bool run_pass(const layer *l, const pass *p)
 }
 
 // Takes the keys and values of all ranks into the pack's attention output, its running maxima
-// (SP_I_EXEC_LSE) and sums [rows, heads].
+// (SP_TENSOR_LOG_SUM_EXP) and sums [rows, heads].
 static bool attend_shards(const layer *l, const sp_kernel_attention_shape *shape, exact *sum)
 {
     const pass p = {.shape = shape, .sum = sum};
@@ -171,9 +171,9 @@ static sp_kernel_attention_block block_of(const layer *l, const sp_i_exec_piece 
 static void attend_piece(const layer *l, const sp_kernel_attention_shape *shape,
                          const sp_i_exec_piece *piece, exact *sum, exact *tiles)
 {
-    const real *q = (real *)l->t[SP_I_EXEC_QUERIES] + piece->row * shape->q_stride;
-    real *out = (real *)l->t[SP_I_EXEC_ATTENTION] + piece->row * shape->out_stride;
-    exact *max = (exact *)l->t[SP_I_EXEC_LSE] + piece->row * shape->heads;
+    const real *q = (real *)l->t[SP_TENSOR_QUERIES] + piece->row * shape->q_stride;
+    real *out = (real *)l->t[SP_TENSOR_ATTENTION] + piece->row * shape->out_stride;
+    exact *max = (exact *)l->t[SP_TENSOR_LOG_SUM_EXP] + piece->row * shape->heads;
     for (int32_t e = piece->slice; e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {
         sp_kernel_attention_block block = block_of(l, piece, e);
         const real *k = *sp_i_exec_kv(l->stage, e, l->index);
@@ -210,8 +210,8 @@ bool SP_EXEC(attend_pack)(layer *l)
     if (workspace == NULL) {
         return false;
     }
-    real *out = l->t[SP_I_EXEC_ATTENTION];
-    exact *lse = l->t[SP_I_EXEC_LSE];
+    real *out = l->t[SP_TENSOR_ATTENTION];
+    exact *lse = l->t[SP_TENSOR_LOG_SUM_EXP];
     exact *sum = workspace + SP_KERNEL(attention_workspace)(&shape, 0);
     SP_KERNEL(attention_start)(&shape, l->rows, out, lse, sum);
     if (!attend_all(l, &shape, sum, workspace)) {
@@ -230,8 +230,8 @@ static bool piece_backward(const layer *l, const sp_kernel_attention_shape *shap
                            real *dq, exact *tiles)
 {
     int64_t kv = l->stage->job->shard.kv;
-    const real *q = (real *)l->t[SP_I_EXEC_QUERIES] + piece->row * shape->q_stride;
-    const exact *lse = (exact *)l->t[SP_I_EXEC_LSE] + piece->row * shape->heads;
+    const real *q = (real *)l->t[SP_TENSOR_QUERIES] + piece->row * shape->q_stride;
+    const exact *lse = (exact *)l->t[SP_TENSOR_LOG_SUM_EXP] + piece->row * shape->heads;
     for (int32_t e = piece->slice; e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {
         sp_kernel_attention_block block = block_of(l, piece, e);
         const real *k = *sp_i_exec_kv(l->stage, e, l->index);
@@ -268,7 +268,7 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
         return false;
     }
     exact *delta = workspace + SP_KERNEL(attention_workspace)(&shape, 0);
-    SP_KERNEL(attention_delta)(&shape, l->rows, l->t[SP_I_EXEC_ATTENTION], dout, delta);
+    SP_KERNEL(attention_delta)(&shape, l->rows, l->t[SP_TENSOR_ATTENTION], dout, delta);
     runtime->ops->zero(runtime, dq, l->rows * shape.q_stride * (int64_t)sizeof *dq);
     bool ok = backward_all(l, &shape, dout, delta, dq, workspace);
     if (ok) {

@@ -142,8 +142,8 @@ static void copy(real *to, const real *from, int64_t count)
 static void write_queries(zone *z, int64_t row, int64_t at, int64_t rows, real *message)
 {
     const zone_pass *p = z->pass;
-    const real *queries = z->l->t[SP_I_EXEC_QUERIES];
-    const real *lse = z->l->t[SP_I_EXEC_LSE];
+    const real *queries = z->l->t[SP_TENSOR_QUERIES];
+    const real *lse = z->l->t[SP_TENSOR_LOG_SUM_EXP];
     for (int64_t r = 0; r < rows; r++) {
         real *to = message + (at + r) * z->columns;
         copy(to, queries + (row + r) * z->q, z->q);
@@ -193,8 +193,8 @@ static void read_results(zone *z, int64_t row, int64_t at, int64_t rows, real *m
 {
     const zone_pass *p = z->pass;
     int64_t width = p->dq != NULL ? z->q : z->q + 2 * z->heads;
-    real *out = z->l->t[SP_I_EXEC_ATTENTION];
-    real *max = z->l->t[SP_I_EXEC_LSE];
+    real *out = z->l->t[SP_TENSOR_ATTENTION];
+    real *max = z->l->t[SP_TENSOR_LOG_SUM_EXP];
     for (int64_t r = 0; r < rows; r++) {
         const real *from = message + (at + r) * width;
         if (p->dq != NULL) {

@@ -12,8 +12,8 @@ typedef struct zone_pass {
 } zone_pass;
 
 // Of the pack's i-th slice, on every rank of the pack. Forward: the output, its running maxima
-// (SP_I_EXEC_LSE) and sums, not finished yet. Backward: overwrites dq of the slice's rows, adds to
-// the gradients of the keys and values of its sample.
+// (SP_TENSOR_LOG_SUM_EXP) and sums, not finished yet. Backward: overwrites dq of the slice's rows,
+// adds to the gradients of the keys and values of its sample.
 bool SP_EXEC(attend_zone)(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
                           const zone_pass *pass);
 

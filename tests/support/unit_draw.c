@@ -1,0 +1,60 @@
+#include "tests/support/unit_draw.h"
+
+unit_draw draw_unit(sp_prng *prng)
+{
+    int tp = 1 << prng_below(prng, 3);
+    int cp = 1 << prng_below(prng, 3);
+    int kv_heads = 4 << prng_below(prng, 2);
+    unit_draw d = {.model = {.layers = 8,
+                             .hidden = 64 * (1 + prng_below(prng, 8)),
+                             .ffn = 64 * (1 + prng_below(prng, 16)),
+                             .kv_heads = kv_heads,
+                             .heads = kv_heads * (1 + prng_below(prng, 3)),
+                             .head_dim = 8 * (1 + prng_below(prng, 4)),
+                             .vocab = 1000 + prng_below(prng, 1000),
+                             .max_positions = 4096,
+                             .activation = prng_below(prng, 2) == 0 ? SP_SWIGLU : SP_GELU,
+                             .norm = prng_below(prng, 2) == 0 ? SP_RMSNORM : SP_LAYERNORM,
+                             .positional = prng_below(prng, 2) == 0 ? SP_ROPE : SP_LEARNED,
+                             .tied_embeddings = prng_below(prng, 2) == 0,
+                             .bias = prng_below(prng, 2) == 0,
+                             .qk_norm = prng_below(prng, 3) == 0},
+                   .layout = {.tp = tp,
+                              .cp = cp,
+                              .pp = 4,
+                              .dp = 1 + prng_below(prng, 3),
+                              .zero = prng_below(prng, 4),
+                              .chunks = 1,
+                              .cp_a2a = 1 << prng_below(prng, 3),
+                              .sequence_parallel = prng_below(prng, 2) == 0},
+                   .stage = {.layers = prng_below(prng, 4),
+                             .embedding = prng_below(prng, 3) == 0,
+                             .head = prng_below(prng, 3) == 0},
+                   .options = {.recompute = (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES),
+                               .attention = (sp_attention)prng_below(prng, 2)},
+                   .load = {.tokens = 1 + prng_below(prng, 5000)}};
+    if (prng_below(prng, 4) == 0) {
+        d.model.experts = 8;
+        d.model.experts_per_token = 1 + prng_below(prng, 3);
+    }
+    d.options.stack = (sp_stack){
+        .fused_swiglu = prng_below(prng, 2) == 0,
+        .cp_overlap = prng_below(prng, 4) == 0   ? SP_CP_A2A
+                      : prng_below(prng, 4) == 0 ? SP_CP_A2A_P2P
+                                                 : (sp_cp_overlap)prng_below(prng, 3),
+        .fused_cross_entropy = prng_below(prng, 3) == 0,
+        .copied_logits = prng_below(prng, 3) == 0,
+        .unfused_weight_gradient = prng_below(prng, 2) == 0,
+        .dummy_weight_gradients = prng_below(prng, 2) == 0,
+        .keep_gathered_inputs = prng_below(prng, 3) == 0,
+        .transposed_output = prng_below(prng, 3) == 0,
+        .attention_mask = prng_below(prng, 3) == 0,
+        .unfused_softmax = prng_below(prng, 3) == 0,
+    };
+    d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
+    d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
+    if (!d.stage.embedding && !d.stage.head) {
+        d.stage.layers++;
+    }
+    return d;
+}
