@@ -1,3 +1,4 @@
+// `simulate` predicts steps; the files that commands write of a step stand before it.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

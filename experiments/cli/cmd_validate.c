@@ -192,7 +192,7 @@ static int fitted_constants(const sp_measurements *measurements)
                : 0;
 }
 
-// ---- for people ----
+// ---- tables for people ----
 
 // A share in percent, or a difference of ratios as it is.
 static const char *error_text(const sp_validation *validation, double error, bool with_sign,
@@ -367,7 +367,7 @@ static void print_cases(const sp_validation *validation)
     }
 }
 
-// ---- JSON ----
+// ---- tables for programs ----
 
 // Adds what a model's step is, beside what the table's own words say of it.
 static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)

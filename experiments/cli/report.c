@@ -1,3 +1,4 @@
+// Errors, notes and results are printed here, tables by their columns, files and pictures written.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+// Tables of measured steps are read and predicted, and their errors summed up.
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
