@@ -349,6 +349,8 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
     return observe_one(exports, view, err);
 }
 
+// ---- simulating ----
+
 typedef struct simulate_args {
     cli_common common;
     cli_list set;
