@@ -1,3 +1,4 @@
+// `simulate` predicts steps; the files that commands write of a step stand before it.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -347,6 +348,8 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
     }
     return observe_one(exports, view, err);
 }
+
+// ---- simulating ----
 
 typedef struct simulate_args {
     cli_common common;

@@ -527,7 +527,6 @@ void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario)
 
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
 {
-
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
     int count =
         sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);
@@ -581,11 +580,17 @@ void cli_add_warnings_json(json_t *result, const sp_warnings *warnings)
     }
 }
 
-void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run)
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run,
+                      const sp_uncalibrated *uncalibrated)
 {
+    char lines[SP_RANGES][160];
     sp_warnings unused = {.count = 0};
     sp_warn_of_unused(scenario, run, &unused);
     cli_print_warnings(quiet, &unused);
+    int count = sp_uncalibrated_lines(uncalibrated, lines);
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
+    }
 }
 
 void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run)

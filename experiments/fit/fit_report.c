@@ -1,3 +1,4 @@
+// The findings of a fit, for people and for programs, and as a profile.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
