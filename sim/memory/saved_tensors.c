@@ -130,7 +130,8 @@ static void add_part(list *to, const sp_model *model, const sp_layout *layout,
                      const sp_unit_load *load)
 {
     sp_saved_tensor rows[SP_SAVED_TENSORS];
-    if (times == 0) {
+    bool are_counted = !statistics || options->stack.tensors == SP_TENSORS_EXPLICIT;
+    if (times == 0 || !are_counted) {
         return;
     }
     int count = sp_saved_part(model, layout, options, part, rows);

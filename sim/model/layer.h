@@ -294,6 +294,13 @@ typedef struct sp_layer_step {
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
 
+// A projection whose tensors count: the router's are small, and what it gives is a tensor of the
+// table.
+static inline bool sp_layer_is_product(const sp_layer_step *step)
+{
+    return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
+}
+
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention);
