@@ -1,4 +1,5 @@
-// Mixed integer programs, minimised with GLPK.
+// Mixed integer programs, minimised with GLPK: samples to ranks (slimpack/makespan.c) and groups of
+// ranks for a micro-batch (flexsp/flexsp.c).
 //
 // A program is plain data until it is solved. Solving takes a thread of its own: GLPK keeps its
 // memory, its output hook and its error hook per thread and shares them with igraph, which contains

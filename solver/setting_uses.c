@@ -5,7 +5,7 @@
 
 #include "sim/base/writer.h"
 #include "sim/inference/decode.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 #include "solver/strategy.h"
 
 #define NO_EFFECT " no effect "

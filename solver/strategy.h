@@ -40,7 +40,7 @@ typedef enum sp_strategy_kind {
     SP_STRATEGY_SEARCH,  // packs that are searched for by the cost model or by whole steps
 } sp_strategy_kind;
 
-// All facts of a strategy: a row of solver/strategy_list.h. Its function is sp_strategy_pack().
+// All facts of a strategy: a row of solver/strategy_list.h. It is called by sp_strategy_pack().
 typedef struct sp_strategy {
     const char *name;
     const char *summary; // one line for help

@@ -1,5 +1,5 @@
 // Attention of a layer's packs on a GPU, by cuDNN or by slimpack's reference kernels
-// (kernels/cuda_attention.h).
+// (kernels/cuda_kernels.h).
 //
 // Both take a pack as segments: runs of queries, each against all keys of its sample up to its last
 // query. The keys of a sample stand in one matrix from its first position on, so that a slice, a

@@ -283,7 +283,7 @@ static sp_status check_links(const char *backend, const sp_run_request *request,
                             backend);
     }
     const sp_link_times links = sp_run_request_links(request);
-    if (links.ranks == NULL) {
+    if (links.crosses_nodes == NULL) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend '%s': links: the request has no times to emulate links with",
                             backend);

@@ -1,7 +1,7 @@
-// A world of ranks and what they have in common: groups, failure, waits without an end.
-// Ranks are threads of this process, or fibers of one thread, or a process each (below).
-// They exchange by collectives, messages and flags, and between processes by a transport. The data
-// lies in the memory of a device, which moves and adds it.
+// A world of ranks and what they have in common: groups, failure, detection of deadlocks. Ranks are
+// threads of this process, or fibers of one thread, or a process each (below). They exchange by
+// collectives, messages and flags, and between processes by a transport. The data lies in the
+// memory of a device, which moves and adds it.
 //
 // World and groups are made before the ranks' threads start. From then on a rank calls through its
 // own sp_comm, from one thread at a time. A rank that waits looks at atomic counters of its group

@@ -5,21 +5,262 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/memory_curve.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/tune/layouts.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "sim/base/writer.h"
-#include "sim/scenario/scenario.h"
+#include "sim/base/units.h"
 #include "sim/workload/batch.h"
-#include "solver/evaluate/evaluate.h"
-#include "solver/setting_uses.h"
 #include "solver/strategy.h"
+
+enum { MOST_COMPARED = 64 }; // strategies
+
+// ---- the memory curve: how fast strategies are with less and less memory ----
+
+enum { MOST_POINTS = 200 };
+
+// Each limit is so much of the one before.
+#define STEP 0.8
+
+// One strategy at one limit.
+typedef struct cell {
+    bool planned;
+    int64_t peak_bytes, reserved_bytes; // reserved 0: its blocks were not counted
+    double ms;                          // NAN: not planned
+    double left_out;                    // share of tokens
+    int64_t made_for_bytes;             // the limit that its plan was made for
+} cell;
+
+// The strategies at all limits.
+typedef struct limits {
+    const sp_scenario *scenario;
+    const sp_batches *batches;
+    const char *const *strategies; // [count]
+    int count;
+    int points;   // so far
+    bool stopped; // before the last one
+    int64_t limit_bytes[MOST_POINTS];
+    cell cells[MOST_POINTS][MOST_COMPARED];
+} limits;
+
+static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
+{
+    limits *c = context;
+    cell *to = &c->cells[c->points][index];
+    sp_scenario scenario;
+    sp_result result = {0};
+    const sp_scenario_changes changes = {.strategy = c->strategies[index],
+                                         .memory_limit_bytes = c->limit_bytes[c->points]};
+    const sp_evaluate_options options = {
+        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
+    (void)worker;
+    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
+    if (status == SP_OK) {
+        status = sp_evaluate(&scenario, c->batches, &options, &result, err);
+        sp_scenario_fini(&scenario);
+    }
+    *to = (cell){
+        .planned = status == SP_OK, .ms = (double)NAN, .made_for_bytes = c->limit_bytes[c->points]};
+    if (status == SP_OK) {
+        to->peak_bytes = result.peak_bytes;
+        to->reserved_bytes = result.reserved_peak_bytes;
+        to->ms = sp_result_iteration_ms(&result);
+        to->left_out = sp_result_left_out_share(&result);
+    }
+    sp_result_fini(&result);
+    if (status != SP_OK && !sp_status_is_fatal(status)) {
+        sp_error_clear(err);
+        return SP_OK;
+    }
+    return status;
+}
+
+// ---- how well plans fit ----
+
+// This makes a result with all that sp_result_fits() asks for, at any limit.
+static sp_result memory_of(const limits *c, const cell *plan, int64_t limit_bytes)
+{
+    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
+                       .memory_limit_bytes = limit_bytes,
+                       .peak_bytes = plan->peak_bytes,
+                       .reserved_peak_bytes = plan->reserved_bytes};
+}
+
+static sp_fits fits(const limits *c, const cell *plan, int64_t limit_bytes)
+{
+    const sp_result memory = memory_of(c, plan, limit_bytes);
+    return plan->planned ? sp_result_fits(&memory) : SP_FITS_NO;
+}
+
+// As sweeps rank points: those that fit tightly come behind all that fit well.
+static bool is_better(const limits *c, const cell *a, const cell *b, int64_t limit_bytes)
+{
+    sp_fits of_a = fits(c, a, limit_bytes);
+    sp_fits of_b = fits(c, b, limit_bytes);
+    return of_a != of_b
+               ? of_a < of_b
+               : of_a != SP_FITS_NO && a->ms / (1.0 - a->left_out) < b->ms / (1.0 - b->left_out);
+}
+
+// A plan that fits in less memory is one for more. A search does not always find one as good there.
+static void use_better_plans(limits *c)
+{
+    for (int point = c->points - 2; point >= 0; point--) {
+        for (int i = 0; i < c->count; i++) {
+            const cell *less = &c->cells[point + 1][i];
+            // In its own memory it must fit: a step that does not was planned for none.
+            if (fits(c, less, c->limit_bytes[point + 1]) != SP_FITS_NO &&
+                is_better(c, less, &c->cells[point][i], c->limit_bytes[point])) {
+                c->cells[point][i] = *less;
+            }
+        }
+    }
+}
+
+// ---- the curve for programs ----
+
+static json_t *curve_row_json(const limits *c, int point, int i)
+{
+    const cell *own = &c->cells[point][i];
+    int64_t limit_bytes = c->limit_bytes[point];
+    sp_fits how = fits(c, own, limit_bytes);
+    const sp_result memory = memory_of(c, own, limit_bytes);
+    const cell *first = &c->cells[0][i];
+    bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
+    double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
+    return sp_json_object(
+        SP_JSON("strategy", c->strategies[i]),
+        SP_JSON("status", how != SP_FITS_NO ? "ok"
+                          : own->planned    ? "oom"
+                                            : "infeasible"),
+        SP_JSON("iteration_ms", ms),
+        SP_JSON("peak_memory_gib", own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN),
+        SP_JSON("speedup", fits_first ? first->ms / ms : (double)NAN),
+        SP_JSON("fits", own->planned ? json_string(sp_fits_names[how]) : json_null()),
+        SP_JSON("memory_margin_gib",
+                own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory)) : (double)NAN),
+        SP_JSON("left_out_share", own->planned ? own->left_out : (double)NAN),
+        SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
+}
+
+static json_t *curve_json(const limits *c)
+{
+    json_t *points = json_array();
+    for (int point = 0; point < c->points; point++) {
+        json_t *rows = json_array();
+        for (int i = 0; i < c->count; i++) {
+            json_array_append_new(rows, curve_row_json(c, point, i));
+        }
+        json_array_append_new(
+            points, sp_json_object(SP_JSON("limit_gib", sp_gib_from_bytes(c->limit_bytes[point])),
+                                   SP_JSON("rows", rows)));
+    }
+    return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
+                          SP_JSON("stopped", c->stopped ? json_true() : NULL));
+}
+
+// Until no strategy fits.
+static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
+{
+    double limit_bytes = (double)c->scenario->memory_limit_bytes;
+    sp_status status = SP_OK;
+    for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
+        c->limit_bytes[c->points] = (int64_t)limit_bytes;
+        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
+        any = false;
+        for (int i = 0; status == SP_OK && i < c->count; i++) {
+            any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
+        }
+        limit_bytes = STEP * limit_bytes;
+    }
+    if (status != SP_ERR_STOPPED || c->points == 1) {
+        return status;
+    }
+    // The limits before the last one are whole.
+    c->points--;
+    c->stopped = true;
+    sp_error_clear(err);
+    return SP_OK;
+}
+
+// Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
+// until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
+// "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
+// "memory_margin_gib", "left_out_share", "made_for_gib"}]}]}: limits without what the device keeps
+// for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
+// Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
+// stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
+// memory is never worse, as sweeps rank points. It does not depend on `threads`.
+static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
+                                   const char *const *strategies, int count, int threads,
+                                   json_t **json, sp_error *err)
+{
+    SP_ASSERT(count <= MOST_COMPARED);
+    limits *c = sp_calloc(1, sizeof *c);
+    c->scenario = scenario;
+    c->batches = batches;
+    c->strategies = strategies;
+    c->count = count;
+    sp_status status = evaluate_limits(c, threads, err);
+    if (status == SP_OK) {
+        use_better_plans(c);
+        *json = curve_json(c);
+    }
+    sp_free(c);
+    return status;
+}
+
+enum { COLUMN = 18 };
+
+// "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
+static bool print_cell(const json_t *row, double limit_gib)
+{
+    char text[2 * COLUMN];
+    const json_t *ms = json_object_get(row, "iteration_ms");
+    const char *how = json_string_value(json_object_get(row, "fits"));
+    bool for_less = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
+    if (json_is_null(ms)) {
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "status")));
+        return false;
+    }
+    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), for_less ? "*" : "",
+             how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
+    printf(" %*s", COLUMN, text);
+    return for_less;
+}
+
+static void print_memory_curve(const json_t *curve)
+{
+    const json_t *points = json_object_get(curve, "points");
+    size_t point;
+    size_t i;
+    json_t *point_of;
+    json_t *row;
+    bool for_less = false;
+    printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n%9s",
+           json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")), "GiB");
+    json_array_foreach (json_object_get(json_array_get(points, 0), "rows"), i, row) {
+        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "strategy")));
+    }
+    printf("\n");
+    json_array_foreach (points, point, point_of) {
+        double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
+        printf("%9.2f", limit_gib);
+        json_array_foreach (json_object_get(point_of, "rows"), i, row) {
+            for_less = print_cell(row, limit_gib) || for_less;
+        }
+        printf("\n");
+    }
+    if (json_object_get(curve, "stopped") != NULL) {
+        puts("stopped by a signal: less memory was not tried");
+    }
+    if (for_less) {
+        puts("*: the plan that was made for less memory, which is faster or fits better");
+    }
+}
+
+// ---- the comparison ----
 
 typedef struct compare_args {
     cli_common common;
@@ -76,7 +317,7 @@ static sp_status refuse_name(const comparison *cmp, const char *name, sp_error *
 static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
 {
     const char *option = cmp->of_schedules ? "--schedules" : "--strategies";
-    if (cmp->count == CLI_MOST_COMPARED || length >= SP_STRATEGY_NAME) {
+    if (cmp->count == MOST_COMPARED || length >= SP_STRATEGY_NAME) {
         return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length, name);
     }
     compared *r = &cmp->rows[cmp->count];
@@ -103,7 +344,7 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     cmp->of_schedules = args->schedules != NULL;
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
     cmp->listed = list != NULL;
-    cmp->rows = sp_calloc(CLI_MOST_COMPARED, sizeof *cmp->rows);
+    cmp->rows = sp_calloc(MOST_COMPARED, sizeof *cmp->rows);
     sp_status status = SP_OK;
     if (args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
@@ -160,9 +401,9 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
 // Notes the fastest layout that fits tightly, where it is faster: such layouts are ranked last.
 static void note_tight(const sweep_layouts *layouts, compared *r)
 {
-    const sweep_digest *best = &layouts->ranked[0]->digest;
+    const sweep_trial *best = &layouts->ranked[0]->trial;
     for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
-        const sweep_digest *d = &layouts->ranked[i]->digest;
+        const sweep_trial *d = &layouts->ranked[i]->trial;
         if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
             r->tight_ms = d->figure[SWEEP_ITERATION_MS];
             r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
@@ -388,10 +629,9 @@ static json_t *row_json(const comparison *cmp, const compared *r)
 {
     json_t *object = r->status == SP_OK ? sp_result_json(&r->result, true) : sp_result_json_empty();
     double factor = speedup(cmp, r);
-    sp_json_put(object, cmp->of_schedules ? "schedule" : "strategy", json_string(r->name));
-    sp_json_put(object, "status", json_string(status_of(r)));
-    sp_json_put(object, "reason", sp_json_text_or_null(r->reason));
-    sp_json_put(object, "speedup", sp_json_figure(factor));
+    sp_json_add(object, SP_JSON(cmp->of_schedules ? "schedule" : "strategy", r->name),
+                SP_JSON("status", status_of(r)), SP_JSON("reason", sp_json_text_or_null(r->reason)),
+                SP_JSON("speedup", factor));
     if (!cmp->of_schedules) {
         bool lossless = r->status == SP_OK ? r->result.lossless
                                            : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -401,14 +641,14 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     if (cmp->root != NULL) {
         json_t *layouts = cli_statuses_json(r->of_status);
         sp_json_put(layouts, "left_out", json_integer(r->left_out));
-        sp_json_put(object, "layouts", layouts);
-        sp_json_put(object, "layout", sp_json_text_or_null(r->layout));
+        sp_json_add(object, SP_JSON("layouts", layouts),
+                    SP_JSON("layout", sp_json_text_or_null(r->layout)));
         if (r->stopped) {
             sp_json_put(object, "stopped", json_true());
         }
-        sp_json_put(object, "stated_layout_ms", sp_json_figure(r->stated_ms));
-        sp_json_put(object, "tight_layout", sp_json_text_or_null(r->tight_layout));
-        sp_json_put(object, "tight_layout_ms", sp_json_figure(r->tight_ms));
+        sp_json_add(object, SP_JSON("stated_layout_ms", r->stated_ms),
+                    SP_JSON("tight_layout", sp_json_text_or_null(r->tight_layout)),
+                    SP_JSON("tight_layout_ms", r->tight_ms));
     }
     return object;
 }
@@ -420,9 +660,10 @@ static json_t *comparison_json(const comparison *cmp)
         json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
     }
     bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
-    return json_pack("{s:s, s:s, s:b, s:o, s:o*}", "schema", "slimpack/comparison/1", "baseline",
-                     cmp->rows[0].name, "baseline_oom", (int)oom, "rows", rows, "stopped",
-                     cmp->stopped ? json_true() : NULL);
+    return sp_json_object(SP_JSON("schema", "slimpack/comparison/1"),
+                          SP_JSON("baseline", cmp->rows[0].name), SP_JSON("baseline_oom", oom),
+                          SP_JSON("rows", rows),
+                          SP_JSON("stopped", cmp->stopped ? json_true() : NULL));
 }
 
 enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };
@@ -701,12 +942,12 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     json_t *curve = NULL;
     sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        const char *names[CLI_MOST_COMPARED];
+        const char *names[MOST_COMPARED];
         for (int i = 0; i < cmp->count; i++) {
             names[i] = cmp->rows[i].name;
         }
-        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                  cli_threads(args->jobs), &curve, err);
+        status = draw_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                   cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
@@ -716,7 +957,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     }
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
-        cli_print_memory_curve(curve);
+        print_memory_curve(curve);
     }
     json_decref(curve);
     return status;
@@ -725,7 +966,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
 // A setting that one row reads is of use in the comparison.
 static void keep_shared_warnings(comparison *cmp)
 {
-    sp_warnings *warnings[CLI_MOST_COMPARED];
+    sp_warnings *warnings[MOST_COMPARED];
     int count = 0;
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
@@ -815,43 +1056,41 @@ const cli_command cli_cmd_compare = {
         "that a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
         "(busiest over mean), gap, micro-batches and solver time. The gap is that to the best "
         "bound proved for plans of the row's own kind (whole samples or slices, backward split or "
-        "not, ranks merged or not) in its own schedule: another strategy may be faster than that."
-        "\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble ratios, "
-        "and the activation units that the fullest and the last pipeline rank hold. A schedule "
-        "that runs a given number of chunks per rank gets that number. A row that cannot be "
-        "planned or simulated says why."
-        "\n\nWith --best-layout every strategy is evaluated at all layouts of the scenario's GPUs "
-        "(tensor parallelism inside a node, context parallelism up to 16, pipeline and data "
-        "parallelism), with recomputation none, attention or full, the schedules 1f1b, "
-        "interleaved, zb-h1 and zb-v unless it brings its own, and several budgets of tokens; "
-        "layouts whose pure work alone takes longer than the fastest are left out. Around the six "
-        "fastest all numbers of chunks, budgets in eighths between half and twice as many tokens, "
-        "zb-h2 and v-half, numbers of slices with and without exchange of attention, and for "
-        "strategies that neither bring nor choose one the exchange of keys and values in rings and "
-        "in all-to-alls with rings are tried, too. Its row is the fastest that fits well by "
-        "PyTorch's blocks, which are counted of every layout that would be the fastest, and where "
-        "another one that fits tightly would be faster, a line below says so; beside it stands "
-        "what the strategy takes in the scenario's own layout, so that the factor of the strategy "
-        "and that of the layout are told apart. This may take minutes."
-        "\n\nWith --memory-curve the strategies are evaluated with the scenario's memory, then "
-        "with four fifths of that and so on, until none of them fits: the trade of time against "
-        "memory. A plan for less memory that is faster or fits better stands for more memory, too, "
-        "with a star (--json: the limit that it was made for), and a step that fits tightly is "
-        "marked; blocks of PyTorch's allocator are counted within a tenth of the limit alone."
-        "\n\nAbove the rows stands how far the profile was off on logged steps like these, or why "
-        "that is not known. The margin is the memory limit less what PyTorch's allocator would "
-        "reserve, whose blocks are counted of every row, as simulate counts them, or less the peak "
-        "where they cannot be counted (simulate says why). A row with less than 3 % of the limit "
-        "to spare, or a tenth where blocks are not counted, is marked tight and may run several "
-        "times slower."
-        "\n\nSpeed-ups are over the first of --strategies or --schedules, which is told where it "
-        "runs out of memory. Without a list the first row is packed, as most software packs, or "
-        "where that does not fit the first strategy that does and trains all tokens: no step that "
-        "is padded to the context, or that cannot run."
-        "\n\nCtrl-C ends a comparison with the rows that are known (exit status 130; with "
-        "--best-layout also the best layout so far), a second one at once."
-        "\n\nA row that runs out of memory is marked oom; a warning (with --json its reason) says "
-        "which sample needs how much. The exit status is 1 when no row can be trained.",
+        "not, ranks merged or not) in its own schedule: another strategy may be faster than "
+        "that.\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble "
+        "ratios, and the activation units that the fullest and the last pipeline rank hold. A "
+        "schedule that runs a given number of chunks per rank gets that number. A row that cannot "
+        "be planned or simulated says why.\n\nWith --best-layout every strategy is evaluated at "
+        "all layouts of the scenario's GPUs (tensor parallelism inside a node, context parallelism "
+        "up to 16, pipeline and data parallelism), with recomputation none, attention or full, the "
+        "schedules 1f1b, interleaved, zb-h1 and zb-v unless it brings its own, and several budgets "
+        "of tokens; layouts whose pure work alone takes longer than the fastest are left out. "
+        "Around the six fastest all numbers of chunks, budgets in eighths between half and twice "
+        "as many tokens, zb-h2 and v-half, numbers of slices with and without exchange of "
+        "attention, and for strategies that neither bring nor choose one the exchange of keys and "
+        "values in rings and in all-to-alls with rings are tried, too. Its row is the fastest that "
+        "fits well by PyTorch's blocks, which are counted of every layout that would be the "
+        "fastest, and where another one that fits tightly would be faster, a line below says so; "
+        "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
+        "of the strategy and that of the layout are told apart. This may take minutes.\n\nWith "
+        "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
+        "fifths of that and so on, until none of them fits: the trade of time against memory. A "
+        "plan for less memory that is faster or fits better stands for more memory, too, with a "
+        "star (--json: the limit that it was made for), and a step that fits tightly is marked; "
+        "blocks of PyTorch's allocator are counted within a tenth of the limit alone.\n\nAbove the "
+        "rows stands how far the profile was off on logged steps like these, or why that is not "
+        "known. The margin is the memory limit less what PyTorch's allocator would reserve, whose "
+        "blocks are counted of every row, as simulate counts them, or less the peak where they "
+        "cannot be counted (simulate says why). A row with less than 3 % of the limit to spare, or "
+        "a tenth where blocks are not counted, is marked tight and may run several times "
+        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules, which is told "
+        "where it runs out of memory. Without a list the first row is packed, as most software "
+        "packs, or where that does not fit the first strategy that does and trains all tokens: no "
+        "step that is padded to the context, or that cannot run.\n\nCtrl-C ends a comparison with "
+        "the rows that are known (exit status 130; with --best-layout also the best layout so "
+        "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "
+        "(with --json its reason) says which sample needs how much. The exit status is 1 when no "
+        "row can be trained.",
     .list = list_strategies,
     CLI_RUNS(run, compare_args, options, examples),
 };

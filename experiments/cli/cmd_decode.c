@@ -1,8 +1,7 @@
 #include <math.h>
 
 #include "backends/host/speculation.h"
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/inference/decode.h"
@@ -204,19 +203,16 @@ static json_t *executed_json(const executed *e)
 {
     const sp_small_measure *m = &e->measured;
     const sp_decode_counts *p = &e->predicted.counts;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_bool(&b, "lossless", m->lossless);
-    sp_json_add_real(&b, "eagle_tokens_per_call", sp_small_tokens_per_call(&m->eagle));
-    sp_json_add_real(&b, "tokens_per_call", sp_small_tokens_per_call(&m->heterospec));
-    sp_json_add_real(&b, "verified_per_call",
-                     (double)m->heterospec.verified / (double)m->heterospec.calls);
-    sp_json_add_real(&b, "predicted_tokens_per_call", sp_decode_tokens_per_call(p));
-    sp_json_add_real(&b, "predicted_verified_per_call", (double)p->verified / (double)p->calls);
-    sp_json_add_int(&b, "sequences", EXECUTED_SEQUENCES);
-    sp_json_add_int(&b, "output_tokens", EXECUTED_TOKENS);
-    sp_json_add_real(&b, "tokens_per_call_error", yield_error(e));
-    sp_json_add_real(&b, "verified_per_call_error", verified_error(e));
-    return sp_json_built(b);
+    return sp_json_object(
+        SP_JSON("lossless", m->lossless),
+        SP_JSON("eagle_tokens_per_call", sp_small_tokens_per_call(&m->eagle)),
+        SP_JSON("tokens_per_call", sp_small_tokens_per_call(&m->heterospec)),
+        SP_JSON("verified_per_call", (double)m->heterospec.verified / (double)m->heterospec.calls),
+        SP_JSON("predicted_tokens_per_call", sp_decode_tokens_per_call(p)),
+        SP_JSON("predicted_verified_per_call", (double)p->verified / (double)p->calls),
+        SP_JSON("sequences", EXECUTED_SEQUENCES), SP_JSON("output_tokens", EXECUTED_TOKENS),
+        SP_JSON("tokens_per_call_error", yield_error(e)),
+        SP_JSON("verified_per_call_error", verified_error(e)));
 }
 
 // The model of acceptance is told EAGLE's tokens a call and nothing else of the small models.
@@ -336,18 +332,17 @@ const cli_command cli_cmd_decode = {
         "scenario's profile: token by token (decode.method plain), with trees of drafted tokens "
         "that one call of the target verifies (eagle), or with trees that are deeper and narrower "
         "where the draft's entropy is low (heterospec). The first line says by how much that is "
-        "faster than plain decoding, and than EAGLE's trees: the two are different claims."
-        "\n\nHow often the target accepts what is drafted is a model of text (decode.text), fitted "
-        "to published tokens a call; decode.text.tokens_per_call fits it to yours. 'slimpack "
-        "reproduce heterospec' puts published figures beside what it computes."
-        "\n\nWith --execute small models with random weights draft and verify on the CPU, with the "
-        "scenario's trees and with EAGLE's. Their tokens are compared with those of plain "
-        "decoding, and the model of acceptance, told EAGLE's tokens a call, predicts the rest."
-        "\n\nSequences are of all data-parallel replicas, and tokens per second those that were "
-        "asked for, until the last replica is done. A call is one of the target for one sequence, "
-        "a step one forward of the target for all sequences of a batch: calls are counted of the "
-        "replica with most sequences."
-        "\n\nThe exit status is 1 when models and keys and values do not fit, or when a text was "
-        "not that of plain decoding.",
+        "faster than plain decoding, and than EAGLE's trees: the two are different claims.\n\nHow "
+        "often the target accepts what is drafted is a model of text (decode.text), fitted to "
+        "published tokens a call; decode.text.tokens_per_call fits it to yours. 'slimpack "
+        "reproduce heterospec' puts published figures beside what it computes.\n\nWith --execute "
+        "small models with random weights draft and verify on the CPU, with the scenario's trees "
+        "and with EAGLE's. Their tokens are compared with those of plain decoding, and the model "
+        "of acceptance, told EAGLE's tokens a call, predicts the rest.\n\nSequences are of all "
+        "data-parallel replicas, and tokens per second those that were asked for, until the last "
+        "replica is done. A call is one of the target for one sequence, a step one forward of the "
+        "target for all sequences of a batch: calls are counted of the replica with most "
+        "sequences.\n\nThe exit status is 1 when models and keys and values do not fit, or when a "
+        "text was not that of plain decoding.",
     CLI_RUNS(run, decode_args, options, examples),
 };

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/prng.h"
@@ -105,8 +105,9 @@ static sp_status read_source(const char *name, const lengths_args *args, source 
 
 static json_t *distribution_json(const sp_distribution *distribution)
 {
-    return json_pack("{s:s, s:s, s:s}", "name", distribution->name, "title", distribution->title,
-                     "source", distribution->source);
+    return sp_json_object(SP_JSON("name", distribution->name),
+                          SP_JSON("title", distribution->title),
+                          SP_JSON("source", distribution->source));
 }
 
 static int list_distributions(bool json)
@@ -139,10 +140,10 @@ static json_t *bins_json(const sp_length_stats *stats)
     json_t *json = json_array();
     for (int i = 0; i < stats->bin_count; i++) {
         const sp_length_bin *bin = &stats->bins[i];
-        json_array_append_new(json,
-                              json_pack("{s:I, s:I, s:I, s:f}", "upto", (json_int_t)bin->upto,
-                                        "samples", (json_int_t)bin->samples, "tokens",
-                                        (json_int_t)bin->tokens, "sum_squares", bin->sum_squares));
+        json_array_append_new(json, sp_json_object(SP_JSON("upto", bin->upto),
+                                                   SP_JSON("samples", bin->samples),
+                                                   SP_JSON("tokens", bin->tokens),
+                                                   SP_JSON("sum_squares", bin->sum_squares)));
     }
     return json;
 }
@@ -150,15 +151,16 @@ static json_t *bins_json(const sp_length_stats *stats)
 static json_t *source_json(const source *from)
 {
     const sp_length_stats *stats = &from->stats;
-    json_t *json = json_pack("{s:o*, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "lengths",
-                             json_string(from->name), "count", (json_int_t)stats->count, "tokens",
-                             (json_int_t)stats->tokens, "mean", stats->mean, "stddev",
-                             stats->stddev, "token_weighted_mean", stats->token_weighted_mean,
-                             "min", (json_int_t)stats->min, "max", (json_int_t)stats->max,
-                             "quantiles", quantiles_json(stats), "bins", bins_json(stats));
+    json_t *json = sp_json_object(SP_JSON("lengths", from->name), SP_JSON("count", stats->count),
+                                  SP_JSON("tokens", stats->tokens), SP_JSON("mean", stats->mean),
+                                  SP_JSON("stddev", stats->stddev),
+                                  SP_JSON("token_weighted_mean", stats->token_weighted_mean),
+                                  SP_JSON("min", stats->min), SP_JSON("max", stats->max),
+                                  SP_JSON("quantiles", quantiles_json(stats)),
+                                  SP_JSON("bins", bins_json(stats)));
     if (from->distribution != NULL) {
-        sp_json_put(json, "distribution", distribution_json(from->distribution));
-        sp_json_put(json, "seed", json_integer(from->seed));
+        sp_json_add(json, SP_JSON("distribution", distribution_json(from->distribution)),
+                    SP_JSON("seed", from->seed));
     }
     return json;
 }

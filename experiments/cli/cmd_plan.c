@@ -2,13 +2,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/simulate_export.h"
+#include "experiments/cli/cli.h"
 #include "experiments/stream/plan_stream.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/scenario/plan_input.h"
+#include "sim/scenario/scenario.h"
 #include "solver/strategy.h"
 
 enum { DEFAULT_AHEAD = 16 }; // batches of a stream that are read and not yet answered
@@ -58,18 +56,18 @@ static int print_plans_json(const plan_args *args, const sp_result *result)
         const sp_batch_result *batch = &result->batches[b];
         json_array_append_new(
             batches,
-            json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "samples", (json_int_t)batch->facts.samples,
-                      "tokens", (json_int_t)batch->facts.tokens, "microbatches",
-                      (json_int_t)batch->facts.microbatches, "predicted_ms",
-                      sp_json_figure(sp_ms_from_ns(batch->iteration_ns)), "lower_bound_ms",
-                      sp_json_figure(batch->facts.lower_bound_ns / SP_NS_PER_MS), "solver_ms",
-                      sp_json_figure(batch->facts.solver_ms)));
+            sp_json_object(SP_JSON("samples", batch->facts.samples),
+                           SP_JSON("tokens", batch->facts.tokens),
+                           SP_JSON("microbatches", batch->facts.microbatches),
+                           SP_JSON("predicted_ms", sp_ms_from_ns(batch->iteration_ns)),
+                           SP_JSON("lower_bound_ms", batch->facts.lower_bound_ns / SP_NS_PER_MS),
+                           SP_JSON("solver_ms", batch->facts.solver_ms)));
     }
     json_t *object =
-        json_pack("{s:s, s:o*, s:s, s:s, s:b, s:b, s:o}", "schema", "slimpack/plan-summary/1",
-                  "plan", json_string(args->output), "strategy", result->strategy, "schedule",
-                  result->schedule, "lossless", (int)result->lossless, "oom",
-                  (int)sp_result_is_oom(result), "batches", batches);
+        sp_json_object(SP_JSON("schema", "slimpack/plan-summary/1"), SP_JSON("plan", args->output),
+                       SP_JSON("strategy", result->strategy), SP_JSON("schedule", result->schedule),
+                       SP_JSON("lossless", result->lossless),
+                       SP_JSON("oom", sp_result_is_oom(result)), SP_JSON("batches", batches));
     sp_result_put_notes(result, object);
     return cli_print_json(object);
 }
@@ -109,9 +107,11 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
-        json_t *nothing = json_pack("{s:n, s:s, s:n, s:n, s:n, s:[], s:[], s:[]}", "plan",
-                                    "strategy", scenario->strategy.kind, "schedule", "lossless",
-                                    "oom", "batches", "warnings", "uncalibrated");
+        json_t *nothing = sp_json_object(
+            SP_JSON("plan", json_null()), SP_JSON("strategy", scenario->strategy.kind),
+            SP_JSON("schedule", json_null()), SP_JSON("lossless", json_null()),
+            SP_JSON("oom", json_null()), SP_JSON("batches", json_array()),
+            SP_JSON("warnings", json_array()), SP_JSON("uncalibrated", json_array()));
         exit_status = cli_fail_json(args->common.json, "slimpack/plan-summary/1", nothing, 0, &err);
     }
     sp_result_fini(&result);
@@ -163,10 +163,10 @@ static int print_check(const char *path, const checked *c, bool json)
 {
     bool oom = sp_result_is_oom(&c->result);
     if (json) {
-        json_t *object = json_pack(
-            "{s:s, s:o*, s:i, s:I, s:f, s:b}", "schema", "slimpack/plan-check/1", "plan",
-            json_string(path), "batches", c->in.plans.count, "actions", (json_int_t)actions_of(c),
-            "iteration_ms", sp_result_iteration_ms(&c->result), "oom", (int)oom);
+        json_t *object = sp_json_object(
+            SP_JSON("schema", "slimpack/plan-check/1"), SP_JSON("plan", path),
+            SP_JSON("batches", c->in.plans.count), SP_JSON("actions", actions_of(c)),
+            SP_JSON("iteration_ms", sp_result_iteration_ms(&c->result)), SP_JSON("oom", oom));
         sp_result_put_notes(&c->result, object);
         return cli_print_json(object);
     }
@@ -192,9 +192,10 @@ static int check(const char *path, bool json, bool quiet)
         cli_print_notes(quiet || json, &c.result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
-        json_t *nothing =
-            json_pack("{s:o*, s:n, s:n, s:n, s:n, s:[], s:[]}", "plan", json_string(path),
-                      "batches", "actions", "iteration_ms", "oom", "warnings", "uncalibrated");
+        json_t *nothing = sp_json_object(
+            SP_JSON("plan", path), SP_JSON("batches", json_null()), SP_JSON("actions", json_null()),
+            SP_JSON("iteration_ms", json_null()), SP_JSON("oom", json_null()),
+            SP_JSON("warnings", json_array()), SP_JSON("uncalibrated", json_array()));
         exit_status = cli_fail_json(json, "slimpack/plan-check/1", nothing, 0, &err);
     }
     sp_result_fini(&c.result);
@@ -387,23 +388,22 @@ const cli_command cli_cmd_plan = {
     .description =
         "Packs the workload of a scenario and schedules it, and writes the plan for a training "
         "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "
-        "predicted time and a lower bound under it."
-        "\n\nWith --stream the batches come from standard input: a line holds the lengths of one "
-        "batch as a JSON array, and its plan is answered as one line, a plan document of its own. "
-        "A sample's id is its position in the array; samples over the context are treated as "
-        "workload.over_length says. Samples that a plan lists as delayed are to be sent again, in "
-        "a later batch. The answers come in the order of the lines while the next batches are "
-        "planned on other threads. A batch for which there is no plan is answered by a document "
-        "without batches that holds the reason; a plan that needs more memory than there is holds "
-        "its reason, too, and of the first line that lacks memory the settings are tried and named "
-        "in its reason that would make it fit. A line that is no batch is answered by such a "
-        "document, too, with the status \"invalid\" and the reason, which is also told as an "
-        "error, and makes the exit status 3 at the end."
-        "\n\nWith --check a plan is read and every rule of plans is checked, independently of what "
-        "made it: each slice in one forward and one backward pack, the order of slices and "
+        "predicted time and a lower bound under it.\n\nWith --stream the batches come from "
+        "standard input: a line holds the lengths of one batch as a JSON array, and its plan is "
+        "answered as one line, a plan document of its own. A sample's id is its position in the "
+        "array; samples over the context are treated as workload.over_length says. Samples that a "
+        "plan lists as delayed are to be sent again, in a later batch. The answers come in the "
+        "order of the lines while the next batches are planned on other threads. A batch for which "
+        "there is no plan is answered by a document without batches that holds the reason; a plan "
+        "that needs more memory than there is holds its reason, too, and of the first line that "
+        "lacks memory the settings are tried and named in its reason that would make it fit. A "
+        "line that is no batch is answered by such a document, too, with the status \"invalid\" "
+        "and the reason, which is also told as an error, and makes the exit status 3 at the "
+        "end.\n\nWith --check a plan is read and every rule of plans is checked, independently of "
+        "what made it: each slice in one forward and one backward pack, the order of slices and "
         "actions, lengths within the context. It is then simulated, which finds ranks that wait "
-        "for each other without end and memory that does not suffice."
-        "\n\nThe exit status is 1 when a rank needs more memory than its limit, or a batch of a "
-        "stream has no plan; the plans are written all the same.",
+        "for each other without end and memory that does not suffice.\n\nThe exit status is 1 when "
+        "a rank needs more memory than its limit, or a batch of a stream has no plan; the plans "
+        "are written all the same.",
     CLI_RUNS(run, plan_args, options, examples),
 };

@@ -4,15 +4,11 @@
 #include <string.h>
 
 #include "backends/host/sampled_attention.h"
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/simulate_export.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/prefill/prefill.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/settings.h"
-#include "solver/evaluate/evaluate.h"
 
 // ---- lengths, methods and alphas side by side ----
 
@@ -70,19 +66,17 @@ static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char
     if (status != SP_OK) {
         return status;
     }
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "tokens", tokens);
-    sp_json_add_text(&b, "attention", name);
+    json_t *b = sp_json_object(SP_JSON("tokens", tokens), SP_JSON("attention", name));
     bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
-    sp_json_add(&b, "alpha", sampled ? json_real(scenario->prefill.alpha) : json_null());
-    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result.last_ns));
-    sp_json_add_real(&b, "speedup", (double)result.dense_last_ns / (double)result.last_ns);
-    sp_json_add_real(&b, "attention_speedup",
-                     (double)result.dense_parts.attention_ns / (double)result.parts.attention_ns);
-    sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, &result));
-    sp_json_add_bool(&b, "extrapolated", extrapolates(scenario, tokens, &result));
+    sp_json_add(b, SP_JSON("alpha", sampled ? json_real(scenario->prefill.alpha) : json_null()),
+                SP_JSON("ttft_ms", sp_ms_from_ns(result.last_ns)),
+                SP_JSON("speedup", (double)result.dense_last_ns / (double)result.last_ns),
+                SP_JSON("attention_speedup", (double)result.dense_parts.attention_ns /
+                                                 (double)result.parts.attention_ns),
+                SP_JSON("fits", sp_prefill_fits(scenario, &result)),
+                SP_JSON("extrapolated", extrapolates(scenario, tokens, &result)));
     sp_prefill_result_fini(&result);
-    json_array_append_new(rows, sp_json_built(b));
+    json_array_append_new(rows, b);
     return SP_OK;
 }
 
@@ -186,11 +180,12 @@ static sp_status compare_methods(sp_scenario *scenario, const char *lengths, con
         status = add_length(scenario, &t, (int64_t)t.lengths[i], err);
     }
     if (status == SP_OK && json) {
-        *exit_status = cli_print_json(json_pack(
-            "{s:s, s:s, s:s, s:o, s:I, s:s, s:O}", "schema", "slimpack/prefill-comparison/1",
-            "model", scenario->model.name, "profile", scenario->profile.name, "warnings",
-            sp_prefill_warnings_json(scenario), "seed", (json_int_t)scenario->workload.seed,
-            "version", SP_VERSION, "rows", t.rows));
+        *exit_status = cli_print_json(sp_json_object(
+            SP_JSON("schema", "slimpack/prefill-comparison/1"),
+            SP_JSON("model", scenario->model.name), SP_JSON("profile", scenario->profile.name),
+            SP_JSON("warnings", sp_prefill_warnings_json(scenario)),
+            SP_JSON("seed", scenario->workload.seed), SP_JSON("version", SP_VERSION),
+            SP_JSON("rows", json_incref(t.rows))));
     } else if (status == SP_OK) {
         print_table(scenario, t.rows);
     }
@@ -387,20 +382,15 @@ static void print_execution(const prefill_args *args, const sp_prefill_result *r
 static json_t *execution_json(const prefill_args *args, const sp_prefill_result *result,
                               int64_t tokens, const sp_sampled_outcome *outcome)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "heads", args->execute);
-    sp_json_add_int(&b, "tokens", tokens);
-    sp_json_add_real(&b, "dense_s", outcome->dense_s);
-    sp_json_add_real(&b, "sampled_s", outcome->sampled_s);
-    sp_json_add_real(&b, "kept_pairs", outcome->report.kept_pairs);
-    sp_json_add_real(&b, "modelled_pairs", modelled_pairs(result));
-    sp_json_add_real(&b, "densest_head_over_mean", outcome->report.densest_head);
-    sp_json_add_real(&b, "busiest_thread_over_mean", outcome->report.slowest_share);
-    sp_json_add_real(&b, "cra", outcome->coverage);
-    sp_json_add_real(&b, "cra_of_sampled", outcome->report.coverage);
-    sp_json_add_real(&b, "output_error", outcome->error);
-    sp_json_add_real(&b, "output_error_bound", outcome->bound);
-    return sp_json_built(b);
+    return sp_json_object(
+        SP_JSON("heads", args->execute), SP_JSON("tokens", tokens),
+        SP_JSON("dense_s", outcome->dense_s), SP_JSON("sampled_s", outcome->sampled_s),
+        SP_JSON("kept_pairs", outcome->report.kept_pairs),
+        SP_JSON("modelled_pairs", modelled_pairs(result)),
+        SP_JSON("densest_head_over_mean", outcome->report.densest_head),
+        SP_JSON("busiest_thread_over_mean", outcome->report.slowest_share),
+        SP_JSON("cra", outcome->coverage), SP_JSON("cra_of_sampled", outcome->report.coverage),
+        SP_JSON("output_error", outcome->error), SP_JSON("output_error_bound", outcome->bound));
 }
 
 static void print_notes(bool quiet, const sp_scenario *scenario, const sp_prefill_result *result)
@@ -584,21 +574,20 @@ const cli_command cli_cmd_prefill = {
         "dense; SampleAttention, a local window and the columns that a sample of the queries "
         "chooses; MInference, fitted to its own times; FlexPrefill and XAttention by the speed-ups "
         "that XAttention's authors plot. `slimpack help prefill.alpha` and the like tell of the "
-        "settings."
-        "\n\nOf SampleAttention it tells what window, sampling and stripes take of dense "
+        "settings.\n\nOf SampleAttention it tells what window, sampling and stripes take of dense "
         "attention's time, how much the densest head and the slowest tensor-parallel rank take "
         "beyond the mean, and from which length on nothing is lost. What stripes keep is fitted to "
         "the few figures that are known of the paper; `slimpack reproduce sampleattention` prints "
-        "all beside what is computed, and says which were fitted."
-        "\n\nWith --execute the CPU attends for some heads, drawn with sinks, local bands and "
-        "stripes, over the columns that weigh most in the mean of the sampled queries that see "
-        "them (the paper takes the sum, which passes over late columns), and prints beside the "
-        "time which share of the probability each query keeps at least (CRA), the share of pairs "
-        "beside the model's, and the error of the output."
-        "\n\nWith --alphas or --lengths it prints a row for each length, method and alpha. The "
-        "status is oom where parameters, keys and values need more memory than the limit, and says "
-        "where the profile's table or the method's source has no such length. A layer's "
-        "activations are told beside that: whether they fit depends on how the software runs it."
-        "\n\nThe exit status of prompts is 1 when they need more memory than the limit.",
+        "all beside what is computed, and says which were fitted.\n\nWith --execute the CPU "
+        "attends for some heads, drawn with sinks, local bands and stripes, over the columns that "
+        "weigh most in the mean of the sampled queries that see them (the paper takes the sum, "
+        "which passes over late columns), and prints beside the time which share of the "
+        "probability each query keeps at least (CRA), the share of pairs beside the model's, and "
+        "the error of the output.\n\nWith --alphas or --lengths it prints a row for each length, "
+        "method and alpha. The status is oom where parameters, keys and values need more memory "
+        "than the limit, and says where the profile's table or the method's source has no such "
+        "length. A layer's activations are told beside that: whether they fit depends on how the "
+        "software runs it.\n\nThe exit status of prompts is 1 when they need more memory than the "
+        "limit.",
     CLI_RUNS(run, prefill_args, options, examples),
 };

@@ -1,5 +1,5 @@
-#include "experiments/cli/report.h"
-#include "experiments/report/page.h"
+#include "experiments/cli/cli.h"
+#include "experiments/report/report.h"
 #include "sim/base/json.h"
 
 typedef struct report_args {
@@ -17,10 +17,10 @@ static int tell(const report_args *args, const report_page *page)
     char answer[REPORT_ANSWER];
     report_answer(page, answer);
     if (args->common.json) {
-        return cli_print_json(json_pack("{s:s, s:o*, s:s, s:i, s:I}", "schema", "slimpack/report/1",
-                                        "page", json_string(args->output), "answer", answer,
-                                        "documents", page->inputs->count, "actions",
-                                        (json_int_t)page->action_count));
+        return cli_print_json(
+            sp_json_object(SP_JSON("schema", "slimpack/report/1"), SP_JSON("page", args->output),
+                           SP_JSON("answer", answer), SP_JSON("documents", page->inputs->count),
+                           SP_JSON("actions", page->action_count)));
     }
     printf("%s\npage in %s\n", answer, args->output);
     return 0;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/report.h"
+#include "experiments/cli/cli.h"
 #include "experiments/figures/figure.h"
 #include "sim/base/json.h"
 
@@ -215,16 +215,15 @@ static const char *const formats[] = {"png", "svg", "dat", NULL};
 
 // ---- the list ----
 
-static sp_status read_figure(const figure_folder *folder, const char *name, figure_spec *spec,
+static sp_status read_figure(const sp_published *folder, const char *name, figure_spec *spec,
                              sp_error *err)
 {
     char path[SP_DATA_PATH];
-    sp_status status = figure_folder_file(folder, name, path, err);
+    sp_status status = figure_file(folder, name, path, err);
     return status == SP_OK ? figure_spec_read(path, spec, err) : status;
 }
 
-static sp_status list_one(const figure_folder *folder, const char *name, json_t *list,
-                          sp_error *err)
+static sp_status list_one(const sp_published *folder, const char *name, json_t *list, sp_error *err)
 {
     figure_spec spec;
     sp_status status = read_figure(folder, name, &spec, err);
@@ -234,14 +233,15 @@ static sp_status list_one(const figure_folder *folder, const char *name, json_t 
     if (list == NULL) {
         printf("%-24s %s\n", name, spec.title);
     } else {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", name, "title", spec.title,
-                                              "source", spec.source));
+        json_array_append_new(list,
+                              sp_json_object(SP_JSON("name", name), SP_JSON("title", spec.title),
+                                             SP_JSON("source", spec.source)));
     }
     figure_spec_fini(&spec);
     return SP_OK;
 }
 
-static int list_figures(const figure_folder *folder, bool as_json)
+static int list_figures(const sp_published *folder, bool as_json)
 {
     sp_error err = {0};
     json_t *list = as_json ? json_array() : NULL;
@@ -253,8 +253,8 @@ static int list_figures(const figure_folder *folder, bool as_json)
         json_decref(list);
         return cli_fail(&err);
     }
-    return as_json ? cli_print_json(
-                         json_pack("{s:s, s:o}", "schema", "slimpack/figures/1", "figures", list))
+    return as_json ? cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/figures/1"),
+                                                   SP_JSON("figures", list)))
                    : 0;
 }
 
@@ -281,7 +281,7 @@ static sp_status report(const reproduce_args *args, const figure_reproduction *r
 }
 
 // Before the first one runs, which may take minutes.
-static sp_status check_names(const figure_folder *folder, const cli_operands *operands,
+static sp_status check_names(const sp_published *folder, const cli_operands *operands,
                              sp_error *err)
 {
     for (int i = 0; i < operands->count; i++) {
@@ -293,7 +293,7 @@ static sp_status check_names(const figure_folder *folder, const cli_operands *op
     return err->status;
 }
 
-static sp_status reproduce_one(const reproduce_args *args, const figure_folder *folder,
+static sp_status reproduce_one(const reproduce_args *args, const sp_published *folder,
                                const char *name, totals *sum, sp_error *err)
 {
     figure_spec spec = {0};
@@ -312,7 +312,7 @@ static sp_status reproduce_one(const reproduce_args *args, const figure_folder *
     return status;
 }
 
-static int reproduce(const reproduce_args *args, const figure_folder *folder,
+static int reproduce(const reproduce_args *args, const sp_published *folder,
                      const cli_operands *operands)
 {
     int count = args->all ? folder->count : operands->count;
@@ -333,9 +333,9 @@ static int reproduce(const reproduce_args *args, const figure_folder *folder,
     }
     int exit_status = 0;
     if (args->common.json) {
-        exit_status =
-            cli_print_json(json_pack("{s:s, s:o, s:b}", "schema", "slimpack/reproduction/1",
-                                     "figures", sum.figures, "within", sum.outside == 0));
+        exit_status = cli_print_json(sp_json_object(
+            SP_JSON("schema", "slimpack/reproduction/1"), SP_JSON("figures", sum.figures),
+            SP_JSON("within", json_boolean(sum.outside == 0))));
     } else if (count > 1) {
         printf("%d of %d figures within their bars\n", sum.within, count);
     }
@@ -346,7 +346,7 @@ static int run(const void *given, const cli_operands *operands)
 {
     const reproduce_args *args = given;
     sp_error err = {0};
-    figure_folder folder;
+    sp_published folder;
     if (args->plot != NULL && strcmp(args->plot, "png") != 0 && strcmp(args->plot, "svg") != 0 &&
         strcmp(args->plot, "dat") != 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--plot expects png, svg or dat, got '%s'",
@@ -358,7 +358,7 @@ static int run(const void *given, const cli_operands *operands)
     if (args->all && operands->count > 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--all takes no names beside it");
     }
-    if (figure_folder_list(&folder, &err) != SP_OK) {
+    if (sp_published_list(&figure_published, &folder, &err) != SP_OK) {
         return cli_fail(&err);
     }
     return args->all || operands->count > 0 ? reproduce(args, &folder, operands)
@@ -394,16 +394,15 @@ const cli_command cli_cmd_reproduce = {
         "Evaluates the scenarios of published figures and tables, and prints what was published "
         "beside what is computed, with the error, a verdict (within or outside the bar of the "
         "point) and every assumption that was made where the publication is silent. Without a name "
-        "the figures are listed, each with its title."
-        "\n\nA figure is a JSON file: \"base\" is a scenario, and each of \"points\" changes some "
-        "settings of it (\"set\"), names a \"key\" of the result, and states the \"published\" "
-        "value with its \"bar\" ({\"relative\": 0.05} or {\"absolute\": 0.01}). \"measure\" is the "
-        "value itself, or a ratio, difference or reduction against the point's \"baseline\", "
-        "settings again, or longest, the largest value of a setting with which the scenario fits. "
-        "A setting may have several values; \"take\" says which of the values counts (mean, max, "
-        "min). A point to whose number something was fitted says so (\"fitted\"), and is counted "
-        "by itself. In place of base and points, \"table\" names a table of 'slimpack validate "
-        "--published', whose bound is the bar."
-        "\n\nThe exit status is 1 when a figure is outside its bar.",
+        "the figures are listed, each with its title.\n\nA figure is a JSON file: \"base\" is a "
+        "scenario, and each of \"points\" changes some settings of it (\"set\"), names a \"key\" "
+        "of the result, and states the \"published\" value with its \"bar\" ({\"relative\": 0.05} "
+        "or {\"absolute\": 0.01}). \"measure\" is the value itself, or a ratio, difference or "
+        "reduction against the point's \"baseline\", settings again, or longest, the largest value "
+        "of a setting with which the scenario fits. A setting may have several values; \"take\" "
+        "says which of the values counts (mean, max, min). A point to whose number something was "
+        "fitted says so (\"fitted\"), and is counted by itself. In place of base and points, "
+        "\"table\" names a table of 'slimpack validate --published', whose bound is the "
+        "bar.\n\nThe exit status is 1 when a figure is outside its bar.",
     CLI_RUNS(run, reproduce_args, options, examples),
 };

@@ -7,11 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/sweep/point.h"
-#include "experiments/sweep/run.h"
-#include "experiments/sweep/summary.h"
+#include "experiments/cli/cli.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/launcher.h"
@@ -76,22 +73,22 @@ static const char columns[] =
     "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|9 "
     "@mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
 
-static void print_figures(const sweep_digest *digest)
+static void print_figures(const sweep_trial *trial)
 {
     cli_row row = {.out = stdout, .columns = columns};
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
-    cli_number_cell(&row, "%.1f %%", 100.0 * digest->median_error);
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
-    cli_cell(&row, "%s", digest->fits == SP_FITS_NONE ? "-" : sp_fits_names[digest->fits]);
-    cli_figure_cells(&row, cli_figure_of_digest, digest);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
+    cli_number_cell(&row, "%.1f %%", 100.0 * trial->median_error);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
+    cli_cell(&row, "%s", trial->fits == SP_FITS_NONE ? "-" : sp_fits_names[trial->fits]);
+    cli_figure_cells(&row, cli_figure_of_trial, trial);
 }
 
 // Behind the columns, of rows alone that lose something.
-static void print_loss(const sweep_digest *digest)
+static void print_loss(const sweep_trial *trial)
 {
     char text[CLI_LOSS];
-    cli_loss loss = cli_loss_of_digest(digest);
-    loss.over_length = digest->figure[SWEEP_OVER_LENGTH_SHARE];
+    cli_loss loss = cli_loss_of_trial(trial);
+    loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_loss_text(loss, text);
     printf("%s%s", text[0] != '\0' ? "  " : "", text);
 }
@@ -110,13 +107,13 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
         int64_t digit[SWEEP_AXES];
         char text[CELL];
         sweep_spec_digits(spec, points[i].combination, digit);
-        print_figures(&points[i].digest);
+        print_figures(&points[i].trial);
         putchar(' ');
         for (int a = 0; a < spec->axis_count; a++) {
             cell(spec, a, digit[a], text);
             printf(" %*s", width[a], text);
         }
-        print_loss(&points[i].digest);
+        print_loss(&points[i].trial);
         putchar('\n');
     }
 }
@@ -124,7 +121,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
 // Points that fit tightly are ranked last, so where the first is one, all are.
 static void print_tight_pick(const sweep_best *best)
 {
-    const sweep_digest *first = &best->digest;
+    const sweep_trial *first = &best->trial;
     if (first->fits == SP_FITS_TIGHT) {
         int column = printf("no point fits well: ");
         char text[160];
@@ -177,10 +174,10 @@ static void print_groups(const sweep_summary *summary, const sweep_best *points,
 static void print_not_validated(const sweep_summary *summary)
 {
     for (int64_t i = 0; i < summary->best_count; i++) {
-        const sweep_digest *digest = &summary->best[i].digest;
-        if (digest->not_validated[0] != '\0' && isfinite(digest->figure[SWEEP_TOKENS_PER_S])) {
+        const sweep_trial *trial = &summary->best[i].trial;
+        if (trial->not_validated[0] != '\0' && isfinite(trial->figure[SWEEP_TOKENS_PER_S])) {
             int column = printf("times not validated: ");
-            cli_print_wrapped(stdout, digest->not_validated, column, 2);
+            cli_print_wrapped(stdout, trial->not_validated, column, 2);
             return;
         }
     }
@@ -261,21 +258,20 @@ static void print_sweep(const sweep_summary *summary, const char *output)
 static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
 {
     int64_t digit[SWEEP_AXES];
-    const sweep_digest *digest = &point->digest;
-    const char *fits = digest->fits != SP_FITS_NONE ? sp_fits_names[digest->fits] : NULL;
+    const sweep_trial *trial = &point->trial;
+    const char *fits = trial->fits != SP_FITS_NONE ? sp_fits_names[trial->fits] : NULL;
     json_t *object = json_object();
     sweep_spec_digits(spec, point->combination, digit);
     sp_json_put(object, "point", sweep_spec_point(spec, digit));
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        sp_json_put(object, sweep_degree_names[d], json_integer(digest->degree[d]));
+        sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_json_put(object, sweep_figure_names[f], sp_json_figure(digest->figure[f]));
+        sp_json_put(object, sweep_figure_names[f], sp_json_figure(trial->figure[f]));
     }
-    sp_json_put(object, "fits", sp_json_text_or_null(fits));
-    sp_json_put(object, "median_error", sp_json_figure(digest->median_error));
-    sp_json_put(object, "not_validated", sp_json_text_or_null(digest->not_validated));
-    return object;
+    return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
+                       SP_JSON("median_error", trial->median_error),
+                       SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));
 }
 
 static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int64_t count)
@@ -290,12 +286,12 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
 static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
-    json_t *json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "slimpack/sweep-summary/1",
-                  "combinations", (json_int_t)summary->spec->combinations, "points",
-                  (json_int_t)summary->points, "resumed", (json_int_t)summary->resumed, "written",
-                  (json_int_t)summary->written, "status", cli_statuses_json(summary->of_status),
-                  "best", points_json(summary->spec, summary->best, summary->best_count));
+    json_t *json = sp_json_object(
+        SP_JSON("schema", "slimpack/sweep-summary/1"),
+        SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
+        SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
+        SP_JSON("status", cli_statuses_json(summary->of_status)),
+        SP_JSON("best", points_json(summary->spec, summary->best, summary->best_count)));
     if (summary->group_axis_count > 0) {
         json_t *paths = json_array();
         for (int g = 0; g < summary->group_axis_count; g++) {
@@ -310,9 +306,10 @@ static json_t *summary_json(const sweep_summary *summary)
     }
     if (options->front) {
         sp_json_put(json, "pareto",
-                    json_pack("{s:s, s:s, s:o}", "x", sweep_figure_names[options->x], "y",
-                              sweep_figure_names[options->y], "points",
-                              points_json(summary->spec, summary->front, summary->front_count)));
+                    sp_json_object(SP_JSON("x", sweep_figure_names[options->x]),
+                                   SP_JSON("y", sweep_figure_names[options->y]),
+                                   SP_JSON("points", points_json(summary->spec, summary->front,
+                                                                 summary->front_count))));
     }
     return json;
 }
@@ -358,7 +355,7 @@ static void put_number(FILE *out, double value)
 }
 
 static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
-                    const sweep_digest *digest)
+                    const sweep_trial *trial)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
@@ -368,18 +365,18 @@ static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
         fputc(',', out);
         free(text);
     }
-    fputs(sweep_status_names[digest->status], out);
+    fputs(sweep_status_names[trial->status], out);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        put_number(out, digest->degree[d] > 0 ? digest->degree[d] : (double)NAN);
+        put_number(out, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
-    fprintf(out, ",%s,%s", digest->strategy, digest->schedule);
+    fprintf(out, ",%s,%s", trial->strategy, trial->schedule);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        put_number(out, digest->figure[f]);
+        put_number(out, trial->figure[f]);
     }
-    fprintf(out, ",%s", digest->fits == SP_FITS_NONE ? "" : sp_fits_names[digest->fits]);
-    put_number(out, digest->median_error);
+    fprintf(out, ",%s", trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
+    put_number(out, trial->median_error);
     fputc(',', out);
-    put_field(out, digest->reason);
+    put_field(out, trial->reason);
     fputc('\n', out);
 }
 
@@ -402,12 +399,11 @@ static sp_status write_points(FILE *out, const drawn *what, sp_error *err)
     }
     for (ssize_t bytes; (bytes = getline(&line, &room, lines)) > 0;) {
         const char *expected;
-        sweep_digest digest;
+        sweep_trial trial;
         json_t *row = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
-        if (row != NULL && sweep_digest_read(row, &digest, &expected) &&
-            digest.status == SWEEP_OK && isfinite(digest.figure[options->x]) &&
-            isfinite(digest.figure[options->y])) {
-            fprintf(out, "%.10g %.10g\n", digest.figure[options->x], digest.figure[options->y]);
+        if (row != NULL && sweep_trial_read(row, &trial, &expected) && trial.status == SWEEP_OK &&
+            isfinite(trial.figure[options->x]) && isfinite(trial.figure[options->y])) {
+            fprintf(out, "%.10g %.10g\n", trial.figure[options->x], trial.figure[options->y]);
         }
         json_decref(row);
     }
@@ -426,7 +422,7 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
     fputs("\n\n", out);
     for (int64_t i = 0; i < what->summary->front_count; i++) {
         const sweep_best *point = &what->summary->front[i];
-        const double *figure = point->digest.figure;
+        const double *figure = point->trial.figure;
         // A blank line ends the line of one group.
         fputs(i > 0 && point[-1].group != point->group ? "\n" : "", out);
         fprintf(out, "%.10g %.10g\n", figure[options->x], figure[options->y]);
@@ -653,9 +649,10 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec,
         json_decref(first);
         exit_status = cli_fail(&err);
     } else if (args->common.json) {
-        exit_status = cli_print_json(json_pack(
-            "{s:s, s:I, s:I, s:o}", "schema", "slimpack/sweep-points/1", "combinations",
-            (json_int_t)spec->combinations, "points", (json_int_t)choice.points, "first", first));
+        exit_status = cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/sweep-points/1"),
+                                                    SP_JSON("combinations", spec->combinations),
+                                                    SP_JSON("points", choice.points),
+                                                    SP_JSON("first", first)));
     } else {
         exit_status = print_points(spec, &choice, first);
     }
@@ -675,11 +672,11 @@ static void print_speed(bool quiet, int64_t points, double seconds)
 }
 
 // Rows are printed as their lines come where all are asked for.
-static void print_row(void *context, int64_t combination, const sweep_digest *digest, bool listed)
+static void print_row(void *context, int64_t combination, const sweep_trial *trial, bool listed)
 {
     const sweep_summary *summary = context;
     if (listed || summary->options.where == NULL) {
-        csv_row(stdout, summary->spec, combination, digest);
+        csv_row(stdout, summary->spec, combination, trial);
     }
 }
 
@@ -689,7 +686,7 @@ static void print_chosen_rows(const sweep_args *args, const sweep_summary *summa
     int64_t count = front ? summary->front_count : args->top > 0 ? summary->best_count : 0;
     const sweep_best *points = front ? summary->front : summary->best;
     for (int64_t i = 0; i < count; i++) {
-        csv_row(stdout, summary->spec, points[i].combination, &points[i].digest);
+        csv_row(stdout, summary->spec, points[i].combination, &points[i].trial);
     }
 }
 
@@ -834,46 +831,44 @@ const cli_command cli_cmd_sweep = {
         "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
         "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
         "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "
-        "as with --set."
-        "\n\nEach point becomes a line of the results file: its settings, a status (ok; oom, it "
-        "needs more memory than there is; infeasible, strategy or schedule cannot; invalid, the "
-        "settings make no scenario), the reason, its degrees (tp, cp, pp, dp), also those that the "
-        "grid does not name, and figures of the result; 'slimpack simulate' tells all of one "
-        "point. The reason of a point out of memory names the sample that needs the most alone, or "
-        "the bytes of the plan, but no settings that would fit: those are mostly other points, and "
-        "trying them takes simulate up to 19 steps. left_out_share and cut_share are the tokens "
-        "that the strategy leaves out, or trains without the beginning of their document, "
-        "over_length_share those that workload.over_length drops or truncates before batches are "
-        "formed; the list of the fastest says them behind the row. The order of the lines is that "
-        "of the points, the last setting turning fastest, whatever the number of threads. The file "
-        "is kept whole through a kill, and --resume goes on with it; after Ctrl-C what is known is "
-        "listed as well (exit status 130). A line that was changed is refused."
-        "\n\nAt the end the fastest points that fit are listed, by tokens trained a second, each "
-        "with the median error of its profile on logged steps like it. TFLOP/s/GPU and MFU full "
-        "are by Megatron's formula, with all pairs of attention, MFU causal counts those that a "
-        "causal mask keeps. Points that fit tightly come last, whatever they are listed by: such "
-        "steps ran several times slower than predicted. They are those whose peak is within a "
-        "tenth of the memory limit and for which PyTorch's allocator, whose blocks are counted "
-        "then, would reserve more than 97 % of it. memory_margin_gib is the limit less what it "
-        "would reserve (peak_memory_reserved_gib) where blocks are counted, else less the peak; "
-        "simulate counts them of every step. Where no point fits well, a line says so, with the "
-        "margin of the first."
-        "\n\nWhere the grid changes model or workload (workload.context, say), steps do not do the "
-        "same work: the fastest points and the front are those of each workload and model. A "
-        "condition may write numbers of tokens as settings do (\"context > 8K\")."
-        "\n\nA grid may have more combinations than could ever be evaluated: --sample draws some, "
-        "and --search begins with a sample and goes on with points near its Pareto front."
-        "\n\nWith --shard auto the processes that a launcher starts on any number of machines "
-        "share a sweep: I and N are the rank and the count in the environment, the first that is "
-        "set of OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and PMI_SIZE "
-        "(MPICH, PMI), SLURM_PROCID and SLURM_NTASKS (srun). Of -o layouts.jsonl the second of "
-        "three writes layouts-2-of-3.jsonl, and 'slimpack merge SPEC layouts-*-of-3.jsonl -o "
-        "layouts.jsonl' puts all together; --resume goes on with each. The exit status of such a "
-        "shard is 0 also where none of its points is ok: mpirun ends all processes where one "
-        "fails. auto is assumed where a launcher started several processes. -j is the number of "
-        "threads of each (default: the cores of its machine over the processes there; on large "
-        "machines also give mpirun --bind-to none)."
-        "\n\nThe exit status is 1 when no point is ok, or none that is has what --where asks.",
+        "as with --set.\n\nEach point becomes a line of the results file: its settings, a status "
+        "(ok; oom, it needs more memory than there is; infeasible, strategy or schedule cannot; "
+        "invalid, the settings make no scenario), the reason, its degrees (tp, cp, pp, dp), also "
+        "those that the grid does not name, and figures of the result; 'slimpack simulate' tells "
+        "all of one point. The reason of a point out of memory names the sample that needs the "
+        "most alone, or the bytes of the plan, but no settings that would fit: those are mostly "
+        "other points, and trying them takes simulate up to 19 steps. left_out_share and cut_share "
+        "are the tokens that the strategy leaves out, or trains without the beginning of their "
+        "document, over_length_share those that workload.over_length drops or truncates before "
+        "batches are formed; the list of the fastest says them behind the row. The order of the "
+        "lines is that of the points, the last setting turning fastest, whatever the number of "
+        "threads. The file is kept whole through a kill, and --resume goes on with it; after "
+        "Ctrl-C what is known is listed as well (exit status 130). A line that was changed is "
+        "refused.\n\nAt the end the fastest points that fit are listed, by tokens trained a "
+        "second, each with the median error of its profile on logged steps like it. TFLOP/s/GPU "
+        "and MFU full are by Megatron's formula, with all pairs of attention, MFU causal counts "
+        "those that a causal mask keeps. Points that fit tightly come last, whatever they are "
+        "listed by: such steps ran several times slower than predicted. They are those whose peak "
+        "is within a tenth of the memory limit and for which PyTorch's allocator, whose blocks are "
+        "counted then, would reserve more than 97 % of it. memory_margin_gib is the limit less "
+        "what it would reserve (peak_memory_reserved_gib) where blocks are counted, else less the "
+        "peak; simulate counts them of every step. Where no point fits well, a line says so, with "
+        "the margin of the first.\n\nWhere the grid changes model or workload (workload.context, "
+        "say), steps do not do the same work: the fastest points and the front are those of each "
+        "workload and model. A condition may write numbers of tokens as settings do (\"context > "
+        "8K\").\n\nA grid may have more combinations than could ever be evaluated: --sample draws "
+        "some, and --search begins with a sample and goes on with points near its Pareto "
+        "front.\n\nWith --shard auto the processes that a launcher starts on any number of "
+        "machines share a sweep: I and N are the rank and the count in the environment, the first "
+        "that is set of OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and "
+        "PMI_SIZE (MPICH, PMI), SLURM_PROCID and SLURM_NTASKS (srun). Of -o layouts.jsonl the "
+        "second of three writes layouts-2-of-3.jsonl, and 'slimpack merge SPEC "
+        "layouts-*-of-3.jsonl -o layouts.jsonl' puts all together; --resume goes on with each. The "
+        "exit status of such a shard is 0 also where none of its points is ok: mpirun ends all "
+        "processes where one fails. auto is assumed where a launcher started several processes. -j "
+        "is the number of threads of each (default: the cores of its machine over the processes "
+        "there; on large machines also give mpirun --bind-to none).\n\nThe exit status is 1 when "
+        "no point is ok, or none that is has what --where asks.",
     CLI_RUNS(run, sweep_args, options, examples),
 };
 

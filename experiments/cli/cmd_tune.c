@@ -5,14 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/tune.h"
-#include "experiments/tune/layouts.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -228,13 +224,13 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     char gib[CLI_TUNE_VALUE];
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
-    if (nearest == NULL || nearest->digest.status != SWEEP_OOM) {
+    if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
                             (long long)all->count, all->reason);
     }
     sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
                  (long long)all->count,
-                 cli_tune_gib(-nearest->digest.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+                 cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
     find_gpus(shortage, err);
@@ -306,9 +302,8 @@ static json_t *workload_of(const tune_args *args)
     int64_t samples = tokens / args->context;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    json_t *workload = args->lengths != NULL
-                           ? json_pack("{s:s}", "lengths", args->lengths)
-                           : json_pack("{s:I}", "uniform", (json_int_t)args->context);
+    json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
+                                             : sp_json_object(SP_JSON("uniform", args->context));
     if (!sized && args->lengths != NULL) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
@@ -363,9 +358,9 @@ static sp_status override_all(json_t *document, const cli_list *list, sp_error *
 static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
-    t->base =
-        json_pack("{s:s, s:s, s:s, s:{}, s:o}", "schema", "slimpack/scenario/1", "model", t->model,
-                  "cluster", args->cluster, "parallel", "workload", workload_of(args));
+    t->base = sp_json_object(SP_JSON("schema", "slimpack/scenario/1"), SP_JSON("model", t->model),
+                             SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
+                             SP_JSON("workload", workload_of(args)));
     sp_status status = override_all(t->base, &args->set, err);
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);
@@ -656,38 +651,35 @@ const cli_command cli_cmd_tune = {
     .description =
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
-        "built-in name, a Hugging Face config.json or the folder that holds one."
-        "\n\nThe first line is the answer, with the error of its profile on logged steps like it "
-        "and how many points lie within it, or that no logged step is like it. Then come the "
-        "fastest points, the front of time against peak memory, what limits the step and what "
-        "other points that were evaluated save of it or cost, what each other choice would cost if "
-        "all others could still be chosen freely, and the command to go on with. A point is left "
-        "out where pure work alone (no bubble, no fixed cost, no imbalance) takes longer than a "
-        "point that was evaluated and fits well; of such choices only the least cost is known. "
-        "Strategies that search are tried at the 24 combinations of degrees, recomputation and "
-        "ZeRO stage at which the others are fastest, as are schedules other than 1f1b under a "
-        "budget of tokens: with a tenth of their effort, and with all of it where that may make "
-        "them the fastest. Where all strategies search, packed is tried to find the combinations, "
-        "and not listed."
-        "\n\nStrategies that leave tokens out are compared by the tokens that they train: costs "
-        "and savings are for as many tokens, and the share that is left out (or cut off from the "
-        "beginning of its document) stands beside each that does not lose as much as the answer."
-        "\n\nOf every point that would be the answer, and of those that are listed, the blocks of "
-        "PyTorch's allocator are counted. Points that fit tightly come last: those for which it "
-        "would reserve more than 97 % of the limit or, where blocks are not counted, those within "
-        "a tenth of it. The fastest that only lacks expandable_segments:True is listed by itself."
-        "\n\nTensor parallelism stays inside a node; context parallelism goes up to 16; the "
-        "schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and v-half for "
-        "strategies that bring none; recomputation is none, attention or full; ZeRO stages 1 to 3; "
-        "a micro-batch is one row of the context, or of short rows also 2 or 4. Expert parallelism "
-        "is never searched: every GPU holds all experts of its layers."
-        "\n\nWhat --set states is not searched: --set parallel.tp=2 leaves the layouts of so many "
-        "GPUs whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not "
-        "state one thing twice."
-        "\n\nCtrl-C ends the search with the fastest so far (exit status 130), a second one at "
-        "once."
-        "\n\nThe exit status is 1 when no point fits; the point that lacks the least memory is "
-        "told then, and how many GPUs, doubled until something fits, are enough.",
+        "built-in name, a Hugging Face config.json or the folder that holds one.\n\nThe first line "
+        "is the answer, with the error of its profile on logged steps like it and how many points "
+        "lie within it, or that no logged step is like it. Then come the fastest points, the front "
+        "of time against peak memory, what limits the step and what other points that were "
+        "evaluated save of it or cost, what each other choice would cost if all others could still "
+        "be chosen freely, and the command to go on with. A point is left out where pure work "
+        "alone (no bubble, no fixed cost, no imbalance) takes longer than a point that was "
+        "evaluated and fits well; of such choices only the least cost is known. Strategies that "
+        "search are tried at the 24 combinations of degrees, recomputation and ZeRO stage at which "
+        "the others are fastest, as are schedules other than 1f1b under a budget of tokens: with a "
+        "tenth of their effort, and with all of it where that may make them the fastest. Where all "
+        "strategies search, packed is tried to find the combinations, and not "
+        "listed.\n\nStrategies that leave tokens out are compared by the tokens that they train: "
+        "costs and savings are for as many tokens, and the share that is left out (or cut off from "
+        "the beginning of its document) stands beside each that does not lose as much as the "
+        "answer.\n\nOf every point that would be the answer, and of those that are listed, the "
+        "blocks of PyTorch's allocator are counted. Points that fit tightly come last: those for "
+        "which it would reserve more than 97 % of the limit or, where blocks are not counted, "
+        "those within a tenth of it. The fastest that only lacks expandable_segments:True is "
+        "listed by itself.\n\nTensor parallelism stays inside a node; context parallelism goes up "
+        "to 16; the schedules are 1f1b, interleaved (2 and 4 chunks), zb-h1, zb-h2, zb-v and "
+        "v-half for strategies that bring none; recomputation is none, attention or full; ZeRO "
+        "stages 1 to 3; a micro-batch is one row of the context, or of short rows also 2 or 4. "
+        "Expert parallelism is never searched: every GPU holds all experts of its layers.\n\nWhat "
+        "--set states is not searched: --set parallel.tp=2 leaves the layouts of so many GPUs "
+        "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
+        "one thing twice.\n\nCtrl-C ends the search with the fastest so far (exit status 130), a "
+        "second one at once.\n\nThe exit status is 1 when no point fits; the point that lacks the "
+        "least memory is told then, and how many GPUs, doubled until something fits, are enough.",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),
 };

@@ -1,24 +1,608 @@
-// `validate` of scenarios and of sets of them, which a backend executes.
+// `validate` compares tables of measured steps, or steps that it executes, with what is computed.
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/cli/validate.h"
+#include "experiments/cli/cli.h"
 #include "experiments/execution/execution.h"
-#include "experiments/execution/scenario_set.h"
+#include "experiments/measure/measurements.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "solver/strategy.h"
+
+enum {
+    MOST_OVERRIDES = 64,
+    OVERRIDE = 1100,
+    FIGURE = 32,
+    ROW_WARNINGS = 8,
+    STEPS = 6, // of each batch, one of them to warm up, unless --steps says otherwise
+};
+
+typedef struct validate_args {
+    cli_common common;
+    cli_list set;
+    int64_t jobs;
+    bool published, rows;
+    const char *table;        // only this one of the published tables
+    const char *measurements; // NULL: the published tables
+    const char *map, *profile, *plot, *output;
+    const char *export, *executed; // folders; at most one is not NULL
+    int64_t repeat;                // of each case of a set
+    int64_t bound_percent;         // 0: what the tables state
+    cli_execute execute;
+    const char *scenario; // path, of one or of a set of them
+} validate_args;
+
+// ---- tables of measured steps ----
+
+typedef struct tables {
+    sp_measurements measurements[SP_PUBLISHED_TABLES];
+    sp_validation validations[SP_PUBLISHED_TABLES];
+    int count;
+} tables;
+
+// A profile is a setting like any other, but bubble tables have none to replace.
+static sp_status choose_overrides(const validate_args *args, char profile[OVERRIDE],
+                                  const char **overrides, int *count, sp_error *err)
+{
+    *count = 0;
+    if (args->set.count >= MOST_OVERRIDES) {
+        return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more", MOST_OVERRIDES);
+    }
+    if (args->profile != NULL) {
+        int length = snprintf(profile, OVERRIDE, "profile=\"%s\"", args->profile);
+        if (length >= OVERRIDE || strpbrk(args->profile, "\"\\") != NULL) {
+            return sp_error_set(err, SP_ERR_USAGE, "--profile: cannot use '%.64s'", args->profile);
+        }
+        overrides[(*count)++] = profile;
+    }
+    for (int i = 0; i < args->set.count; i++) {
+        overrides[(*count)++] = args->set.items[i];
+    }
+    return SP_OK;
+}
+
+// Tables of published bubble ratios state every cost: there is nothing to replace in them.
+static bool states_costs(const validate_args *args, const sp_measurements *measurements)
+{
+    return args->measurements == NULL && measurements->cases[0].scenario.uniform;
+}
+
+static sp_status read_table(const validate_args *args, const char *path,
+                            sp_measurements *measurements, sp_error *err)
+{
+    char profile[OVERRIDE];
+    const char *overrides[MOST_OVERRIDES];
+    int count = 0;
+    sp_status status = choose_overrides(args, profile, overrides, &count, err);
+    if (status == SP_OK && args->measurements == NULL && count > 0) {
+        status = sp_measurements_read(path, args->map, NULL, 0, measurements, err);
+        if (status != SP_OK || states_costs(args, measurements)) {
+            return status;
+        }
+        sp_measurements_fini(measurements);
+    }
+    return status == SP_OK
+               ? sp_measurements_read(path, args->map, overrides, count, measurements, err)
+               : status;
+}
+
+static bool says(const sp_warnings *warnings, const char *text)
+{
+    for (int w = 0; warnings != NULL && w < warnings->count; w++) {
+        if (strcmp(warnings->text[w], text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Each warning once, of as many rows as have it.
+static void warn_of_rows(bool quiet, const sp_validation *validation)
+{
+    const sp_measurements *m = validation->measurements;
+    sp_warnings told = {0};
+    size_t replicas = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        replicas += m->cases[i].assumes_replica;
+    }
+    if (replicas > 0) {
+        cli_warn(quiet,
+                 "%s: %zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer "
+                 "GPUs than a node has",
+                 m->path, replicas, m->count);
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        const sp_warnings *found = validation->cases[i].warnings;
+        for (int w = 0; found != NULL && w < found->count && told.count < ROW_WARNINGS; w++) {
+            size_t rows = 0;
+            for (size_t other = i; other < m->count; other++) {
+                rows += says(validation->cases[other].warnings, found->text[w]);
+            }
+            if (!says(&told, found->text[w])) {
+                sp_warnings_add(&told, "%s", found->text[w]);
+                cli_warn(quiet, "%s: %zu of %zu rows: %s", m->path, rows, m->count, found->text[w]);
+            }
+        }
+    }
+}
+
+static sp_status validate_table(const validate_args *args, const char *path, tables *all,
+                                sp_error *err)
+{
+    sp_status status = read_table(args, path, &all->measurements[all->count], err);
+    if (status == SP_OK && args->bound_percent != 0) {
+        all->measurements[all->count].bound = (double)args->bound_percent / 100.0;
+    }
+    if (status == SP_OK) {
+        status = sp_validation_run(&all->measurements[all->count], cli_threads(args->jobs),
+                                   &all->validations[all->count], err);
+        all->count++;
+    }
+    if (status == SP_OK && args->measurements != NULL) {
+        warn_of_rows(args->common.quiet, &all->validations[all->count - 1]);
+    }
+    return status;
+}
+
+static sp_status validate_published(const validate_args *args, tables *all, sp_error *err)
+{
+    sp_published published;
+    char path[SP_PUBLISHED_PATH];
+    sp_status status = sp_published_list(&sp_published_tables, &published, err);
+    if (status == SP_OK && args->table != NULL) {
+        status = sp_published_file(&published, args->table, path, err);
+        return status == SP_OK ? validate_table(args, path, all, err) : status;
+    }
+    for (int i = 0; status == SP_OK && i < published.count; i++) {
+        status = sp_published_file(&published, published.names[i], path, err);
+        if (status == SP_OK) {
+            status = validate_table(args, path, all, err);
+        }
+    }
+    return status;
+}
+
+// Plain bytes are known of the largest rank.
+static bool has_plain(const sp_validation *validation)
+{
+    return validation->measurements->kind == SP_MEASURED_ALLOCATOR_PEAK_BYTES;
+}
+
+static bool of_one_profile(const sp_measurements *measurements)
+{
+    for (size_t i = 1; i < measurements->count; i++) {
+        if (strcmp(measurements->cases[i].scenario.profile.name,
+                   measurements->cases[0].scenario.profile.name) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// "" where no profile has a part in it.
+static const char *profile_name(const sp_measurements *measurements)
+{
+    return of_one_profile(measurements) ? measurements->cases[0].scenario.profile.name : "several";
+}
+
+// No prediction of memory reads a fitted number.
+static int fitted_constants(const sp_measurements *measurements)
+{
+    bool timed = !sp_measured_is_memory(measurements->kind);
+    return timed && of_one_profile(measurements)
+               ? measurements->cases[0].scenario.profile.fitted_constants
+               : 0;
+}
+
+// ---- for people ----
+
+// A share in percent, or a difference of ratios as it is.
+static const char *error_text(const sp_validation *validation, double error, bool with_sign,
+                              char text[FIGURE])
+{
+    if (sp_validation_is_difference(validation->measurements->kind)) {
+        snprintf(text, FIGURE, with_sign ? "%+.5f" : "%.5f", error);
+    } else {
+        snprintf(text, FIGURE, with_sign ? "%+.2f %%" : "%.2f %%", 100.0 * error);
+    }
+    return text;
+}
+
+static void print_ranking(const sp_ranking *ranking)
+{
+    if (ranking->cells > 0) {
+        printf("  %d cells: rank correlation %.2f, regret of the pick %.1f %% (mean), %.1f %% "
+               "(worst, %s)\n",
+               ranking->cells, ranking->correlation, 100.0 * ranking->regret,
+               100.0 * ranking->worst_regret, ranking->worst_cell);
+    }
+}
+
+// Counts those of the rows that did (ran 1) or did not run whose memory says so.
+static size_t count_agreed(const sp_validation *v, double ran, size_t *rows)
+{
+    size_t agreed = 0;
+    *rows = 0;
+    for (size_t i = 0; i < v->measurements->count; i++) {
+        bool counts = v->measurements->cases[i].measured == ran;
+        *rows += counts;
+        agreed += counts && v->cases[i].computed == ran;
+    }
+    return agreed;
+}
+
+static void print_fits(const sp_validation *v)
+{
+    if (v->measurements->kind == SP_MEASURED_FITS) {
+        size_t ran;
+        size_t failed;
+        size_t fit = count_agreed(v, 1.0, &ran);
+        size_t do_not = count_agreed(v, 0.0, &failed);
+        printf("  ran: %zu of %zu predicted to fit; failed: %zu of %zu predicted not to\n", fit,
+               ran, do_not, failed);
+    }
+}
+
+static void print_table(const sp_validation *v)
+{
+    const sp_measurements *m = v->measurements;
+    const sp_measured_case *worst = &m->cases[v->errors.worst_row];
+    char median[FIGURE];
+    char mean[FIGURE];
+    char bias[FIGURE];
+    char bound[FIGURE] = "-";
+    char worst_error[FIGURE];
+    char published[FIGURE] = "-";
+    char constants[FIGURE] = "-";
+    if (m->bound >= 0.0) {
+        error_text(v, m->bound, false, bound);
+    }
+    if (m->published_error >= 0.0) {
+        error_text(v, m->published_error, false, published);
+    }
+    if (profile_name(m)[0] != '\0') {
+        snprintf(constants, sizeof constants, "%d", fitted_constants(m));
+    }
+    printf("%-18s %5zu %10s %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
+           error_text(v, v->errors.median, false, median),
+           error_text(v, v->errors.mean, false, mean), error_text(v, v->errors.bias, true, bias),
+           error_text(v, v->errors.worst, true, worst_error), bound, published, constants,
+           m->bound < 0.0    ? ""
+           : v->within_bound ? "  ok"
+                             : "  MISSED");
+    if (has_plain(v)) {
+        printf("%-18s %5s %10s %10s %10s\n", "  in plain bytes", "", "",
+               error_text(v, v->plain_errors.mean, false, mean),
+               error_text(v, v->plain_errors.bias, true, bias));
+    }
+    print_ranking(&v->ranking);
+    print_fits(v);
+    if (fabs(v->errors.worst) > 0.0) {
+        printf("  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
+               worst->label);
+    }
+}
+
+// Tables without a bound neither keep nor miss one.
+static void print_unbound(const sp_validation *validations, int count)
+{
+    const char *separator = "no bound stated for ";
+    for (int i = 0; i < count; i++) {
+        const sp_measurements *m = validations[i].measurements;
+        if (m->bound < 0.0) {
+            printf("%s%s", separator, m->name);
+            separator = ", ";
+        }
+    }
+    if (strcmp(separator, ", ") == 0) {
+        fputs(" (bound_percent in the table's map, or --bound PERCENT)\n", stdout);
+    }
+}
+
+static void print_tables(const sp_validation *validations, int count)
+{
+    bool bubbles = false;
+    bool fits = false;
+    printf("%-18s %5s %10s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "median", "mean",
+           "bias", "worst", "bound", "published", "fitted");
+    for (int i = 0; i < count; i++) {
+        print_table(&validations[i]);
+        bubbles = bubbles || validations[i].measurements->kind == SP_MEASURED_BUBBLE_RATE;
+        fits = fits || validations[i].measurements->kind == SP_MEASURED_FITS;
+    }
+    fputs("\nErrors are computed / measured - 1; mean is that of their sizes, and what the bound "
+          "is of.\n",
+          stdout);
+    if (bubbles) {
+        fputs("Errors of bubble ratios are computed - measured, their bound is of the largest.\n",
+              stdout);
+    }
+    if (fits) {
+        fputs("Errors of what fits are computed - measured: 1 fits or ran, 0 does or did not.\n",
+              stdout);
+    }
+    fputs("fitted: constants of the profile that were fitted to measurements.\n", stdout);
+    print_unbound(validations, count);
+    for (int i = 0; i < count; i++) {
+        const sp_measurements *m = validations[i].measurements;
+        if (m->published_error >= 0.0) {
+            printf("published for %s: %s\n", m->name, m->published_by);
+        }
+    }
+}
+
+// How the values of a kind are shown: their unit, its size in that of the kind, digits.
+static const struct {
+    const char *unit;
+    double size;
+    int digits;
+} shown[] = {
+    [SP_MEASURED_ITERATION_MS] = {"ms", 1.0, 2},
+    [SP_MEASURED_TOKENS_PER_S] = {"tokens/s", 1.0, 0},
+    [SP_MEASURED_TOKENS_PER_GPU_S] = {"tokens/s/GPU", 1.0, 1},
+    [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_LAST_RANK_BYTES] = {"GiB", SP_GIB, 3},
+    [SP_MEASURED_BUBBLE_RATE] = {"ratio", 1.0, 5},
+    [SP_MEASURED_SPEEDUP] = {"x", 1.0, 3},
+    [SP_MEASURED_FITS] = {"ran", 1.0, 2},
+};
+
+static void print_cases(const sp_validation *validation)
+{
+    const sp_measurements *m = validation->measurements;
+    int digits = shown[m->kind].digits;
+    printf("\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
+           profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), shown[m->kind].unit);
+    printf("%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
+           "row");
+    for (size_t i = 0; i < m->count; i++) {
+        const sp_measured_case *c = &m->cases[i];
+        const sp_validated_case *found = &validation->cases[i];
+        double measured = c->measured / shown[m->kind].size;
+        double computed = found->computed / shown[m->kind].size;
+        char error[FIGURE];
+        printf("%6d %12.*f %12.*f %+12.*f %10s%s%s%s\n", c->line, digits, measured, digits,
+               computed, digits, computed - measured,
+               error_text(validation, found->error, true, error), c->label[0] != '\0' ? "  " : "",
+               c->label, c->at_most ? " (at most)" : "");
+    }
+}
+
+// ---- JSON ----
+
+// Adds what a model's step is, beside what the table's own words say of it.
+static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)
+{
+    const sp_layout *l = &c->scenario.layout;
+    sp_json_add(
+        object,
+        SP_JSON(
+            "layout",
+            sp_json_object(SP_JSON("gpus", sp_layout_ranks(l)), SP_JSON("dp", l->dp),
+                           SP_JSON("tp", l->tp), SP_JSON("cp", l->cp), SP_JSON("pp", l->pp),
+                           SP_JSON("chunks_per_rank", l->chunks),
+                           SP_JSON("microbatch_samples", c->scenario.strategy.microbatch_samples))),
+        SP_JSON("fits", found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
+                                                    : json_null()));
+    const sp_step_error *error = &found->step_error;
+    sp_json_add(object, SP_JSON("profile", c->scenario.profile.name),
+                SP_JSON("p90", error->known ? json_real(error->p90) : json_null()),
+                SP_JSON("differing_traits",
+                        error->differing < 0 ? json_null() : json_integer(error->differing)),
+                SP_JSON("compute_share", found->compute_share));
+    if (found->measured_mfu > 0.0) {
+        sp_json_put(object, "measured_mfu_megatron", json_real(found->measured_mfu));
+    }
+}
+
+// A text that is not UTF-8, or a number that is not finite, has no place in JSON: its key is left
+// out.
+static json_t *case_json(const sp_validation *v, size_t index)
+{
+    const sp_measured_case *c = &v->measurements->cases[index];
+    const sp_validated_case *found = &v->cases[index];
+    json_t *object = sp_json_object(
+        SP_JSON("line", c->line), SP_JSON("column", c->measured_column), SP_JSON("label", c->label),
+        SP_JSON("measured", c->measured), SP_JSON("computed", found->computed),
+        SP_JSON("delta", found->computed - c->measured), SP_JSON("error", found->error));
+    if (has_plain(v)) {
+        sp_json_add(object, SP_JSON("computed_plain", found->plain),
+                    SP_JSON("error_plain", found->plain_error));
+    }
+    if (c->at_most) {
+        sp_json_put(object, "at_most", json_true());
+    }
+    if (c->cell[0] != '\0') {
+        sp_json_put(object, "cell", json_string(c->cell));
+    }
+    if (!c->scenario.uniform) {
+        put_step(object, c, found);
+    }
+    return object;
+}
+
+static json_t *published_json(const sp_measurements *m)
+{
+    return m->published_error < 0.0 ? json_null()
+                                    : sp_json_object(SP_JSON("error", m->published_error),
+                                                     SP_JSON("by", m->published_by));
+}
+
+static json_t *ranked_cell_json(const sp_ranked_cell *cell)
+{
+    return sp_json_object(
+        SP_JSON("cell", cell->name), SP_JSON("rows", cell->rows),
+        SP_JSON("correlation", cell->correlation),
+        SP_JSON("regret", cell->regret >= 0.0 ? json_real(cell->regret) : json_null()));
+}
+
+static json_t *ranking_json(const sp_ranking *ranking)
+{
+    json_t *by_cell = json_array();
+    for (int c = 0; c < ranking->cells; c++) {
+        json_array_append_new(by_cell, ranked_cell_json(&ranking->cell[c]));
+    }
+    if (ranking->cells == 0) {
+        json_decref(by_cell);
+        return json_null();
+    }
+    return sp_json_object(
+        SP_JSON("cells", ranking->cells), SP_JSON("correlation", ranking->correlation),
+        SP_JSON("regret", ranking->regret), SP_JSON("worst_regret", ranking->worst_regret),
+        SP_JSON("worst_cell", ranking->worst_cell), SP_JSON("by_cell", by_cell));
+}
+
+// The fit of the table's profile found these errors when it left the rows out.
+static json_t *left_out_json(const sp_measurements *m)
+{
+    const sp_error_records *records = &m->cases[0].scenario.profile.errors;
+    for (int r = 0; of_one_profile(m) && r < records->count; r++) {
+        const sp_error_record *record = &records->record[r];
+        if (strcmp(record->scope, m->name) == 0) {
+            return sp_json_object(SP_JSON("steps", record->steps),
+                                  SP_JSON("median", record->median), SP_JSON("p90", record->p90),
+                                  SP_JSON("bias", record->bias), SP_JSON("source", record->source));
+        }
+    }
+    return json_null();
+}
+
+static json_t *table_json(const sp_validation *v)
+{
+    const sp_measurements *m = v->measurements;
+    const char *profile = profile_name(m);
+    json_t *cases = json_array();
+    for (size_t i = 0; i < m->count; i++) {
+        json_array_append_new(cases, case_json(v, i));
+    }
+    json_t *object = sp_json_object(
+        SP_JSON("table", m->name), SP_JSON("source", m->source), SP_JSON("licence", m->licence),
+        SP_JSON("measured", sp_measured_names[m->kind]),
+        SP_JSON("error_is", sp_validation_is_difference(m->kind) ? "difference" : "fraction"),
+        SP_JSON("profile", sp_json_text_or_null(profile)),
+        SP_JSON("fitted_constants", fitted_constants(m)), SP_JSON("count", m->count),
+        SP_JSON("mean_absolute_error", v->errors.mean),
+        SP_JSON("median_absolute_error", v->errors.median), SP_JSON("bias", v->errors.bias),
+        SP_JSON("left_out", left_out_json(m)), SP_JSON("ranking", ranking_json(&v->ranking)),
+        SP_JSON("worst", case_json(v, v->errors.worst_row)));
+    if (has_plain(v)) {
+        sp_json_add(object, SP_JSON("mean_absolute_error_plain", v->plain_errors.mean),
+                    SP_JSON("bias_plain", v->plain_errors.bias));
+    }
+    sp_json_add(
+        object, SP_JSON("bound", m->bound >= 0.0 ? json_real(m->bound) : json_null()),
+        SP_JSON("within_bound", m->bound >= 0.0 ? json_boolean(v->within_bound) : json_null()),
+        SP_JSON("published", published_json(m)), SP_JSON("cases", cases));
+    return object;
+}
+
+static bool within_bounds(const tables *all)
+{
+    bool within = true;
+    for (int i = 0; i < all->count; i++) {
+        within = within && all->validations[i].within_bound;
+    }
+    return within;
+}
+
+static json_t *tables_json(const tables *all)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < all->count; i++) {
+        json_array_append_new(list, table_json(&all->validations[i]));
+    }
+    int unbound = 0;
+    for (int i = 0; i < all->count; i++) {
+        unbound += all->measurements[i].bound < 0.0;
+    }
+    return sp_json_object(SP_JSON("schema", "slimpack/validation/1"),
+                          SP_JSON("within_bounds", unbound < all->count
+                                                       ? json_boolean(within_bounds(all))
+                                                       : json_null()),
+                          SP_JSON("without_bound", unbound), SP_JSON("tables", list));
+}
+
+// ---- figure ----
+
+// The data of plots/validation.gp: a block for each table.
+static sp_status write_figure(FILE *out, const void *what, sp_error *err)
+{
+    (void)err;
+    const tables *all = what;
+    fputs("# measured computed computed/measured table quantity line\n", out);
+    int written = 0;
+    for (int i = 0; i < all->count; i++) {
+        const sp_measurements *m = all->validations[i].measurements;
+        if (m->kind == SP_MEASURED_FITS) { // no ratio
+            continue;
+        }
+        fputs(written++ > 0 ? "\n\n" : "", out);
+        for (size_t k = 0; k < m->count; k++) {
+            double measured = m->cases[k].measured / shown[m->kind].size;
+            double computed = all->validations[i].cases[k].computed / shown[m->kind].size;
+            fprintf(out, "%.9g %.9g %.6f \"%s\" \"%s\" %d\n", measured, computed,
+                    computed / measured, m->name, shown[m->kind].unit, m->cases[k].line);
+        }
+    }
+    return SP_OK;
+}
+
+// ---- output ----
+
+static int print(const validate_args *args, const tables *all)
+{
+    if (args->common.json) {
+        return cli_print_json(tables_json(all));
+    }
+    print_tables(all->validations, all->count);
+    for (int i = 0; args->rows && i < all->count; i++) {
+        print_cases(&all->validations[i]);
+    }
+    return 0;
+}
+
+static int validate(const validate_args *args, tables *all)
+{
+    sp_error err = {0};
+    sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
+    if (status == SP_OK) {
+        status = args->measurements == NULL ? validate_published(args, all, &err)
+                                            : validate_table(args, args->measurements, all, &err);
+    }
+    if (status != SP_OK) {
+        return cli_fail(&err);
+    }
+    int exit_status = print(args, all);
+    if (args->plot != NULL &&
+        cli_plot("validation.gp", args->plot, write_figure, all, &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    return cli_answer(exit_status, within_bounds(all));
+}
+
+static int validate_with_tables(const validate_args *args)
+{
+    tables *all = sp_calloc(1, sizeof *all);
+    int exit_status = validate(args, all);
+    for (int i = 0; i < all->count; i++) {
+        sp_validation_fini(&all->validations[i]);
+        sp_measurements_fini(&all->measurements[i]);
+    }
+    sp_free(all);
+    return exit_status;
+}
+
+// ---- scenarios, and sets of them, which a backend executes ----
 
 enum { NAME = 30, PATH_BYTES = 1024 };
 
 // All cases of a set share this.
 typedef struct set_run {
-    const cli_validate *args;
+    const validate_args *args;
     int repeat;
     sp_scenario_set set;
     sp_case_outcome *outcomes; // owned
@@ -153,8 +737,7 @@ static sp_status begin_case(set_run *run, const cli_execute *execute, const sp_s
                             sp_error *err)
 {
     cli_executor_end(&run->executor);
-    sp_status status =
-        cli_executor_begin(execute, &entry->scenario, CLI_VALIDATE_STEPS, &run->executor, err);
+    sp_status status = cli_executor_begin(execute, &entry->scenario, STEPS, &run->executor, err);
     sp_execution_options *options = &run->executor.options;
     options->compare_memory =
         !entry->scenario.uniform && (run->executor.capabilities & SP_CAN(MEMORY_POINTS)) != 0;
@@ -257,7 +840,7 @@ static int verdict(const sp_set_summary *summary, size_t count)
 
 static int report_set(const set_run *run)
 {
-    const cli_validate *args = run->args;
+    const validate_args *args = run->args;
     sp_error err = {0};
     sp_set_summary summary;
     if (args->output != NULL && cli_write_json(args->output, report_json(run), &err) != SP_OK) {
@@ -296,10 +879,11 @@ static void print_exported(const sp_case_outcome *outcome, const char *path)
 static json_t *exported_json(const sp_case_outcome *outcome, const char *path)
 {
     bool planned = sp_case_has_figures(outcome);
-    return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:I}", "group", outcome->of->group, "name",
-                     outcome->of->name, "status", sp_case_status_names[outcome->status], "reason",
-                     planned ? NULL : outcome->reason, "plan", planned ? path : NULL, "bytes",
-                     (json_int_t)bytes_of(path));
+    return sp_json_object(SP_JSON("group", outcome->of->group), SP_JSON("name", outcome->of->name),
+                          SP_JSON("status", sp_case_status_names[outcome->status]),
+                          SP_JSON("reason", sp_json_text_or_null(planned ? NULL : outcome->reason)),
+                          SP_JSON("plan", sp_json_text_or_null(planned ? path : NULL)),
+                          SP_JSON("bytes", bytes_of(path)));
 }
 
 // A line of arguments: files are named as from the folder.
@@ -318,7 +902,7 @@ static void put_run(FILE *file, const char *name, const sp_execution_options *op
 
 static sp_status export_case(set_run *run, size_t index, sp_error *err)
 {
-    const cli_validate *args = run->args;
+    const validate_args *args = run->args;
     const sp_scenario_case *entry = &run->set.cases[index];
     cli_execute execute = execute_of_case(&args->execute, entry);
     cli_executor executor;
@@ -328,8 +912,7 @@ static sp_status export_case(set_run *run, size_t index, sp_error *err)
     execute.remote = true;
     sp_case_file_name(entry, index, name);
     snprintf(path, sizeof path, "%s/%s.json", args->export, name);
-    sp_status status =
-        cli_executor_begin(&execute, &entry->scenario, CLI_VALIDATE_STEPS, &executor, err);
+    sp_status status = cli_executor_begin(&execute, &entry->scenario, STEPS, &executor, err);
     if (status == SP_OK) {
         executor.options.threads = cli_threads(args->jobs);
         status = sp_set_export_case(entry, &executor.options, path, &outcome, err);
@@ -351,7 +934,7 @@ static sp_status export_case(set_run *run, size_t index, sp_error *err)
 
 static sp_status export_cases(set_run *run, sp_error *err)
 {
-    const cli_validate *args = run->args;
+    const validate_args *args = run->args;
     if (mkdir(args->export, 0777) != 0 && errno != EEXIST) {
         return sp_error_system(err, args->export, errno);
     }
@@ -374,8 +957,8 @@ static sp_status export_cases(set_run *run, sp_error *err)
 static int report_export(const set_run *run)
 {
     if (run->args->common.json) {
-        int printed = cli_print_json(
-            json_pack("{s:s, s:O}", "schema", "slimpack/export/1", "cases", run->rows));
+        int printed = cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/export/1"),
+                                                    SP_JSON("cases", json_incref(run->rows))));
         if (printed != 0) {
             return printed;
         }
@@ -387,7 +970,7 @@ static int report_export(const set_run *run)
 
 // Predicts and executes the cases of a set, or with --export writes their plans. Takes over
 // `document`.
-static int validate_set(const cli_validate *args, json_t *document)
+static int validate_set(const validate_args *args, json_t *document)
 {
     sp_error err = {0};
     set_run run = {.args = args, .repeat = args->repeat > 0 ? (int)args->repeat : 1};
@@ -420,18 +1003,17 @@ static int validate_set(const cli_validate *args, json_t *document)
 static sp_status draw(void *context, const sp_step_view *predicted, const sp_step_view *measured,
                       sp_error *err)
 {
-    const cli_validate *args = context;
+    const validate_args *args = context;
     if (args->plot == NULL || predicted->batch != 0) {
         return SP_OK;
     }
     return cli_plot_comparison(args->plot, predicted->timeline, measured->timeline, err);
 }
 
-static sp_status execute(cli_validate *args, const sp_scenario *scenario, cli_executor *executor,
+static sp_status execute(validate_args *args, const sp_scenario *scenario, cli_executor *executor,
                          sp_execution *execution, sp_error *err)
 {
-    sp_status status =
-        cli_executor_begin(&args->execute, scenario, CLI_VALIDATE_STEPS, executor, err);
+    sp_status status = cli_executor_begin(&args->execute, scenario, STEPS, executor, err);
     if (executor->process > 0) {
         args->plot = args->output = NULL;
         args->common.quiet = true;
@@ -452,7 +1034,7 @@ static sp_status execute(cli_validate *args, const sp_scenario *scenario, cli_ex
     return sp_execution_run(scenario, options, execution, err);
 }
 
-static int report(const cli_validate *args, const sp_scenario *scenario,
+static int report(const validate_args *args, const sp_scenario *scenario,
                   const sp_execution *execution)
 {
     sp_error err = {0};
@@ -467,7 +1049,7 @@ static int report(const cli_validate *args, const sp_scenario *scenario,
     return 0;
 }
 
-static void warn_of_profile(const cli_validate *args, const sp_scenario *scenario,
+static void warn_of_profile(const validate_args *args, const sp_scenario *scenario,
                             sp_warnings *warnings)
 {
     if (!scenario->uniform && sp_profile_level(&scenario->profile) == SP_LEVEL_ASSUMED) {
@@ -478,9 +1060,9 @@ static void warn_of_profile(const cli_validate *args, const sp_scenario *scenari
     }
 }
 
-static int validate_scenario(const cli_validate *args, json_t *document)
+static int validate_scenario(const validate_args *args, json_t *document)
 {
-    cli_validate own = *args;
+    validate_args own = *args;
     sp_error err = {0};
     sp_scenario scenario = {0};
     cli_executor executor = {0};
@@ -513,10 +1095,12 @@ static int validate_scenario(const cli_validate *args, json_t *document)
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {
-        exit_status = cli_fail_json(args->common.json, "slimpack/validation/1",
-                                    json_pack("{s:n, s:n, s:n, s:n, s:[]}", "clock", "predicted",
-                                              "measured", "error", "ranks"),
-                                    executor.process, &err);
+        exit_status = cli_fail_json(
+            args->common.json, "slimpack/validation/1",
+            sp_json_object(SP_JSON("clock", json_null()), SP_JSON("predicted", json_null()),
+                           SP_JSON("measured", json_null()), SP_JSON("error", json_null()),
+                           SP_JSON("ranks", json_array())),
+            executor.process, &err);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);
@@ -524,7 +1108,7 @@ static int validate_scenario(const cli_validate *args, json_t *document)
     return exit_status;
 }
 
-static int validate_with_backend(const cli_validate *args)
+static int validate_with_backend(const validate_args *args)
 {
     sp_error err = {0};
     json_t *document = NULL;
@@ -542,7 +1126,7 @@ static bool says_how(const cli_execute *execute)
 }
 
 // Nothing is executed here: an export has no report, and what was executed states how.
-static const char *wrong_remote_usage(const cli_validate *args)
+static const char *wrong_remote_usage(const validate_args *args)
 {
     if (args->export == NULL && args->executed == NULL) {
         return NULL;
@@ -564,7 +1148,7 @@ static const char *wrong_remote_usage(const cli_validate *args)
 }
 
 // NULL: the options fit together.
-static const char *wrong_backend_usage(const cli_validate *args, int operands)
+static const char *wrong_backend_usage(const validate_args *args, int operands)
 {
     if (operands == 0) {
         return "--backend needs SCENARIO";
@@ -579,7 +1163,7 @@ static const char *wrong_backend_usage(const cli_validate *args, int operands)
     return wrong_remote_usage(args);
 }
 
-static const char *wrong_usage(const cli_validate *args, int operands)
+static const char *wrong_usage(const validate_args *args, int operands)
 {
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);
@@ -607,51 +1191,51 @@ static const char *wrong_usage(const cli_validate *args, int operands)
 
 static int run(const void *given, const cli_operands *operands)
 {
-    cli_validate args = *(const cli_validate *)given;
+    validate_args args = *(const validate_args *)given;
     const char *wrong = wrong_usage(&args, operands->count);
     if (wrong != NULL) {
         return cli_usage_error(&cli_cmd_validate, "%s", wrong);
     }
     args.scenario = operands->count > 0 ? operands->items[0] : NULL;
     return args.execute.backend != NULL ? validate_with_backend(&args)
-                                        : cli_validate_with_tables(&args);
+                                        : validate_with_tables(&args);
 }
 
 // ---- the command ----
 
 static const cli_option options[] = {
-    CLI_FLAG_OPTION("published", cli_validate, published,
+    CLI_FLAG_OPTION("published", validate_args, published,
                     "the tables of published measurements that travel with the program"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "table", "NAME", cli_validate, table,
+    CLI_TEXT_OPTION(CLI_STRING, 0, "table", "NAME", validate_args, table,
                     "only this one of the published tables"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "measurements", "TABLE", cli_validate, measurements,
+    CLI_TEXT_OPTION(CLI_FILE, 0, "measurements", "TABLE", validate_args, measurements,
                     "a table of your own (CSV)"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "map", "FILE", cli_validate, map,
+    CLI_TEXT_OPTION(CLI_FILE, 0, "map", "FILE", validate_args, map,
                     "what the columns of TABLE set (default: TABLE's name ending in .json, where "
                     "there is such a file)"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "PROFILE", cli_validate, profile,
+    CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "PROFILE", validate_args, profile,
                     "compute with this profile in place of the tables' own"),
-    CLI_INT_OPTION("bound", "PERCENT", cli_validate, bound_percent, 1, 1000,
+    CLI_INT_OPTION("bound", "PERCENT", validate_args, bound_percent, 1, 1000,
                    "the mean error that a table may have, of bubble ratios the largest, in "
                    "percent, in place of the bound that its map states"),
-    CLI_SET_OPTION(cli_validate),
-    CLI_FLAG_OPTION("rows", cli_validate, rows, "list every case"),
-    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", cli_validate, plot,
+    CLI_SET_OPTION(validate_args),
+    CLI_FLAG_OPTION("rows", validate_args, rows, "list every case"),
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", validate_args, plot,
                     "draw computed over measured, or both timelines of --backend, with gnuplot "
                     "(.png or .svg), or keep the data for that (.dat)"),
-    CLI_EXECUTE_OPTIONS(cli_validate, "6"),
-    CLI_INT_OPTION("repeat", "N", cli_validate, repeat, 1, SP_MOST_REPEAT,
+    CLI_EXECUTE_OPTIONS(validate_args, "6"),
+    CLI_INT_OPTION("repeat", "N", validate_args, repeat, 1, SP_MOST_REPEAT,
                    "runs of each case of a set; of those at the speed of the calibration the one "
                    "of median time is shown (default 1)"),
     CLI_TEXT_OPTION(
-        CLI_FOLDER, 0, "export", "FOLDER", cli_validate, export,
+        CLI_FOLDER, 0, "export", "FOLDER", validate_args, export,
         "write the plan of each case of a set to FOLDER, to be executed on another machine"),
-    CLI_TEXT_OPTION(CLI_FOLDER, 0, "executed", "FOLDER", cli_validate, executed,
+    CLI_TEXT_OPTION(CLI_FOLDER, 0, "executed", "FOLDER", validate_args, executed,
                     "take what another machine executed of each case of a set from FOLDER"),
-    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", cli_validate, output,
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", validate_args, output,
                     "keep the report of --backend in a file (JSON)"),
-    CLI_JOBS_OPTION(cli_validate),
-    CLI_COMMON_OPTIONS(cli_validate),
+    CLI_JOBS_OPTION(validate_args),
+    CLI_COMMON_OPTIONS(validate_args),
     {0},
 };
 
@@ -674,34 +1258,32 @@ const cli_command cli_cmd_validate = {
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table or --bound states and, where there is "
-        "one, the error that others published for it."
-        "\n\n--published takes the tables that travel with the program, --measurements one of your "
-        "own. A row of a table is a scenario and what was measured of it: iteration_ms, "
-        "tokens_per_s (of all GPUs), peak_memory_allocator_bytes (PyTorch's max_memory_allocated, "
-        "largest rank), peak_memory_last_rank_bytes (of the last rank), "
-        "peak_memory_first_rank_reserved_bytes (max_memory_reserved of rank 0) or speedup (over a "
-        "baseline that the map states). A map says which columns set what; without one the columns "
-        "are named by the settings (\"parallel.tp\", \"tp\", or what others call them). "
-        "experiments/published/README.md describes both, and where the published tables come from."
-        "\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the scenario's "
-        "profile, executes the same plan and prints predicted beside measured: iteration time, "
-        "bubble ratio, peak memory of each rank, and by category what ranks hold between actions. "
-        "SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": {scenario}, "
-        "\"groups\": [{\"name\", \"set\": {\"parallel.pp\": 4, ...}, \"cases\": [{\"name\", "
-        "\"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", \"bubble_ratio_abs\", "
-        "\"peak_memory_mape\"}}. Every case is then a row, with means below; a case that the "
-        "backend cannot execute says why and is no success."
-        "\n\n--export FOLDER writes FOLDER/NN-name.json, a plan, for each case of a set, and to "
-        "FOLDER/runs.txt the arguments with which 'slimpack run' executes each of them on another "
-        "machine. That leaves NN-name.result.json, which --executed FOLDER reads in place of "
-        "executing: its plans are predicted with the profile that the set names now, and compared "
-        "as above. Groups and cases of a set may state a \"clock\", which --clock overrides."
-        "\n\nMachines change their speed. Where the profile says what the backend's reference work "
-        "took at its calibration, the same work is timed around each run of a case of a set, and "
-        "the row says how fast the machine was against then. A run that differs by more than 5 % "
-        "is made again, up to three times as many runs as --repeat asks for; where no run was at "
-        "the profile's speed the nearest is shown and marked with '!'. Times are never scaled."
-        "\n\nThe exit status is 1 when a table misses its bound, or a rank needs more memory than "
-        "its limit.",
-    CLI_RUNS(run, cli_validate, options, examples),
+        "one, the error that others published for it.\n\n--published takes the tables that travel "
+        "with the program, --measurements one of your own. A row of a table is a scenario and what "
+        "was measured of it: iteration_ms, tokens_per_s (of all GPUs), peak_memory_allocator_bytes "
+        "(PyTorch's max_memory_allocated, largest rank), peak_memory_last_rank_bytes (of the last "
+        "rank), peak_memory_first_rank_reserved_bytes (max_memory_reserved of rank 0) or speedup "
+        "(over a baseline that the map states). A map says which columns set what; without one the "
+        "columns are named by the settings (\"parallel.tp\", \"tp\", or what others call them). "
+        "experiments/published/README.md describes both, and where the published tables come "
+        "from.\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the "
+        "scenario's profile, executes the same plan and prints predicted beside measured: "
+        "iteration time, bubble ratio, peak memory of each rank, and by category what ranks hold "
+        "between actions. SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": "
+        "{scenario}, \"groups\": [{\"name\", \"set\": {\"parallel.pp\": 4, ...}, \"cases\": "
+        "[{\"name\", \"set\"}, ...]}, ...], \"bounds\": {\"iteration_time_mape\", "
+        "\"bubble_ratio_abs\", \"peak_memory_mape\"}}. Every case is then a row, with means below; "
+        "a case that the backend cannot execute says why and is no success.\n\n--export FOLDER "
+        "writes FOLDER/NN-name.json, a plan, for each case of a set, and to FOLDER/runs.txt the "
+        "arguments with which 'slimpack run' executes each of them on another machine. That leaves "
+        "NN-name.result.json, which --executed FOLDER reads in place of executing: its plans are "
+        "predicted with the profile that the set names now, and compared as above. Groups and "
+        "cases of a set may state a \"clock\", which --clock overrides.\n\nMachines change their "
+        "speed. Where the profile says what the backend's reference work took at its calibration, "
+        "the same work is timed around each run of a case of a set, and the row says how fast the "
+        "machine was against then. A run that differs by more than 5 % is made again, up to three "
+        "times as many runs as --repeat asks for; where no run was at the profile's speed the "
+        "nearest is shown and marked with '!'. Times are never scaled.\n\nThe exit status is 1 "
+        "when a table misses its bound, or a rank needs more memory than its limit.",
+    CLI_RUNS(run, validate_args, options, examples),
 };

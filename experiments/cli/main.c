@@ -11,8 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "experiments/cli/report.h"
-#include "sim/base/files.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/json.h"
 
 #ifdef SP_PREPARES_OPENBLAS

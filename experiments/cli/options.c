@@ -7,12 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "experiments/cli/options.h"
-#include "experiments/cli/report.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 enum { MOST_OPTIONS = 64 };
 

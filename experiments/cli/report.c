@@ -1,16 +1,21 @@
-#include "experiments/cli/report.h"
-
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "sim/base/files.h"
+#include "experiments/cli/cli.h"
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "sim/metrics/result.h"
 
 enum {
     LINE_COLUMNS = 80,
@@ -46,13 +51,11 @@ int cli_fail(const sp_error *err)
 static json_t *reason_json(const sp_error *err)
 {
     char text[SP_ERROR_MESSAGES * SP_ERROR_TEXT];
-    size_t used = 0;
-    text[0] = '\0';
+    snprintf(text, sizeof text, "%s", err->count > 0 ? "" : sp_status_text(err->status));
     for (int i = 0; i < err->count; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? "; " : "",
-                                 err->message[i]);
+        sp_append(text, sizeof text, "%s%s", i > 0 ? "; " : "", err->message[i]);
     }
-    return json_string(used > 0 ? text : sp_status_text(err->status));
+    return json_string(text);
 }
 
 int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err)
@@ -62,9 +65,9 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
         json_decref(nothing);
         return fail_of(process, err);
     }
-    sp_json_put(nothing, "schema", json_string(schema));
-    sp_json_put(nothing, "status", json_string(stopped ? "stopped" : "infeasible"));
-    sp_json_put(nothing, "reason", reason_json(err));
+    sp_json_add(nothing, SP_JSON("schema", schema),
+                SP_JSON("status", stopped ? "stopped" : "infeasible"),
+                SP_JSON("reason", reason_json(err)));
     int printed = cli_print_json(nothing);
     int failed = fail_of(process, err);
     return printed != 0 ? printed : failed;
@@ -297,4 +300,315 @@ const char *cli_grouped(int64_t value, char text[CLI_GROUPED])
     }
     text[used] = '\0';
     return text;
+}
+
+// ---- files ----
+
+bool cli_ends_in(const char *path, const char *ending)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && strcmp(dot, ending) == 0;
+}
+
+sp_status cli_name_file(const char *path, sp_error *err)
+{
+    char text[SP_ERROR_TEXT];
+    memcpy(text, err->message[0], sizeof text);
+    sp_error_clear(err);
+    return sp_error_set(err, SP_ERR_IO, "%s: %s", path, text);
+}
+
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
+{
+    sp_output out;
+    sp_status status = sp_output_open(&out, path, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    errno = 0;
+    status = write(out.file, what, err);
+    int error = errno; // by which sp_output_close() names the cause
+    status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
+    errno = error;
+    return sp_output_close(&out, status, err);
+}
+
+// ---- pictures ----
+
+enum {
+    FOLDER_BYTES = 1024,
+    FILE_BYTES = FOLDER_BYTES + 16,
+    SAID_BYTES = 256,  // of what gnuplot says
+    NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
+};
+
+// gnuplot runs shell commands that file names and the data hold ("| command", "< command"). It
+// works in a folder of our own, on files of these names.
+static const char data_name[] = "data";
+static const char said_name[] = "said";
+
+// The folder in use, its files and gnuplot, for a signal handler. One picture is drawn at a time.
+static struct {
+    char folder[FOLDER_BYTES];
+    char files[3][FILE_BYTES];
+    _Atomic pid_t child;
+} drawing;
+
+// The script in the first folder of the program that has it; the last one's name where none has.
+static void script_path(const char *name, char path[SP_DATA_PATH])
+{
+    char folder[SP_DATA_PATH];
+    bool found = false;
+    for (int f = 0; !found && sp_data_folder("plots", f, folder); f++) {
+        int length = snprintf(path, SP_DATA_PATH, "%s/%s", folder, name);
+        found = length < SP_DATA_PATH && access(path, R_OK) == 0;
+    }
+}
+
+static const char *picture_name(const char *path)
+{
+    return cli_ends_in(path, ".svg") ? "picture.svg" : "picture.png";
+}
+
+static void draw_in(const char *folder, const char *settings, const char *script)
+{
+    int said = -1;
+    if (chdir(folder) == 0) {
+        said = open(said_name, O_WRONLY | O_CREAT, 0600);
+    }
+    if (said < 0) {
+        _exit(EXIT_FAILURE);
+    }
+    dup2(said, STDOUT_FILENO);
+    dup2(said, STDERR_FILENO);
+    execlp("gnuplot", "gnuplot", "-e", settings, script, (char *)NULL);
+    _exit(NOT_STARTED);
+}
+
+static const char *name_file(const char *folder, const char *name, char file[FILE_BYTES])
+{
+    snprintf(file, FILE_BYTES, "%s/%s", folder, name);
+    return file;
+}
+
+// The last line that gnuplot has written, which tells what was wrong.
+static void read_said(const char *folder, char said[SAID_BYTES])
+{
+    char line[SAID_BYTES];
+    char file[FILE_BYTES];
+    snprintf(said, SAID_BYTES, "no message");
+    FILE *lines = fopen(name_file(folder, said_name, file), "r");
+    while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[strspn(line, " ^\t")] != '\0') {
+            memcpy(said, line, sizeof line);
+        }
+    }
+    if (lines != NULL) {
+        fclose(lines);
+    }
+}
+
+static sp_status run_gnuplot(const char *folder, const char *name, const char *path, sp_error *err)
+{
+    char script[SP_DATA_PATH];
+    char settings[64];
+    script_path(name, script);
+    snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data_name,
+             picture_name(path));
+    pid_t child = fork();
+    if (child == 0) {
+        draw_in(folder, settings, script);
+    }
+    int status = 0;
+    atomic_store(&drawing.child, child);
+    bool ended = child > 0 && waitpid(child, &status, 0) > 0;
+    atomic_store(&drawing.child, 0);
+    if (!ended) {
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot start gnuplot: %s", path, strerror(errno));
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_STARTED) {
+        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot is not installed (Debian: gnuplot-nox)",
+                            path);
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        char said[SAID_BYTES];
+        read_said(folder, said);
+        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it with %s: %s", path,
+                            script, said);
+    }
+    return SP_OK;
+}
+
+// gnuplot (5.4) does not say that a disk was full: what begins as PNG or SVG must end as that does.
+static bool is_whole(FILE *file)
+{
+    enum { END = 16 };
+    char text[END + 1] = "";
+    int first = getc(file);
+    size_t bytes = fseek(file, -END, SEEK_END) == 0 ? fread(text, 1, END, file) : 0;
+    rewind(file);
+    return first == '<'    ? strstr(text, "</svg>") != NULL
+           : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
+                           : first != EOF;
+}
+
+static sp_status copy_picture(FILE *to, const void *what, sp_error *err)
+{
+    (void)err;
+    FILE *from = (FILE *)(uintptr_t)what;
+    char bytes[4096];
+    size_t count;
+    while ((count = fread(bytes, 1, sizeof bytes, from)) > 0) {
+        fwrite(bytes, 1, count, to);
+    }
+    return SP_OK;
+}
+
+static sp_status take_picture(const char *folder, const char *path, sp_error *err)
+{
+    char file[FILE_BYTES];
+    FILE *picture = fopen(name_file(folder, picture_name(path), file), "rb");
+    sp_status status = SP_OK;
+    if (picture == NULL || !is_whole(picture)) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: not the whole picture could be written", path);
+    }
+    if (status == SP_OK) {
+        status = cli_write_file(path, copy_picture, picture, err);
+    }
+    if (picture != NULL) {
+        fclose(picture);
+    }
+    return status;
+}
+
+sp_status cli_plot_check(const char *path, sp_error *err)
+{
+    if (!cli_ends_in(path, ".png") && !cli_ends_in(path, ".svg") && !cli_ends_in(path, ".dat")) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--plot expects a .png or .svg file, or .dat for the data, got '%s'",
+                            path);
+    }
+    return sp_output_check(path, err);
+}
+
+static sp_status make_folder(const char *path, sp_error *err)
+{
+    const char *const names[] = {data_name, said_name, picture_name(path)};
+    const char *parent = getenv("TMPDIR");
+    char *folder = drawing.folder;
+    int length = snprintf(folder, FOLDER_BYTES, "%s/slimpack-XXXXXX",
+                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    if (length >= FOLDER_BYTES) {
+        return sp_error_system(err, folder, ENAMETOOLONG);
+    }
+    if (mkdtemp(folder) == NULL) {
+        return sp_error_system(err, folder, errno);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        name_file(folder, names[i], drawing.files[i]);
+    }
+    return SP_OK;
+}
+
+static void abandon_drawing(void)
+{
+    pid_t child = atomic_load(&drawing.child);
+    if (child > 0 && kill(child, SIGKILL) == 0) {
+        waitpid(child, NULL, 0); // it could make a file that stays
+    }
+    for (size_t i = 0; i < sizeof drawing.files / sizeof drawing.files[0]; i++) {
+        unlink(drawing.files[i]);
+    }
+    rmdir(drawing.folder);
+}
+
+sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
+                   sp_error *err)
+{
+    const char *folder = drawing.folder;
+    sp_status status = cli_plot_check(path, err);
+    if (status == SP_OK && cli_ends_in(path, ".dat")) {
+        return cli_write_file(path, write, what, err);
+    }
+    status = status == SP_OK ? make_folder(path, err) : status;
+    if (status != SP_OK) {
+        return status;
+    }
+    status = cli_write_file(drawing.files[0], write, what, err);
+    status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
+    status = status == SP_OK ? take_picture(folder, path, err) : status;
+    abandon_drawing();
+    return status;
+}
+
+typedef struct comparison {
+    const sp_timeline *predicted, *measured;
+} comparison;
+
+static sp_status write_comparison(FILE *file, const void *what, sp_error *err)
+{
+    const comparison *both = what;
+    sp_status status = sp_export_gnuplot(file, both->predicted, NULL, NULL, err);
+    fputs("\n\n# index 2 and 3: the same of what was measured\n", file);
+    return status == SP_OK ? sp_export_gnuplot(file, both->measured, NULL, NULL, err) : status;
+}
+
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err)
+{
+    const comparison both = {.predicted = predicted, .measured = measured};
+    return cli_plot("comparison.gp", path, write_comparison, &both, err);
+}
+
+// ---- ends by signals ----
+
+void cli_abandon_outputs(void)
+{
+    sp_outputs_abandon();
+    abandon_drawing();
+}
+
+void cli_end(int signal_number)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    cli_abandon_outputs();
+    sigaction(signal_number, &action, NULL);
+    raise(signal_number);
+}
+
+static volatile sig_atomic_t stop_signal; // 0: none has come
+
+// The second signal ends the program at once.
+static void on_stop(int signal_number)
+{
+    if (stop_signal != 0) {
+        cli_end(signal_number);
+    }
+    stop_signal = signal_number;
+    sp_stop_request();
+}
+
+// A signal that the parent ignores, as a shell does for a background job, stays so. A call that
+// reads goes on.
+static void catch_signal(int signal_number)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(signal_number, &action, NULL);
+    }
+}
+
+void cli_catch_stop(void)
+{
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+}
+
+int cli_exit_of_stop(void)
+{
+    const int by_signal = 128;
+    return by_signal + (int)stop_signal;
 }

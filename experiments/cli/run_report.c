@@ -2,19 +2,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/run_report.h"
-#include "experiments/execution/execution.h"
-#include "experiments/sweep/summary.h"
+#include "experiments/cli/cli.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "solver/evaluate/evaluate.h"
 
-double cli_figure_of_digest(const void *digest, const char *key)
+double cli_figure_of_trial(const void *trial, const char *key)
 {
     sweep_figure figure = SWEEP_ITERATION_MS;
     SP_ASSERT(sweep_figure_find(key, &figure));
-    return ((const sweep_digest *)digest)->figure[figure];
+    return ((const sweep_trial *)trial)->figure[figure];
 }
 
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
@@ -26,11 +23,11 @@ json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
     return object;
 }
 
-cli_loss cli_loss_of_digest(const sweep_digest *digest)
+cli_loss cli_loss_of_trial(const sweep_trial *trial)
 {
-    return (cli_loss){.left_out = digest->figure[SWEEP_LEFT_OUT_SHARE],
-                      .cut = digest->figure[SWEEP_CUT_SHARE],
-                      .lossy = digest->lossy};
+    return (cli_loss){.left_out = trial->figure[SWEEP_LEFT_OUT_SHARE],
+                      .cut = trial->figure[SWEEP_CUT_SHARE],
+                      .lossy = trial->lossy};
 }
 
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR])
@@ -43,16 +40,16 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
             error->steps == 1 ? "" : "s", error->scope);
     } else {
         const sp_error_range *range = &error->range;
-        int used = snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
+        snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
         if (range->steps > 0) {
-            snprintf(text + used, (size_t)(CLI_STEP_ERROR - used),
-                     ". %d other logged steps, of %d sources, %s: 8 in 10 took %.2f to %.2f times "
-                     "the predicted time",
-                     range->steps, range->sources,
-                     error->differing < 0
-                         ? "were predicted without such a record"
-                         : "differed as much from those that their profile was fitted to",
-                     range->least, range->most);
+            sp_append(text, CLI_STEP_ERROR,
+                      ". %d other logged steps, of %d sources, %s: 8 in 10 took %.2f to %.2f times "
+                      "the predicted time",
+                      range->steps, range->sources,
+                      error->differing < 0
+                          ? "were predicted without such a record"
+                          : "differed as much from those that their profile was fitted to",
+                      range->least, range->most);
         }
     }
     return text;
@@ -73,38 +70,35 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
                  {loss.cut, "cut from their beginning"},
                  {loss.over_length, "over the context"}};
     bool shown = loss.left_out > 0.0 || loss.cut > 0.0;
-    int used = snprintf(text, CLI_LOSS, "%s", loss.lossy && !shown ? "not lossless" : "");
+    snprintf(text, CLI_LOSS, "%s", loss.lossy && !shown ? "not lossless" : "");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i].share > 0.0) {
-            used += snprintf(text + used, (size_t)(CLI_LOSS - used), "%s%.1f %% of tokens %s",
-                             used > 0 ? ", " : "", 100.0 * parts[i].share, parts[i].what);
+            sp_append(text, CLI_LOSS, "%s%.1f %% of tokens %s", text[0] != '\0' ? ", " : "",
+                      100.0 * parts[i].share, parts[i].what);
         }
     }
     return text;
 }
 
-// Prints groups, slices and chunks of a schedule that are not as usual.
-static int print_slices(const sp_scenario *scenario, char *text, size_t bytes)
+// Adds groups, slices and chunks of a schedule that are not as usual.
+static void add_slices(const sp_scenario *scenario, char text[CLI_LAYOUT])
 {
     const sp_schedule_spec *schedule = &scenario->schedule;
     bool sliced = sp_schedule_traits_of(schedule->kind).sliced;
-    int used = 0;
-    text[0] = '\0';
     if (sliced && schedule->slices != scenario->layout.pp) {
-        used += snprintf(text, bytes, ", %d slices", schedule->slices);
+        sp_append(text, CLI_LAYOUT, ", %d slices", schedule->slices);
     }
-    if (schedule->group != 0 && schedule->kind == SP_SCHEDULE_INTERLEAVED) {
-        used += schedule->group == SP_GROUP_EVEN
-                    ? snprintf(text, bytes, ", even groups")
-                    : snprintf(text, bytes, ", groups of %d", schedule->group);
+    if (schedule->group == SP_GROUP_EVEN && schedule->kind == SP_SCHEDULE_INTERLEAVED) {
+        sp_append(text, CLI_LAYOUT, ", even groups");
+    } else if (schedule->group != 0 && schedule->kind == SP_SCHEDULE_INTERLEAVED) {
+        sp_append(text, CLI_LAYOUT, ", groups of %d", schedule->group);
     }
     if (schedule->exchange && schedule->kind == SP_SCHEDULE_SLIMPIPE) {
-        used += snprintf(text + used, bytes - (size_t)used, ", exchange");
+        sp_append(text, CLI_LAYOUT, ", exchange");
     }
     if (schedule->retained > 1 && schedule->kind == SP_SCHEDULE_CHUNKFLOW) {
-        used += snprintf(text + used, bytes - (size_t)used, ", %d retained", schedule->retained);
+        sp_append(text, CLI_LAYOUT, ", %d retained", schedule->retained);
     }
-    return used;
 }
 
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
@@ -113,27 +107,25 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     const sp_layout *layout = &result->layout;
     const json_t *memory = json_object_get(scenario->resolved, "memory");
     const json_t *strategy = json_object_get(scenario->resolved, "strategy");
-    int used = snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp,
-                        layout->pp, layout->dp);
+    snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp, layout->pp,
+             layout->dp);
     if (layout->chunks > 1) {
-        used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %d chunks", layout->chunks);
+        sp_append(text, CLI_LAYOUT, ", %d chunks", layout->chunks);
     }
-    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s", result->schedule);
-    used += print_slices(scenario, text + used, (size_t)(CLI_LAYOUT - used));
-    used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", recompute %s",
-                     json_string_value(json_object_get(memory, "recompute")));
+    sp_append(text, CLI_LAYOUT, ", %s", result->schedule);
+    add_slices(scenario, text);
+    sp_append(text, CLI_LAYOUT, ", recompute %s",
+              json_string_value(json_object_get(memory, "recompute")));
     const sp_stack *stack = &scenario->memory.stack;
     sp_stack usual;
     if (sp_stack_builtin(stack->name, &usual) && usual.cp_overlap != stack->cp_overlap) {
-        used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", cp_overlap %s",
-                         sp_cp_overlap_names[stack->cp_overlap]);
+        sp_append(text, CLI_LAYOUT, ", cp_overlap %s", sp_cp_overlap_names[stack->cp_overlap]);
     }
     static const char *const budgets[] = {"rank_tokens", "chunk_tokens"};
     for (int i = 0; i < 2; i++) {
         json_int_t tokens = json_integer_value(json_object_get(strategy, budgets[i]));
         if (tokens > 0) {
-            used += snprintf(text + used, (size_t)(CLI_LAYOUT - used), ", %s %lld", budgets[i],
-                             (long long)tokens);
+            sp_append(text, CLI_LAYOUT, ", %s %lld", budgets[i], (long long)tokens);
         }
     }
     return text;
@@ -478,15 +470,14 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
         const char *with;
     } scales[] = {{profile->compute_scale, "peak"}, {profile->memory_scale, "HBM"}};
     const char *separator = ", scaled by";
-    int used = snprintf(text, CLI_PROFILE, "%s", profile->name);
+    snprintf(text, CLI_PROFILE, "%s", profile->name);
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         if (scales[i].by > 0.0) {
-            used += snprintf(text + used, (size_t)(CLI_PROFILE - used), "%s %.3g (%s)", separator,
-                             scales[i].by, scales[i].with);
+            sp_append(text, CLI_PROFILE, "%s %.3g (%s)", separator, scales[i].by, scales[i].with);
             separator = " and";
         }
     }
-    snprintf(text + used, (size_t)(CLI_PROFILE - used), " (%s)", sp_level_names[level]);
+    sp_append(text, CLI_PROFILE, " (%s)", sp_level_names[level]);
     return text;
 }
 

@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/cli/report.h"
-#include "experiments/cli/tune.h"
+#include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
-#include "sim/base/writer.h"
 #include "sim/model/inventory.h"
 
 // Settings that the search turns, and how a column of them is headed.
@@ -45,19 +43,19 @@ static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
     return text;
 }
 
-static const char *loss_text(const sweep_digest *digest, char text[CLI_LOSS])
+static const char *loss_text(const sweep_trial *trial, char text[CLI_LOSS])
 {
-    return cli_loss_text(cli_loss_of_digest(digest), text);
+    return cli_loss_text(cli_loss_of_trial(trial), text);
 }
 
 // Says what a point's strategy loses ("12.3 % of tokens left out", "no tokens lost") where the
 // answer does not lose as much, else ""; returns text.
-static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest *digest,
+static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_trial *trial,
                                       char text[CLI_LOSS])
 {
     char answer[CLI_LOSS];
-    loss_text(&tuned->layouts->ranked[0]->digest, answer);
-    loss_text(digest, text);
+    loss_text(&tuned->layouts->ranked[0]->trial, answer);
+    loss_text(trial, text);
     if (strcmp(text, answer) == 0) {
         text[0] = '\0';
     } else if (text[0] == '\0') {
@@ -69,20 +67,16 @@ static const char *loss_beside_answer(const cli_tuned *tuned, const sweep_digest
 const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
                            const sweep_layout *point, char text[CLI_TUNE_POINT])
 {
-    size_t used = 0;
     json_t *settings = sweep_layouts_settings(layouts, point);
     text[0] = '\0';
     for (int a = 0; a < AXES; a++) {
         char value[CLI_TUNE_VALUE];
         const json_t *json = json_object_get(settings, axes[a].path);
-        if (json != NULL && used < CLI_TUNE_POINT) {
-            used += (size_t)snprintf(text + used, CLI_TUNE_POINT - used, "%s %s, ", axes[a].name,
-                                     value_text(json, value));
+        if (json != NULL) {
+            sp_append(text, CLI_TUNE_POINT, "%s %s, ", axes[a].name, value_text(json, value));
         }
     }
-    if (used < CLI_TUNE_POINT) {
-        snprintf(text + used, CLI_TUNE_POINT - used, "%s", options->strategies[point->strategy]);
-    }
+    sp_append(text, CLI_TUNE_POINT, "%s", options->strategies[point->strategy]);
     json_decref(settings);
     return text;
 }
@@ -145,7 +139,7 @@ typedef struct other {
 // For all tokens: a strategy that leaves some out does less work in its step.
 static double time_of(const sweep_layout *point)
 {
-    return sweep_whole_ms(&point->digest);
+    return sweep_whole_ms(&point->trial);
 }
 
 // One setting of a point: its place on the axis, for all points are asked for every axis that is
@@ -190,7 +184,7 @@ static bool is_other(const remedy_axis *axis, const json_t *value, const json_t 
 // By how much of a GPU's memory at most; more is no advice.
 static bool lacks_memory(const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     double margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + margin_gib;
     return point->evaluated && d->status == SWEEP_OOM && margin_gib < 0.0 &&
@@ -199,7 +193,7 @@ static bool lacks_memory(const sweep_layout *point)
 
 static void take(const sweep_layout *point, other *best)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     bool lacks = lacks_memory(point);
     bool fits = d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT;
     const sweep_layout **at = fits ? &best->fits : &best->short_of;
@@ -232,14 +226,14 @@ static other find_other(const cli_tuned *tuned, const remedy_axis *axis)
 // Without the gaps between PyTorch's blocks, which are not counted of points that do not fit.
 static const char *lacking_text(const sweep_layout *point, char text[CLI_TUNE_VALUE])
 {
-    return cli_tune_gib(-point->digest.figure[SWEEP_MEMORY_MARGIN_GIB], text);
+    return cli_tune_gib(-point->trial.figure[SWEEP_MEMORY_MARGIN_GIB], text);
 }
 
 // Where the strategy of another point does not train as many tokens as the answer's.
 static void add_loss(const cli_tuned *tuned, const sweep_layout *point, char text[REMEDY])
 {
     char loss[CLI_LOSS];
-    if (loss_beside_answer(tuned, &point->digest, loss)[0] != '\0') {
+    if (loss_beside_answer(tuned, &point->trial, loss)[0] != '\0') {
         sp_append(text, REMEDY, " for as many tokens (%s)", loss);
     }
 }
@@ -364,9 +358,9 @@ static json_t *findings_json(const cli_tuned *tuned)
     int count = find_all(tuned, list);
     json_t *array = json_array();
     for (int i = 0; i < count; i++) {
-        json_array_append_new(array,
-                              json_pack("{s:s, s:o, s:s}", "limit", list[i].limit, "share",
-                                        sp_json_figure(list[i].share), "remedy", list[i].remedy));
+        json_array_append_new(array, sp_json_object(SP_JSON("limit", list[i].limit),
+                                                    SP_JSON("share", list[i].share),
+                                                    SP_JSON("remedy", list[i].remedy)));
     }
     return array;
 }
@@ -376,13 +370,13 @@ static json_t *findings_json(const cli_tuned *tuned)
 enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
 typedef struct choice {
-    json_t *value;             // borrowed from a spec, or a strategy's name; owned
-    const sweep_digest *best;  // the fastest of those that fit well; NULL: none
-    const sweep_digest *tight; // of those that fit tightly
-    double bound_ms;           // least of those that were left out for it; NAN: none
-    bool dropped;              // some were not tried
-    sweep_status status;       // the best of those that were evaluated; SWEEP_STATUSES: none was
-    const char *reason;        // of the first of these
+    json_t *value;            // borrowed from a spec, or a strategy's name; owned
+    const sweep_trial *best;  // the fastest of those that fit well; NULL: none
+    const sweep_trial *tight; // of those that fit tightly
+    double bound_ms;          // least of those that were left out for it; NAN: none
+    bool dropped;             // some were not tried
+    sweep_status status;      // the best of those that were evaluated; SWEEP_STATUSES: none was
+    const char *reason;       // of the first of these
 } choice;
 
 typedef struct choices {
@@ -406,15 +400,15 @@ static choice *find_choice(choices *all, const json_t *value)
     return &all->of[all->count++];
 }
 
-static void count_evaluated(choice *c, const sweep_digest *digest)
+static void count_evaluated(choice *c, const sweep_trial *trial)
 {
-    if (digest->status < c->status) {
-        c->status = digest->status;
-        c->reason = digest->reason;
+    if (trial->status < c->status) {
+        c->status = trial->status;
+        c->reason = trial->reason;
     }
-    if (digest->status == SWEEP_OK) {
-        const sweep_digest **best = digest->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
-        *best = *best == NULL || sweep_whole_ms(digest) < sweep_whole_ms(*best) ? digest : *best;
+    if (trial->status == SWEEP_OK) {
+        const sweep_trial **best = trial->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
+        *best = *best == NULL || sweep_whole_ms(trial) < sweep_whole_ms(*best) ? trial : *best;
     }
 }
 
@@ -429,7 +423,7 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     } else if (!point->evaluated) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
     } else {
-        count_evaluated(c, &point->digest);
+        count_evaluated(c, &point->trial);
     }
 }
 
@@ -464,13 +458,13 @@ static void free_choices(choices all[GROUPS])
 
 static double best_of(const cli_tuned *tuned)
 {
-    return sweep_whole_ms(&tuned->layouts->ranked[0]->digest);
+    return sweep_whole_ms(&tuned->layouts->ranked[0]->trial);
 }
 
 // Times are for as many tokens, also of strategies that leave some out. NAN: there is no point.
-static double whole_ms(const sweep_digest *digest)
+static double whole_ms(const sweep_trial *trial)
 {
-    return digest != NULL ? sweep_whole_ms(digest) : (double)NAN;
+    return trial != NULL ? sweep_whole_ms(trial) : (double)NAN;
 }
 
 // "+12.3 %", or from what pure work takes of those that were left out to what was found.
@@ -496,10 +490,9 @@ static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[
                  : c->status == SWEEP_INFEASIBLE ? "has no plan"
                                                  : "does not go together");
     }
-    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
+    const sweep_trial *shown = c->best != NULL ? c->best : c->tight;
     if (shown != NULL && loss_beside_answer(tuned, shown, loss)[0] != '\0') {
-        size_t used = strlen(text);
-        snprintf(text + used, COST - used, " (%s)", loss);
+        sp_append(text, COST, " (%s)", loss);
     }
     return text;
 }
@@ -567,22 +560,23 @@ static void print_choices(const cli_tuned *tuned)
     free_choices(all);
 }
 
-static double figure_of(const sweep_digest *digest, sweep_figure figure)
+static double figure_of(const sweep_trial *trial, sweep_figure figure)
 {
-    return digest != NULL ? digest->figure[figure] : (double)NAN;
+    return trial != NULL ? trial->figure[figure] : (double)NAN;
 }
 
 static json_t *choice_json(const cli_tuned *tuned, const choice *c)
 {
     char cost[COST];
-    const sweep_digest *shown = c->best != NULL ? c->best : c->tight;
-    return json_pack("{s:O, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "value", c->value, "iteration_ms",
-                     sp_json_figure(figure_of(c->best, SWEEP_ITERATION_MS)), "tight_ms",
-                     sp_json_figure(figure_of(c->tight, SWEEP_ITERATION_MS)), "at_least_ms",
-                     sp_json_figure(c->bound_ms), "cost", cost_text(tuned, c, cost), "reason",
-                     sp_json_text_or_null(reason_of(c)), "left_out_share",
-                     sp_json_figure(figure_of(shown, SWEEP_LEFT_OUT_SHARE)), "cut_share",
-                     sp_json_figure(figure_of(shown, SWEEP_CUT_SHARE)));
+    const sweep_trial *shown = c->best != NULL ? c->best : c->tight;
+    return sp_json_object(SP_JSON("value", json_incref(c->value)),
+                          SP_JSON("iteration_ms", figure_of(c->best, SWEEP_ITERATION_MS)),
+                          SP_JSON("tight_ms", figure_of(c->tight, SWEEP_ITERATION_MS)),
+                          SP_JSON("at_least_ms", c->bound_ms),
+                          SP_JSON("cost", cost_text(tuned, c, cost)),
+                          SP_JSON("reason", sp_json_text_or_null(reason_of(c))),
+                          SP_JSON("left_out_share", figure_of(shown, SWEEP_LEFT_OUT_SHARE)),
+                          SP_JSON("cut_share", figure_of(shown, SWEEP_CUT_SHARE)));
 }
 
 // {"tp": [{"value", "iteration_ms", "tight_ms", "at_least_ms", "cost", "reason", "left_out_share",
@@ -635,11 +629,11 @@ static const char *time_text(double ms, char text[TIME])
 static int64_t count_within(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
-    const sweep_digest *first = &all->ranked[0]->digest;
+    const sweep_trial *first = &all->ranked[0]->trial;
     double bound_ms = sweep_whole_ms(first) * (1.0 + tuned->result->step_error.median);
     int64_t within = 1;
-    while (within < all->ranked_count && all->ranked[within]->digest.fits == first->fits &&
-           sweep_whole_ms(&all->ranked[within]->digest) <= bound_ms) {
+    while (within < all->ranked_count && all->ranked[within]->trial.fits == first->fits &&
+           sweep_whole_ms(&all->ranked[within]->trial) <= bound_ms) {
         within++;
     }
     return tuned->result->step_error.known ? within - 1 : 0;
@@ -672,7 +666,7 @@ static void print_answer(const cli_tuned *tuned)
     printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
            result->strategy, time_text(ms, time[0]));
     print_error(tuned);
-    loss_text(&tuned->layouts->ranked[0]->digest, loss);
+    loss_text(&tuned->layouts->ranked[0]->trial, loss);
     printf("%s%s", loss[0] != '\0' ? ", " : "", loss);
     printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes));
@@ -773,13 +767,13 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     char loss[CLI_LOSS];
     cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    cli_figure_cells(&row, cli_figure_of_digest, &point->digest);
-    cli_cell(&row, "%s", sp_fits_names[point->digest.fits]);
+    cli_figure_cells(&row, cli_figure_of_trial, &point->trial);
+    cli_cell(&row, "%s", sp_fits_names[point->trial.fits]);
     cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
         printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(&point->digest, loss);
+    loss_text(&point->trial, loss);
     printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
     json_decref(settings);
 }
@@ -807,8 +801,8 @@ static const sweep_layout *find_expandable(const cli_tuned *tuned)
     const sweep_layout *fastest = all->ranked[0];
     for (int64_t i = 1; i < all->ranked_count; i++) {
         const sweep_layout *point = all->ranked[i];
-        if (point->counted && point->digest.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
-            sweep_whole_ms(&point->digest) < sweep_whole_ms(&fastest->digest)) {
+        if (point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
+            sweep_whole_ms(&point->trial) < sweep_whole_ms(&fastest->trial)) {
             fastest = point;
         }
     }
@@ -851,15 +845,15 @@ void cli_print_tuned(const cli_tuned *tuned)
 
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
-    return json_pack("{s:s, s:o, s:f, s:o, s:f, s:s, s:o, s:o}", "strategy",
-                     tuned->options->strategies[point->strategy], "point",
-                     sweep_layouts_settings(tuned->layouts, point), "iteration_ms",
-                     d->figure[SWEEP_ITERATION_MS], "mfu_full_attention",
-                     sp_json_figure(d->figure[SWEEP_MFU_FULL_ATTENTION]), "peak_memory_gib",
-                     d->figure[SWEEP_PEAK_MEMORY_GIB], "fits", sp_fits_names[d->fits],
-                     "left_out_share", sp_json_figure(d->figure[SWEEP_LEFT_OUT_SHARE]), "cut_share",
-                     sp_json_figure(d->figure[SWEEP_CUT_SHARE]));
+    const sweep_trial *d = &point->trial;
+    return sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
+                          SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)),
+                          SP_JSON("iteration_ms", d->figure[SWEEP_ITERATION_MS]),
+                          SP_JSON("mfu_full_attention", d->figure[SWEEP_MFU_FULL_ATTENTION]),
+                          SP_JSON("peak_memory_gib", d->figure[SWEEP_PEAK_MEMORY_GIB]),
+                          SP_JSON("fits", sp_fits_names[d->fits]),
+                          SP_JSON("left_out_share", d->figure[SWEEP_LEFT_OUT_SHARE]),
+                          SP_JSON("cut_share", d->figure[SWEEP_CUT_SHARE]));
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)
@@ -885,35 +879,39 @@ static json_t *nearest_json(const sp_step_error *error)
     if (error->known || error->steps == 0) {
         return json_null();
     }
-    return json_pack("{s:n, s:I, s:s}", "median", "steps", (json_int_t)error->steps, "scope",
-                     error->scope);
+    return sp_json_object(SP_JSON("median", json_null()), SP_JSON("steps", error->steps),
+                          SP_JSON("scope", error->scope));
 }
 
 static json_t *question_json(const cli_tuned *tuned)
 {
     const sp_scenario *scenario = tuned->scenario;
-    return json_pack("{s:s, s:I, s:s, s:s, s:O*, s:I, s:f}", "model", scenario->model.name, "gpus",
-                     (json_int_t)sp_layout_ranks(&scenario->layout), "gpu", scenario->cluster.gpu,
-                     "cluster", scenario->cluster.name, "stack", stack_of(scenario), "context",
-                     (json_int_t)tuned->batches->context, "tokens_per_step", tokens_of(tuned));
+    return sp_json_object(
+        SP_JSON("model", scenario->model.name), SP_JSON("gpus", sp_layout_ranks(&scenario->layout)),
+        SP_JSON("gpu", scenario->cluster.gpu), SP_JSON("cluster", scenario->cluster.name),
+        SP_JSON("stack", json_incref(stack_of(scenario))),
+        SP_JSON("context", tuned->batches->context), SP_JSON("tokens_per_step", tokens_of(tuned)));
 }
 
 static json_t *counts_json(const sweep_layouts *all)
 {
     json_t *points = cli_statuses_json(all->of_status);
-    sp_json_put(points, "left_out", json_integer(all->left_out));
-    sp_json_put(points, "dropped", json_integer(all->dropped));
-    return points;
+    return sp_json_add(points, SP_JSON("left_out", all->left_out),
+                       SP_JSON("dropped", all->dropped));
 }
 
 json_t *cli_tuned_json_empty(const cli_tuned *tuned)
 {
     json_t *question = question_json(tuned);
     sp_json_put(question, "gpus", json_integer(tuned->options->gpus));
-    return json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:o, s:[], s:[], s:n, s:[], s:{}}",
-                     "question", question, "answer", "nearest_error", "within_error", "go_on",
-                     "current_ms", "current_reason", "points", counts_json(tuned->layouts), "top",
-                     "front", "limits_ms", "findings", "choices");
+    return sp_json_object(
+        SP_JSON("question", question), SP_JSON("answer", json_null()),
+        SP_JSON("nearest_error", json_null()), SP_JSON("within_error", json_null()),
+        SP_JSON("go_on", json_null()), SP_JSON("current_ms", json_null()),
+        SP_JSON("current_reason", json_null()), SP_JSON("points", counts_json(tuned->layouts)),
+        SP_JSON("top", json_array()), SP_JSON("front", json_array()),
+        SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
+        SP_JSON("choices", json_object()));
 }
 
 json_t *cli_tuned_json(const cli_tuned *tuned)
@@ -929,16 +927,16 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
-    json_t *object = json_pack(
-        "{s:s, s:o, s:o, s:o, s:I, s:s, s:o, s:o*, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-        "slimpack/tune/1", "question", question_json(tuned), "answer",
-        sp_result_json(tuned->result, false), "nearest_error",
-        nearest_json(&tuned->result->step_error), "within_error", (json_int_t)count_within(tuned),
-        "go_on", tuned->go_on, "current_ms", sp_json_figure(tuned->current_ms), "current_reason",
-        current_reason(tuned), "points", points, "top",
-        points_json(tuned, (const sweep_layout *const *)all->ranked, top), "front",
-        points_json(tuned, front, count), "limits_ms", limits, "findings", findings_json(tuned),
-        "choices", choices_json(tuned));
+    json_t *object = sp_json_object(
+        SP_JSON("schema", "slimpack/tune/1"), SP_JSON("question", question_json(tuned)),
+        SP_JSON("answer", sp_result_json(tuned->result, false)),
+        SP_JSON("nearest_error", nearest_json(&tuned->result->step_error)),
+        SP_JSON("within_error", count_within(tuned)), SP_JSON("go_on", tuned->go_on),
+        SP_JSON("current_ms", tuned->current_ms), SP_JSON("current_reason", current_reason(tuned)),
+        SP_JSON("points", points),
+        SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
+        SP_JSON("front", points_json(tuned, front, count)), SP_JSON("limits_ms", limits),
+        SP_JSON("findings", findings_json(tuned)), SP_JSON("choices", choices_json(tuned)));
     sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",

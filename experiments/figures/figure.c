@@ -1,6 +1,5 @@
 #include "experiments/figures/figure.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,8 +7,7 @@
 #include <string.h>
 
 #include "experiments/measure/measurements.h"
-#include "experiments/measure/validation.h"
-#include "experiments/sweep/point.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
@@ -95,8 +93,8 @@ static json_t *sweep_of(const json_t *base, const json_t *settings, const json_t
             sp_json_put(grid, path, values);
         }
     }
-    return json_pack("{s:o, s:o}", "base", base != NULL ? json_deep_copy(base) : json_object(),
-                     "grid", grid);
+    return sp_json_object(SP_JSON("base", base != NULL ? json_deep_copy(base) : json_object()),
+                          SP_JSON("grid", grid));
 }
 
 static void expand(figure_spec *spec, const sweep_spec *sweep, int **places)
@@ -563,7 +561,7 @@ static sp_status reproduce_table(figure_reproduction *to, int threads, sp_error 
     sp_measurements table = {0};
     sp_validation validation = {0};
     char path[SP_PUBLISHED_PATH];
-    sp_status status = sp_published_list(&published, err);
+    sp_status status = sp_published_list(&sp_published_tables, &published, err);
     if (status == SP_OK) {
         status = sp_published_file(&published, to->spec->table, path, err);
     }
@@ -601,112 +599,61 @@ sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
 
 static json_t *outcome_json(const figure_outcome *o)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "label", o->label);
-    sp_json_add(&b, "published", sp_json_figure(o->published));
-    sp_json_add_text(&b, "claim", figure_claim_names[o->claim]);
-    sp_json_add(&b, "computed", sp_json_figure(o->computed));
-    sp_json_add(&b, "error", sp_json_figure(o->error));
-    sp_json_add_text(&b, "error_is", o->relative ? "relative" : "absolute");
+    json_t *b = sp_json_object(SP_JSON("label", o->label), SP_JSON("published", o->published),
+                               SP_JSON("claim", figure_claim_names[o->claim]),
+                               SP_JSON("computed", o->computed), SP_JSON("error", o->error),
+                               SP_JSON("error_is", o->relative ? "relative" : "absolute"));
     if (o->has_bar) {
-        sp_json_add_real(&b, "bar", o->bar);
-        sp_json_add_bool(&b, "within", o->within);
+        sp_json_add(b, SP_JSON("bar", o->bar), SP_JSON("within", o->within));
     }
-    sp_json_add_bool(&b, "fitted", o->fitted);
+    sp_json_put(b, "fitted", json_boolean(o->fitted));
     if (o->note[0] != '\0') {
-        sp_json_add_text(&b, "note", o->note);
+        sp_json_put(b, "note", json_string(o->note));
     }
     if (!o->within && o->why != NULL) {
-        sp_json_add_text(&b, "why", o->why);
+        sp_json_put(b, "why", json_string(o->why));
     }
-    return sp_json_built(b);
+    return b;
 }
 
 json_t *figure_reproduction_json(const figure_reproduction *reproduction)
 {
     const figure_spec *spec = reproduction->spec;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "name", spec->name);
-    sp_json_add_text(&b, "title", spec->title);
-    sp_json_add_text(&b, "source", spec->source);
+    json_t *b = sp_json_object(SP_JSON("name", spec->name), SP_JSON("title", spec->title),
+                               SP_JSON("source", spec->source));
     json_t *points = json_array();
     for (size_t i = 0; i < reproduction->count; i++) {
         json_array_append_new(points, outcome_json(&reproduction->outcomes[i]));
     }
-    sp_json_add(&b, "points", points);
-    sp_json_add(&b, "assumptions", json_deep_copy(spec->assumptions));
+    sp_json_add(b, SP_JSON("points", points),
+                SP_JSON("assumptions", json_deep_copy(spec->assumptions)));
     if (reproduction->of_table) {
-        sp_json_add_text(&b, "table", spec->table);
-        sp_json_add_text(&b, "unit", reproduction->unit);
-        sp_json_add_real(&b, "error", reproduction->table_error);
-        sp_json_add_real(&b, "bar", reproduction->table_bar);
+        sp_json_add(b, SP_JSON("table", spec->table), SP_JSON("unit", reproduction->unit),
+                    SP_JSON("error", reproduction->table_error),
+                    SP_JSON("bar", reproduction->table_bar));
     } else {
-        sp_json_add_int(&b, "within_count", (int64_t)reproduction->within_count);
-        sp_json_add_int(&b, "fitted_count", (int64_t)reproduction->fitted_count);
+        sp_json_add(b, SP_JSON("within_count", reproduction->within_count),
+                    SP_JSON("fitted_count", reproduction->fitted_count));
     }
-    sp_json_add_bool(&b, "within", reproduction->within);
-    return sp_json_built(b);
+    sp_json_put(b, "within", json_boolean(reproduction->within));
+    return b;
 }
 
 // ---- the figures that travel with the program ----
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
+const sp_published_kind figure_published = {
+    .noun = "figure", .plural = "figures", .folder = "experiments/figures", .brief = true};
 
-static void add_name(void *context, const char *name)
+sp_status figure_file(const sp_published *figures, const char *name, char path[SP_DATA_PATH],
+                      sp_error *err)
 {
-    figure_folder *folder = context;
-    if (folder->count < FIGURE_MOST && strlen(name) < FIGURE_NAME) {
-        strcpy(folder->names[folder->count++], name);
-    }
-}
-
-sp_status figure_folder_list(figure_folder *folder, sp_error *err)
-{
-    int error = 0;
-    *folder = (figure_folder){0};
-    for (int f = 0; folder->count == 0 && (error == 0 || error == ENOENT) &&
-                    sp_data_folder("experiments/figures", f, folder->path);
-         f++) {
-        error = sp_data_each_document(folder->path, add_name, folder);
-    }
-    qsort(folder->names, (size_t)folder->count, sizeof folder->names[0], compare_names);
-    return folder->count > 0 ? SP_OK
-           : error != 0 && error != ENOENT
-               ? sp_error_system(err, folder->path, error)
-               : sp_error_set(err, SP_ERR_IO, "no figures found in %.512s", folder->path);
-}
-
-sp_status figure_folder_file(const figure_folder *folder, const char *name, char path[SP_DATA_PATH],
-                             sp_error *err)
-{
-    const char *names[FIGURE_MOST];
     const char *ending = strrchr(name, '.');
-    int length = 0;
-    bool found = (ending != NULL && ending != name && strcmp(ending, ".json") == 0) ||
-                 strchr(name, '/') != NULL;
-    if (found) {
-        length = snprintf(path, SP_DATA_PATH, "%s", name);
+    bool is_file = (ending != NULL && ending != name && strcmp(ending, ".json") == 0) ||
+                   strchr(name, '/') != NULL;
+    if (!is_file) {
+        return sp_published_file(figures, name, path, err);
     }
-    for (int i = 0; !found && i < folder->count; i++) {
-        names[i] = folder->names[i];
-        found = strcmp(names[i], name) == 0;
-        length = snprintf(path, SP_DATA_PATH, "%s/%s.json", folder->path, names[i]);
-    }
-    if (!found) {
-        const char *near = sp_nearest_name(name, names, folder->count);
-        char list[SP_ERROR_TEXT] = "";
-        for (int i = 0; near == NULL && i < folder->count; i++) {
-            sp_append(list, sizeof list, "%s%s", i > 0 ? ", " : "", names[i]);
-        }
-        return sp_error_set(err, SP_ERR_USAGE,
-                            near != NULL ? "unknown figure '%.64s' (did you mean '%s'?)"
-                                         : "unknown figure '%.64s' (known: %s)",
-                            name, near != NULL ? near : list);
-    }
-    return length < SP_DATA_PATH
+    return snprintf(path, SP_DATA_PATH, "%s", name) < SP_DATA_PATH
                ? SP_OK
                : sp_error_set(err, SP_ERR_IO, "%.64s: the path is too long", name);
 }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "sim/base/data_folder.h"
+#include "experiments/measure/measurements.h"
 #include "sim/base/status.h"
 
 #define FIGURE_SCHEMA "slimpack/figure/1"
@@ -120,20 +120,11 @@ json_t *figure_reproduction_json(const figure_reproduction *reproduction);
 
 // ---- the figures that travel with the program ----
 
-enum { FIGURE_MOST = 64 };
-
-typedef struct figure_folder {
-    char path[SP_DATA_PATH];
-    char names[FIGURE_MOST][FIGURE_NAME]; // without ".json", ascending
-    int count;
-} figure_folder;
-
-// Lists those of the first folder of the program that has some (sp_data_folder()).
-sp_status figure_folder_list(figure_folder *folder, sp_error *err);
+extern const sp_published_kind figure_published;
 
 // The file of a name; what ends in ".json" is a file itself. SP_ERR_USAGE with the nearest name
 // where there is none.
-sp_status figure_folder_file(const figure_folder *folder, const char *name, char path[SP_DATA_PATH],
-                             sp_error *err);
+sp_status figure_file(const sp_published *figures, const char *name, char path[SP_DATA_PATH],
+                      sp_error *err);
 
 #endif

@@ -1,10 +1,9 @@
-#include "experiments/fit/calibrate.h"
+#include "experiments/fit/fit.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/csv.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"

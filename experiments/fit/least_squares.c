@@ -1,11 +1,9 @@
-#include "experiments/fit/least_squares.h"
+#include "experiments/fit/fit.h"
 
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit_nlinear.h>
 #include <math.h>
 #include <string.h>
-
-#include "sim/base/alloc.h"
 
 // A derivative is a difference over this step of log(constant).
 static const double slope_step = 1e-3;

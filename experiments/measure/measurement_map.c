@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "sim/scenario/settings.h"
+#include "sim/base/writer.h"
+#include "sim/scenario/scenario.h"
 
 enum { QUOTE = 80 };
 
@@ -330,8 +331,8 @@ static void read_baseline(map_reader *reader, sp_object *measured)
     if (given != (reader->map->kind == SP_MEASURED_SPEEDUP)) {
         sp_object_error(measured, "baseline",
                         given ? "only a \"speedup\" has a baseline"
-                              : "expected what a \"speedup\" is over: {\"with\": settings by "
-                                "path, \"columns\": rules of columns}");
+                              : "expected what a \"speedup\" is over: {\"with\": settings by path, "
+                                "\"columns\": rules of columns}");
         return;
     }
     sp_object_member(&baseline, "with", &settings);
@@ -546,41 +547,39 @@ bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
 // A table without a map: its header names the settings.
 
 // Settings that tables usually have, for hints; any other path may be named as well.
-static const char *const usual[] = {
-    "model",
-    "cluster",
-    "nodes",
-    "profile",
-    "stack",
-    "model.layers",
-    "model.hidden",
-    "model.ffn",
-    "model.heads",
-    "model.kv_heads",
-    "model.head_dim",
-    "model.vocab",
-    "parallel.tp",
-    "parallel.cp",
-    "parallel.pp",
-    "parallel.dp",
-    "parallel.chunks_per_rank",
-    "parallel.layers_per_chunk",
-    "parallel.sequence_parallel",
-    "parallel.zero",
-    "schedule.kind",
-    "schedule.microbatches",
-    "schedule.microbatch_samples",
-    "schedule.slices",
-    "memory.recompute",
-    "memory.offload_ratio",
-    "memory.attention",
-    "workload.lengths",
-    "workload.uniform",
-    "workload.context",
-    "workload.samples_per_batch",
-    "workload.tokens_per_batch",
-    "strategy.kind",
-};
+static const char *const usual[] = {"model",
+                                    "cluster",
+                                    "nodes",
+                                    "profile",
+                                    "stack",
+                                    "model.layers",
+                                    "model.hidden",
+                                    "model.ffn",
+                                    "model.heads",
+                                    "model.kv_heads",
+                                    "model.head_dim",
+                                    "model.vocab",
+                                    "parallel.tp",
+                                    "parallel.cp",
+                                    "parallel.pp",
+                                    "parallel.dp",
+                                    "parallel.chunks_per_rank",
+                                    "parallel.layers_per_chunk",
+                                    "parallel.sequence_parallel",
+                                    "parallel.zero",
+                                    "schedule.kind",
+                                    "schedule.microbatches",
+                                    "schedule.microbatch_samples",
+                                    "schedule.slices",
+                                    "memory.recompute",
+                                    "memory.offload_ratio",
+                                    "memory.attention",
+                                    "workload.lengths",
+                                    "workload.uniform",
+                                    "workload.context",
+                                    "workload.samples_per_batch",
+                                    "workload.tokens_per_batch",
+                                    "strategy.kind"};
 
 enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
 
@@ -656,9 +655,9 @@ static const struct {
      "max_memory_gb max_memory_allocated max_memory_allocated_gib max_memory_allocated_gb "
      "max_memory_allocated_bytes max_memory_reserved max_memory_reserved_gib "
      "max_memory_reserved_gb max_memory_reserved_bytes mem mem_gib mem_gb peak_gib peak_gb "
-     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb "
-     "peak_memory_mib peak_memory_mb peak_memory_bytes peak_memory_allocated_gib "
-     "peak_memory_allocated_gb peak_memory_reserved_gib peak_memory_reserved_gb",
+     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb peak_memory_mib "
+     "peak_memory_mb peak_memory_bytes peak_memory_allocated_gib peak_memory_allocated_gb "
+     "peak_memory_reserved_gib peak_memory_reserved_gb",
      "it does not say which memory: peak_memory_allocator_gib is max_memory_allocated of the "
      "largest rank, peak_memory_last_rank_gib of the last one, peak_memory_first_rank_reserved_gib "
      "is max_memory_reserved of rank 0"},
@@ -672,9 +671,8 @@ static const char gpu_names[] =
     "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
 
 // Columns that set nothing; so do all that begin with "note_".
-static const char note_names[] =
-    "note notes comment comments remark remarks run run_id run_name id name label job job_id "
-    "date source url reference experiment";
+static const char note_names[] = "note notes comment comments remark remarks run run_id run_name "
+                                 "id name label job job_id date source url reference experiment";
 
 // "Step time (ms)" as step_time_ms: letters and digits, in lower case, with single underscores.
 static void plain_name(const char *text, char plain[SP_JSON_PATH])
@@ -699,11 +697,6 @@ static int find_measured(const char *plain)
         }
     }
     return -1;
-}
-
-static bool is_note(const char *plain)
-{
-    return sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0;
 }
 
 // A map of a table's header as it is written.
@@ -780,8 +773,8 @@ static void map_header(header_map *map, const sp_csv_cell *cell)
     } else if (path != NULL) {
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
-        sp_json_put(map->columns, cell->text, json_pack("{s:s}", "check", "ranks"));
-    } else if (is_note(plain)) {
+        sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
+    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
         sp_json_put(map->columns, cell->text, json_null());
         json_array_append_new(map->label, json_string(cell->text));
     } else {
@@ -816,10 +809,12 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
         json_decref(map.label);
         return err->status;
     }
-    *document = json_pack(
-        "{s:{s:s, s:s, s:f}, s:{}, s:o, s:o}", "measured", "column", map.measured_column, "is",
-        sp_measured_names[measured_names[map.measured].kind], "scale",
-        measured_names[map.measured].scale, "base", "columns", map.columns, "label", map.label);
+    json_t *measured =
+        sp_json_object(SP_JSON("column", map.measured_column),
+                       SP_JSON("is", sp_measured_names[measured_names[map.measured].kind]),
+                       SP_JSON("scale", measured_names[map.measured].scale));
+    *document = sp_json_object(SP_JSON("measured", measured), SP_JSON("base", json_object()),
+                               SP_JSON("columns", map.columns), SP_JSON("label", map.label));
     return SP_OK;
 }
 
@@ -968,14 +963,13 @@ static void set_object(row_writer *writer, const char *name, const sp_csv_cell *
 
 void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST])
 {
-    static const char start[] = "one of ";
-    size_t used = strlen(strcpy(list, start));
+    const char *separator = "";
     const char *known;
     json_t *value;
+    strcpy(list, "one of ");
     json_object_foreach ((json_t *)values, known, value) {
-        int more = snprintf(list + used, SP_MAP_LIST - used, "%s\"%.*s\"",
-                            used > strlen(start) ? ", " : "", SHOWN, known);
-        used = used + (size_t)more < SP_MAP_LIST ? used + (size_t)more : SP_MAP_LIST - 1;
+        sp_append(list, SP_MAP_LIST, "%s\"%.*s\"", separator, SHOWN, known);
+        separator = ", ";
     }
 }
 

@@ -1,5 +1,3 @@
-#include "experiments/measure/measurements.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,9 +7,12 @@
 #include <unistd.h>
 
 #include "experiments/measure/measurement_map.h"
+#include "experiments/measure/measurements.h"
 #include "sim/base/alloc.h"
-#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
+#include "sim/base/order.h"
+#include "sim/base/parallel.h"
+#include "sim/base/writer.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -402,6 +403,10 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     }
     if (status == SP_OK) {
         status = sp_strategy_check_shares(scenario, &found);
+        measured_case->assumes_replica =
+            !scenario->uniform && json_object_get(document, "nodes") == NULL &&
+            json_object_get(json_object_get(document, "parallel"), "dp") == NULL &&
+            sp_layout_ranks(&scenario->layout) < scenario->cluster.gpus_per_node;
     }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);
@@ -779,7 +784,7 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
     return status;
 }
 
-// ---- Published tables ----
+// ---- documents that travel with the program ----
 
 static int compare_names(const void *a, const void *b)
 {
@@ -802,40 +807,44 @@ static bool has_table(const char *folder, const char *name)
     return names_table;
 }
 
+const sp_published_kind sp_published_tables = {.noun = "table",
+                                               .plural = "published tables",
+                                               .folder = "experiments/published",
+                                               .holds = has_table};
+
 static void add_name(void *context, const char *name)
 {
     sp_published *published = context;
+    const sp_published_kind *kind = published->kind;
     if (published->count < SP_PUBLISHED_TABLES && strlen(name) < SP_PUBLISHED_NAME &&
-        has_table(published->folder, name)) {
+        (kind->holds == NULL || kind->holds(published->folder, name))) {
         strcpy(published->names[published->count++], name);
     }
 }
 
-sp_status sp_published_list(sp_published *published, sp_error *err)
+sp_status sp_published_list(const sp_published_kind *kind, sp_published *published, sp_error *err)
 {
     int error = 0;
-    *published = (sp_published){0};
-    char folder[SP_DATA_PATH];
+    *published = (sp_published){.kind = kind};
     for (int f = 0; published->count == 0 && (error == 0 || error == ENOENT) &&
-                    sp_data_folder("experiments/published", f, folder);
+                    sp_data_folder(kind->folder, f, published->folder);
          f++) {
-        snprintf(published->folder, sizeof published->folder, "%s", folder);
         error = sp_data_each_document(published->folder, add_name, published);
     }
     qsort(published->names, (size_t)published->count, sizeof published->names[0], compare_names);
-    return published->count > 0 ? SP_OK
-           : error != 0 && error != ENOENT
-               ? sp_error_system(err, published->folder, error)
-               : sp_error_set(err, SP_ERR_IO, "no published tables found in %.512s",
-                              published->folder);
+    return published->count > 0            ? SP_OK
+           : error != 0 && error != ENOENT ? sp_error_system(err, published->folder, error)
+                                           : sp_error_set(err, SP_ERR_IO, "no %s found in %.512s",
+                                                          kind->plural, published->folder);
 }
 
 sp_status sp_published_file(const sp_published *published, const char *name,
                             char path[SP_PUBLISHED_PATH], sp_error *err)
 {
     const char *names[SP_PUBLISHED_TABLES];
-    char list[SP_ERROR_TEXT / 2] = "";
-    size_t used = 0;
+    const char *noun = published->kind->noun;
+    char list[SP_ERROR_TEXT] = "";
+    size_t bytes = published->kind->brief ? sizeof list : sizeof list / 2;
     for (int i = 0; i < published->count; i++) {
         names[i] = published->names[i];
         if (strcmp(names[i], name) == 0) {
@@ -844,14 +853,298 @@ sp_status sp_published_file(const sp_published *published, const char *name,
                        ? SP_OK
                        : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
         }
-        int more = snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", names[i]);
-        used = used + (size_t)more < sizeof list ? used + (size_t)more : sizeof list - 1;
+        sp_append(list, bytes, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     const char *near = sp_nearest_name(name, names, published->count);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "unknown table '%.64s' (did you mean '%s'? known: %s)", name, near,
-                            list);
+    bool lists = near == NULL || !published->kind->brief;
+    return sp_error_set(err, SP_ERR_USAGE, "unknown %s '%.64s' (%s%s%s%s)", noun, name,
+                        near != NULL ? "did you mean '" : "", near != NULL ? near : "",
+                        near == NULL ? "known: "
+                        : lists      ? "'? known: "
+                                     : "'?",
+                        lists ? list : "");
+}
+
+bool sp_validation_is_difference(sp_measured kind)
+{
+    return kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS;
+}
+
+// ---- simulation ----
+
+static double error_of(const sp_measured_case *measured, sp_measured kind, double computed)
+{
+    double error = sp_validation_is_difference(kind) ? computed - measured->measured
+                                                     : computed / measured->measured - 1.0;
+    return measured->at_most && error < 0.0 ? 0.0 : error;
+}
+
+// The predicted step's share of the GPUs' peak, by what was measured in place of its time.
+static double measured_mfu(double measured, double computed, sp_measured kind,
+                           const sp_result *result)
+{
+    double mfu = sp_result_mfu(result, SP_FLOPS_MEGATRON);
+    double share = kind == SP_MEASURED_ITERATION_MS  ? mfu * computed / measured
+                   : sp_measured_is_throughput(kind) ? mfu * measured / computed
+                                                     : 0.0;
+    return isfinite(share) ? share : 0.0;
+}
+
+static sp_status simulate_case(void *context, int worker, int row, sp_error *err)
+{
+    (void)worker;
+    const sp_validation *validation = context;
+    const sp_measurements *measurements = validation->measurements;
+    const sp_measured_case *measured = &measurements->cases[row];
+    sp_validated_case *out = &validation->cases[row];
+    sp_result result = {0};
+    sp_status status =
+        sp_measured_case_evaluate(measured, measurements->kind, NULL, &out->computed, &result, err);
+    if (status != SP_OK) {
+        return status;
     }
-    return sp_error_set(err, SP_ERR_USAGE, "unknown table '%.64s' (known: %s)", name, list);
+    out->error = error_of(measured, measurements->kind, out->computed);
+    out->fits = sp_result_fits(&result);
+    out->measured_mfu =
+        measured_mfu(measured->measured, out->computed, measurements->kind, &result);
+    out->step_error = result.step_error;
+    out->compute_share = sp_result_compute_share(&result);
+    out->plain = (double)result.peak_bytes;
+    out->plain_error = error_of(measured, measurements->kind, out->plain);
+    if (result.warnings.count > 0) {
+        out->warnings = sp_malloc(sizeof *out->warnings);
+        *out->warnings = result.warnings;
+    }
+    sp_result_fini(&result);
+    return SP_OK;
+}
+
+// ---- figures of the table ----
+
+void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors *found)
+{
+    *found = (sp_prediction_errors){.known = count > 0};
+    for (size_t i = 0; i < count; i++) {
+        double size = fabs(errors[i]);
+        found->mean += size / (double)count;
+        found->bias += errors[i] / (double)count;
+        if (i == 0 || size > fabs(found->worst)) {
+            found->worst = errors[i];
+            found->worst_row = i;
+        }
+        errors[i] = size;
+    }
+    if (count > 0) {
+        qsort(errors, count, sizeof *errors, sp_ascending_doubles);
+        found->median = 0.5 * (errors[(count - 1) / 2] + errors[count / 2]);
+        found->p90 = errors[(9 * count + 9) / 10 - 1];
+    }
+}
+
+// ---- ranking ----
+
+// One row of a cell; times, or what falls as they rise.
+typedef struct entry {
+    double measured, predicted;
+    double measured_rank, predicted_rank;
+    bool fits;
+} entry;
+
+static double as_time(sp_measured kind, double value)
+{
+    bool rate = sp_measured_is_throughput(kind) || kind == SP_MEASURED_SPEEDUP;
+    return rate ? 1.0 / value : value;
+}
+
+static size_t collect(const sp_measurements *m, const sp_ranked *rows, const char *cell,
+                      entry *entries)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        if (strcmp(m->cases[i].cell, cell) == 0) {
+            entries[count++] = (entry){.measured = as_time(m->kind, m->cases[i].measured),
+                                       .predicted = as_time(m->kind, rows[i].computed),
+                                       .fits = rows[i].fits_well};
+        }
+    }
+    return count;
+}
+
+static int by_measured(const void *a, const void *b)
+{
+    double x = ((const entry *)a)->measured;
+    double y = ((const entry *)b)->measured;
+    return (x > y) - (x < y);
+}
+
+static int by_predicted(const void *a, const void *b)
+{
+    double x = ((const entry *)a)->predicted;
+    double y = ((const entry *)b)->predicted;
+    return (x > y) - (x < y);
+}
+
+// Equal values share the mean of their ranks.
+static void set_ranks(entry *entries, size_t count, int (*compare)(const void *, const void *),
+                      bool of_measured)
+{
+    qsort(entries, count, sizeof *entries, compare);
+    for (size_t first = 0; first < count;) {
+        size_t end = first + 1;
+        while (end < count && compare(&entries[first], &entries[end]) == 0) {
+            end++;
+        }
+        double rank = 0.5 * (double)(first + end - 1);
+        for (; first < end; first++) {
+            *(of_measured ? &entries[first].measured_rank : &entries[first].predicted_rank) = rank;
+        }
+    }
+}
+
+static double correlation_of(entry *entries, size_t count)
+{
+    double mean = 0.5 * ((double)count - 1.0);
+    double both = 0.0;
+    double measured = 0.0;
+    double predicted = 0.0;
+    set_ranks(entries, count, by_measured, true);
+    set_ranks(entries, count, by_predicted, false);
+    for (size_t i = 0; i < count; i++) {
+        double x = entries[i].measured_rank - mean;
+        double y = entries[i].predicted_rank - mean;
+        both += x * y;
+        measured += x * x;
+        predicted += y * y;
+    }
+    // Where all are equal no order can be wrong.
+    return measured > 0.0 && predicted > 0.0 ? both / sqrt(measured * predicted)
+                                             : (measured > 0.0 ? 0.0 : 1.0);
+}
+
+// Negative: nothing fits well.
+static double regret_of(const entry *entries, size_t count)
+{
+    const entry *pick = NULL;
+    double best = HUGE_VAL;
+    for (size_t i = 0; i < count; i++) {
+        best = fmin(best, entries[i].measured);
+        if (entries[i].fits && (pick == NULL || entries[i].predicted < pick->predicted)) {
+            pick = &entries[i];
+        }
+    }
+    return pick != NULL ? pick->measured / best - 1.0 : -1.0;
+}
+
+static bool is_first_of_cell(const sp_measurements *m, size_t row)
+{
+    for (size_t i = 0; i < row; i++) {
+        if (strcmp(m->cases[i].cell, m->cases[row].cell) == 0) {
+            return false;
+        }
+    }
+    return m->cases[row].cell[0] != '\0';
+}
+
+// Cells with less than two rows have no order.
+static void rank_cells(const sp_measurements *m, const sp_ranked *rows, entry *entries,
+                       sp_ranking *ranking)
+{
+    for (size_t row = 0; row < m->count; row++) {
+        const char *name = m->cases[row].cell;
+        size_t count = is_first_of_cell(m, row) ? collect(m, rows, name, entries) : 0;
+        if (count >= 2) {
+            double regret = regret_of(entries, count);
+            ranking->cell[ranking->cells++] =
+                (sp_ranked_cell){name, count, correlation_of(entries, count), regret};
+        }
+    }
+}
+
+static void sum_up_ranking(sp_ranking *ranking)
+{
+    for (int c = 0; c < ranking->cells; c++) {
+        const sp_ranked_cell *cell = &ranking->cell[c];
+        ranking->correlation += cell->correlation / ranking->cells;
+        if (cell->regret >= 0.0) {
+            ranking->regret += cell->regret;
+            ranking->picks++;
+        }
+        if (ranking->worst_cell == NULL || cell->regret > ranking->worst_regret) {
+            ranking->worst_regret = fmax(cell->regret, 0.0);
+            ranking->worst_cell = cell->name;
+        }
+    }
+    ranking->regret /= fmax(1.0, ranking->picks);
+}
+
+void sp_ranking_fini(sp_ranking *ranking)
+{
+    sp_free(ranking->cell);
+    *ranking = (sp_ranking){.cells = 0};
+}
+
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking)
+{
+    *ranking = (sp_ranking){.cells = 0};
+    entry *entries = sp_malloc(measurements->count * sizeof *entries);
+    ranking->cell = sp_calloc(measurements->count, sizeof *ranking->cell);
+    rank_cells(measurements, rows, entries, ranking);
+    sum_up_ranking(ranking);
+    sp_free(entries);
+}
+
+// Units, errors and ranks of all rows.
+static sp_status sum_up(sp_validation *validation, sp_error *err)
+{
+    const sp_measurements *measurements = validation->measurements;
+    size_t count = measurements->count;
+    sp_arena arena = {0};
+    double *predicted = sp_arena_take(&arena, count, sizeof *predicted);
+    double *errors = sp_arena_take(&arena, count, sizeof *errors);
+    double *plain = sp_arena_take(&arena, count, sizeof *plain);
+    sp_ranked *rows = sp_arena_take(&arena, count, sizeof *rows);
+    for (size_t i = 0; i < count; i++) {
+        const sp_validated_case *found = &validation->cases[i];
+        predicted[i] = found->computed;
+        errors[i] = found->error;
+        plain[i] = found->plain_error;
+        rows[i] = (sp_ranked){found->computed, found->fits == SP_FITS_YES};
+    }
+    sp_status status = sp_measurements_check_units(measurements, predicted, err);
+    if (status == SP_OK) {
+        sp_prediction_errors_of(errors, count, &validation->errors);
+        sp_prediction_errors_of(plain, count, &validation->plain_errors);
+        bool largest = measurements->kind == SP_MEASURED_BUBBLE_RATE;
+        double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
+        validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
+        sp_ranking_of(measurements, rows, &validation->ranking);
+    }
+    sp_arena_free(&arena);
+    return status;
+}
+
+void sp_validation_fini(sp_validation *validation)
+{
+    for (size_t i = 0; validation->cases != NULL && i < validation->measurements->count; i++) {
+        sp_free(validation->cases[i].warnings);
+    }
+    sp_free(validation->cases);
+    sp_ranking_fini(&validation->ranking);
+    *validation = (sp_validation){0};
+}
+
+sp_status sp_validation_run(const sp_measurements *measurements, int threads,
+                            sp_validation *validation, sp_error *err)
+{
+    *validation = (sp_validation){.measurements = measurements};
+    validation->cases = sp_calloc(measurements->count, sizeof *validation->cases);
+    sp_status status =
+        sp_parallel_for(threads, (int)measurements->count, simulate_case, validation, err);
+    if (status == SP_OK) {
+        status = sum_up(validation, err);
+    }
+    if (status != SP_OK) {
+        sp_validation_fini(validation);
+    }
+    return status;
 }

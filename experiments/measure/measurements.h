@@ -1,4 +1,4 @@
-// Tables of measured training steps: one CSV row is one scenario with what was measured of it.
+// Tables of measured steps, and how well they are predicted.
 #ifndef SLIMPACK_EXPERIMENTS_MEASURE_MEASUREMENTS_H
 #define SLIMPACK_EXPERIMENTS_MEASURE_MEASUREMENTS_H
 
@@ -54,6 +54,7 @@ struct sp_measured_case {
     char cell[96];    // its cells in the map's `cells`: rows of equal text are ranked; "": none
     char measured_column[48];
     sp_scenario scenario; // as read, with the profile that the map or an override names
+    bool assumes_replica; // it states neither parallel.dp nor nodes, and fills no node
     sp_batches batches;
     double measured;
     bool at_most;               // measured is an upper bound: less is no error
@@ -119,23 +120,107 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
 sp_status sp_measurements_check_units(const sp_measurements *measurements, const double *predicted,
                                       sp_error *err);
 
-// ---- Published tables ----
-
-// The tables of published measurements that travel with the project.
+// ---- documents that travel with the program ----
 
 enum { SP_PUBLISHED_TABLES = 64, SP_PUBLISHED_NAME = 64, SP_PUBLISHED_PATH = SP_DATA_PATH };
 
+typedef struct sp_published_kind {
+    const char *noun, *plural; // for messages
+    const char *folder;        // of the program (sp_data_folder())
+    // Is a document of the folder one of the kind? NULL: all are.
+    bool (*holds)(const char *folder, const char *name);
+    bool brief; // the message of an unknown name lists the names only where none is near
+} sp_published_kind;
+
+// Tables of published measurements.
+extern const sp_published_kind sp_published_tables;
+
 typedef struct sp_published {
+    const sp_published_kind *kind;
     char folder[SP_DATA_PATH];
-    char names[SP_PUBLISHED_TABLES][SP_PUBLISHED_NAME]; // without ".csv", ascending
+    char names[SP_PUBLISHED_TABLES][SP_PUBLISHED_NAME]; // without ".json", ascending
     int count;
 } sp_published;
 
-// The tables with a map, of the first folder of the program that has some (sp_data_folder()).
-sp_status sp_published_list(sp_published *published, sp_error *err);
+// Lists those of the first folder of the program that has some.
+sp_status sp_published_list(const sp_published_kind *kind, sp_published *published, sp_error *err);
 
-// The table's file. SP_ERR_USAGE with the nearest name where there is none of that name.
+// The document of a name. SP_ERR_USAGE with the nearest name where there is none.
 sp_status sp_published_file(const sp_published *published, const char *name,
                             char path[SP_PUBLISHED_PATH], sp_error *err);
+
+// ---- how well tables are predicted ----
+
+// Errors of predictions, as fractions or differences of ratios.
+typedef struct sp_prediction_errors {
+    bool known;
+    double mean, median, p90; // of absolute errors; p90: nine in ten are at most so large
+    double bias;              // mean error
+    double worst;             // the error that is largest in size, the first of equal ones
+    size_t worst_row;
+} sp_prediction_errors;
+
+// Sums up `count` errors; unknown where there are none. Leaves their sorted sizes in `errors`.
+// O(n log n).
+void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors *found);
+
+// The prediction of one row.
+typedef struct sp_ranked {
+    double computed;
+    bool fits_well; // in memory
+} sp_ranked;
+
+// Over all cells of a table (the map's `cells`) with at least two rows. The rank correlation is
+// Spearman's, equal values with their mean rank. The regret of a cell is how much slower the
+// measured step of the row is that is predicted to be the fastest of those that fit well than the
+// fastest measured one of the cell; a cell with no row that fits well has none.
+typedef struct sp_ranked_cell {
+    const char *name; // of the measurements
+    size_t rows;
+    double correlation;
+    double regret; // negative: no row fits well
+} sp_ranked_cell;
+
+typedef struct sp_ranking {
+    int cells, picks;
+    sp_ranked_cell *cell; // [cells], in the order of the table; owned
+    double correlation;   // mean
+    double regret;        // mean
+    double worst_regret;
+    const char *worst_cell; // of the measurements; NULL: no cell
+} sp_ranking;
+
+// rows: one for each case. O(rows * cells + rows * log rows).
+void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, sp_ranking *ranking);
+void sp_ranking_fini(sp_ranking *ranking);
+
+// Errors are computed / measured - 1, of bubble rates computed - measured. What stays below a
+// measured upper bound has none.
+typedef struct sp_validated_case {
+    double computed, error;
+    sp_fits fits;              // in memory, as predicted
+    double measured_mfu;       // of times with a model: of all pairs, as Megatron counts; else 0
+    double plain, plain_error; // memory: of plain bytes in place of allocator blocks
+    sp_step_error step_error;
+    double compute_share;  // of the predicted step
+    sp_warnings *warnings; // of its prediction; NULL: none
+} sp_validated_case;
+
+typedef struct sp_validation {
+    const sp_measurements *measurements; // not owned
+    sp_validated_case *cases;            // one for each of the measurements; owned
+    sp_prediction_errors errors, plain_errors;
+    sp_ranking ranking;
+    bool within_bound; // true where there is no bound
+} sp_validation;
+
+// Simulates every case with its own profile; the outcome does not depend on the number of threads.
+// An error is that of the first case that has one, or a measured value in a wrong unit.
+sp_status sp_validation_run(const sp_measurements *measurements, int threads,
+                            sp_validation *validation, sp_error *err);
+void sp_validation_fini(sp_validation *validation);
+
+// Is the error a difference of ratios, and not a share of what was measured?
+bool sp_validation_is_difference(sp_measured kind);
 
 #endif

@@ -1,4 +1,4 @@
-#include "experiments/report/inputs.h"
+#include "experiments/report/report.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -8,11 +8,9 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "experiments/report/timeline.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
-#include "sim/base/writer.h"
 
 enum {
     FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,

@@ -1,11 +1,11 @@
-#include "experiments/report/page.h"
+#include "experiments/report/report.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "experiments/sweep/summary.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
 
 enum { SAMPLES_LISTED = 8 };
@@ -765,11 +765,11 @@ static json_t *plan_json(const json_t *plan)
     json_t *list = json_array();
     for (size_t b = 0; b < json_array_size(batches); b++) {
         const json_t *batch = json_array_get(batches, b);
-        json_array_append_new(list,
-                              json_pack("{s:o, s:o}", "forward", packs_json(batch, "forward_packs"),
-                                        "backward", packs_json(batch, "backward_packs")));
+        json_array_append_new(
+            list, sp_json_object(SP_JSON("forward", packs_json(batch, "forward_packs")),
+                                 SP_JSON("backward", packs_json(batch, "backward_packs"))));
     }
-    return json_pack("{s:o}", "batches", list);
+    return sp_json_object(SP_JSON("batches", list));
 }
 
 static void write_input(sp_writer *out, const report_input *input)

@@ -1,4 +1,4 @@
-#include "experiments/report/timeline.h"
+#include "experiments/report/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -279,22 +279,18 @@ static void stop_reading(void *context)
     s->wake[1] = -1;
 }
 
-static void answer_without_plan(stream_answer *answer, sp_error *failure)
+static sp_status answer_without_plan(stream_answer *answer, sp_error *failure)
 {
+    answer->infeasible = !answer->invalid;
     memcpy(answer->reason, failure->message[0], sizeof answer->reason);
     sp_error_clear(failure);
     json_t *root =
-        json_pack("{s:s, s:[], s:s*, s:o*}", "schema", "slimpack/plan/1", "batches", "status",
-                  answer->invalid ? "invalid" : NULL, "reason", json_string(answer->reason));
+        sp_json_object(SP_JSON("schema", "slimpack/plan/1"), SP_JSON("batches", json_array()),
+                       SP_JSON("status", answer->invalid ? json_string("invalid") : NULL),
+                       SP_JSON("reason", answer->reason));
     answer->text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     answer->bytes = strlen(answer->text);
-}
-
-static sp_status answer_infeasible(stream_answer *answer, sp_error *failure)
-{
-    answer->infeasible = true;
-    answer_without_plan(answer, failure);
     return SP_OK;
 }
 
@@ -331,8 +327,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     line->text = NULL;
     if (status != SP_OK && !sp_status_is_fatal(status)) {
         line->answer.invalid = true;
-        answer_without_plan(&line->answer, &found);
-        return SP_OK;
+        return answer_without_plan(&line->answer, &found);
     }
     if (status != SP_OK) {
         return sp_error_add(err, &found);
@@ -348,7 +343,7 @@ static sp_status plan_line(void *context, int worker, void *item, sp_error *err)
     }
     // Lengths that were read well may still make no batch: none that fits the context.
     if (status != SP_OK && !sp_status_is_fatal(status)) {
-        status = answer_infeasible(&line->answer, &found);
+        status = answer_without_plan(&line->answer, &found);
     }
     return status == SP_OK ? SP_OK
                            : sp_error_at(err, found.status, s->options->name,
@@ -366,7 +361,7 @@ static sp_status try_settings(stream *s, batch_line *line, sp_error *err)
         free(line->answer.text);
         line->answer.text = NULL;
         status = answer_plan(planner, &line->lengths, &line->answer, &found);
-        status = status == SP_ERR_INFEASIBLE ? answer_infeasible(&line->answer, &found) : status;
+        status = status == SP_ERR_INFEASIBLE ? answer_without_plan(&line->answer, &found) : status;
         sp_error_add(err, &found);
     }
     sp_planner_free(planner);

@@ -1,5 +1,4 @@
-#include "experiments/sweep/point.h"
-
+// Points of a sweep, their lines, and the summary of these.
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -8,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
@@ -217,11 +217,11 @@ static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_sc
     return found;
 }
 
-void sweep_digest_begin(sweep_digest *digest, sweep_status status)
+void sweep_trial_begin(sweep_trial *trial, sweep_status status)
 {
-    *digest = (sweep_digest){.status = status, .fits = SP_FITS_NONE, .median_error = (double)NAN};
+    *trial = (sweep_trial){.status = status, .fits = SP_FITS_NONE, .median_error = (double)NAN};
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        digest->figure[f] = (double)NAN;
+        trial->figure[f] = (double)NAN;
     }
 }
 
@@ -233,26 +233,26 @@ static double rounded(double value)
     return isfinite(value) ? strtod(text, NULL) : value;
 }
 
-static void take_result(const sp_result *result, sweep_digest *digest)
+static void take_result(const sp_result *result, sweep_trial *trial)
 {
-    digest->fits = sp_result_fits(result);
-    digest->stall_ms = result->stall_ns / (double)result->batch_count / SP_NS_PER_MS;
+    trial->fits = sp_result_fits(result);
+    trial->stall_ms = result->stall_ns / (double)result->batch_count / SP_NS_PER_MS;
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        digest->figure[f] = rounded(sp_figure_value(result, sweep_figure_names[f]));
+        trial->figure[f] = rounded(sp_figure_value(result, sweep_figure_names[f]));
     }
     const sp_layout *layout = &result->layout;
-    memcpy(digest->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
-           sizeof digest->degree);
-    digest->lossy = !result->lossless;
+    memcpy(trial->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
+           sizeof trial->degree);
+    trial->lossy = !result->lossless;
     if (result->step_error.known) {
-        digest->median_error = rounded(result->step_error.median);
+        trial->median_error = rounded(result->step_error.median);
     } else if (!sp_result_is_oom(result)) {
-        snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+        snprintf(trial->not_validated, sizeof trial->not_validated, "%s",
                  result->step_error.not_validated);
     }
-    snprintf(digest->strategy, sizeof digest->strategy, "%s", result->strategy);
-    snprintf(digest->schedule, sizeof digest->schedule, "%s", result->schedule);
-    snprintf(digest->reason, sizeof digest->reason, "%s", result->oom_diagnosis);
+    snprintf(trial->strategy, sizeof trial->strategy, "%s", result->strategy);
+    snprintf(trial->schedule, sizeof trial->schedule, "%s", result->schedule);
+    snprintf(trial->reason, sizeof trial->reason, "%s", result->oom_diagnosis);
 }
 
 sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
@@ -271,54 +271,56 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 }
 
 static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
-                          const int64_t digit[SWEEP_AXES], sweep_digest *digest, sp_error *err)
+                          const int64_t digit[SWEEP_AXES], sweep_trial *trial, sp_error *err)
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
-    sp_status found = sweep_evaluate_document(evaluator, document, &digest->status, &result, err);
+    sp_status found = sweep_evaluate_document(evaluator, document, &trial->status, &result, err);
     json_decref(document);
     if (found == SP_OK) {
-        take_result(&result, digest);
+        take_result(&result, trial);
     }
     sp_result_fini(&result);
     return found;
 }
 
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_digest *digest, sp_error *err)
+                               sweep_trial *trial, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
     sp_error reason = {0};
-    sweep_digest_begin(digest, SWEEP_INVALID);
+    sweep_trial_begin(trial, SWEEP_INVALID);
     sweep_spec_digits(evaluator->spec, combination, digit);
-    sp_status found = evaluate(evaluator, thread, digit, digest, &reason);
+    sp_status found = evaluate(evaluator, thread, digit, trial, &reason);
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     if (sp_status_is_fatal(found)) {
         return sp_error_set(err, found, "%s", text);
     }
     if (found != SP_OK) {
-        snprintf(digest->reason, sizeof digest->reason, "%s", text);
+        snprintf(trial->reason, sizeof trial->reason, "%s", text);
     }
     return SP_OK;
 }
 
-double sweep_whole_ms(const sweep_digest *digest)
+double sweep_whole_ms(const sweep_trial *trial)
 {
-    double left_out = digest->figure[SWEEP_LEFT_OUT_SHARE];
-    double ms = digest->figure[SWEEP_ITERATION_MS];
+    double left_out = trial->figure[SWEEP_LEFT_OUT_SHARE];
+    double ms = trial->figure[SWEEP_ITERATION_MS];
     return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
-bool sweep_is_tighter(const sweep_digest *a, const sweep_digest *b)
+// Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
+// are not, in any order.
+static bool is_tighter(const sweep_trial *a, const sweep_trial *b)
 {
     return a->fits == SP_FITS_TIGHT && b->fits != SP_FITS_TIGHT;
 }
 
 // Figures of one sweep are of one kind: all its points have tokens, or none.
-bool sweep_is_better(const sweep_digest *a, const sweep_digest *b)
+bool sweep_is_better(const sweep_trial *a, const sweep_trial *b)
 {
-    if (sweep_is_tighter(a, b) || sweep_is_tighter(b, a)) {
-        return sweep_is_tighter(b, a);
+    if (is_tighter(a, b) || is_tighter(b, a)) {
+        return is_tighter(b, a);
     }
     double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
     return isfinite(tokens) ? tokens > 0.0
@@ -334,26 +336,26 @@ static void put_text(json_t *row, const char *key, const char *text)
     }
 }
 
-static void put_digest(json_t *row, const sweep_digest *digest)
+static void put_trial(json_t *row, const sweep_trial *trial)
 {
-    for (int d = 0; d < SWEEP_DEGREES && digest->degree[d] > 0; d++) {
-        sp_json_put(row, sweep_degree_names[d], json_integer(digest->degree[d]));
+    for (int d = 0; d < SWEEP_DEGREES && trial->degree[d] > 0; d++) {
+        sp_json_put(row, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
-    put_text(row, "strategy", digest->strategy);
-    put_text(row, "schedule", digest->schedule);
+    put_text(row, "strategy", trial->strategy);
+    put_text(row, "schedule", trial->schedule);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_json_put(row, sweep_figure_names[f], json_real(digest->figure[f]));
+        sp_json_put(row, sweep_figure_names[f], json_real(trial->figure[f]));
     }
-    if (digest->fits != SP_FITS_NONE) {
-        sp_json_put(row, "fits", json_string(sp_fits_names[digest->fits]));
+    if (trial->fits != SP_FITS_NONE) {
+        sp_json_put(row, "fits", json_string(sp_fits_names[trial->fits]));
     }
-    if (digest->lossy) {
+    if (trial->lossy) {
         sp_json_put(row, "lossless", json_false());
     }
-    if (isfinite(digest->median_error)) {
-        sp_json_put(row, "error", json_pack("{s:f}", "median", digest->median_error));
+    if (isfinite(trial->median_error)) {
+        sp_json_put(row, "error", sp_json_object(SP_JSON("median", trial->median_error)));
     }
-    put_text(row, "not_validated", digest->not_validated);
+    put_text(row, "not_validated", trial->not_validated);
 }
 
 // Behind the members of a line stands a check of them, by which a line that was changed is told.
@@ -383,16 +385,15 @@ static bool is_as_written(const json_t *row, const char *line, size_t bytes)
 }
 
 // The line of a point with its newline, without what it has no value for.
-static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_digest *digest)
+static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_trial *trial)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, combination, digit);
-    json_t *row = json_object();
-    sp_json_put(row, "point", sweep_spec_point(spec, digit));
-    sp_json_put(row, "status", json_string(sweep_status_names[digest->status]));
-    put_text(row, "reason", digest->reason);
+    json_t *row = sp_json_object(SP_JSON("point", sweep_spec_point(spec, digit)),
+                                 SP_JSON("status", sweep_status_names[trial->status]));
+    put_text(row, "reason", trial->reason);
     sp_json_put(row, "base", json_string(spec->base_tag));
-    put_digest(row, digest);
+    put_trial(row, trial);
     size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
     char *line = sp_malloc(bytes + CHECK + 2);
     json_dumpb(row, line, bytes, LINE_FLAGS);
@@ -405,9 +406,9 @@ static char *write_line(const sweep_spec *spec, int64_t combination, const sweep
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err)
 {
-    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->digest, err);
+    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, err);
     if (status == SP_OK) {
-        row->line = write_line(evaluator->spec, row->combination, &row->digest);
+        row->line = write_line(evaluator->spec, row->combination, &row->trial);
     }
     return status;
 }
@@ -432,13 +433,13 @@ static const char *text_of(const json_t *row, const char *key)
     return text != NULL ? text : "";
 }
 
-bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **expected)
+bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected)
 {
-    sweep_digest_begin(digest, SWEEP_STATUSES);
+    sweep_trial_begin(trial, SWEEP_STATUSES);
     const char *status = json_string_value(json_object_get(row, "status"));
     for (int s = 0; status != NULL && sweep_status_names[s] != NULL; s++) {
         if (strcmp(status, sweep_status_names[s]) == 0) {
-            digest->status = (sweep_status)s;
+            trial->status = (sweep_status)s;
         }
     }
     *expected = "an object with a point";
@@ -446,26 +447,26 @@ bool sweep_digest_read(const json_t *row, sweep_digest *digest, const char **exp
         return false;
     }
     *expected = "a status: ok, oom, infeasible or invalid";
-    if (digest->status == SWEEP_STATUSES) {
+    if (trial->status == SWEEP_STATUSES) {
         return false;
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        digest->figure[f] = figure(row, sweep_figure_names[f]);
+        trial->figure[f] = figure(row, sweep_figure_names[f]);
     }
-    digest->median_error = figure(json_object_get(row, "error"), "median");
-    digest->lossy = json_is_false(json_object_get(row, "lossless"));
+    trial->median_error = figure(json_object_get(row, "error"), "median");
+    trial->lossy = json_is_false(json_object_get(row, "lossless"));
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        digest->degree[d] = degree(row, sweep_degree_names[d]);
+        trial->degree[d] = degree(row, sweep_degree_names[d]);
     }
-    snprintf(digest->strategy, sizeof digest->strategy, "%s", text_of(row, "strategy"));
-    snprintf(digest->schedule, sizeof digest->schedule, "%s", text_of(row, "schedule"));
+    snprintf(trial->strategy, sizeof trial->strategy, "%s", text_of(row, "strategy"));
+    snprintf(trial->schedule, sizeof trial->schedule, "%s", text_of(row, "schedule"));
     const char *fits = text_of(row, "fits");
     for (int f = 0; sp_fits_names[f] != NULL; f++) {
-        digest->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : digest->fits;
+        trial->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : trial->fits;
     }
-    snprintf(digest->not_validated, sizeof digest->not_validated, "%s",
+    snprintf(trial->not_validated, sizeof trial->not_validated, "%s",
              text_of(row, "not_validated"));
-    snprintf(digest->reason, sizeof digest->reason, "%s", text_of(row, "reason"));
+    snprintf(trial->reason, sizeof trial->reason, "%s", text_of(row, "reason"));
     return true;
 }
 
@@ -537,7 +538,7 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
 }
 
 sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_digest *digest,
+                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
                           sp_error *err)
 {
     const char *expected = "";
@@ -552,7 +553,7 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                              "the line was changed after it was written (its check differs): "
                              "without it and the lines behind it --resume evaluates them again");
-    } else if (!sweep_digest_read(row, digest, &expected)) {
+    } else if (!sweep_trial_read(row, trial, &expected)) {
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0, "expected %s",
                              expected);
     }
@@ -561,4 +562,266 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
     }
     json_decref(row);
     return status;
+}
+
+bool sweep_figure_find(const char *name, sweep_figure *figure)
+{
+    for (int f = 0; sweep_figure_names[f] != NULL; f++) {
+        if (strcmp(sweep_figure_names[f], name) == 0) {
+            *figure = (sweep_figure)f;
+            return true;
+        }
+    }
+    return false;
+}
+
+// ---- the condition on results ----
+
+static void copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
+                        const sweep_value *values)
+{
+    int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
+    sweep_symbol symbol = {.path = sp_strdup(path), .axis = axis};
+    symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
+    if (values != NULL) {
+        memcpy(symbol.values, values, (size_t)count * sizeof *values);
+    }
+    symbols->items[symbols->count++] = symbol;
+}
+
+// The settings of the sweep, and the figures, whose values are those of the line at hand.
+static void make_symbols(sweep_summary *summary)
+{
+    const sweep_symbols *settings = &summary->spec->symbols;
+    sweep_symbols *symbols = &summary->symbols;
+    symbols->unknown = "no figure, and set neither by the grid nor by the base";
+    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
+    sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+    for (size_t i = 0; i < settings->count; i++) {
+        const sweep_symbol *s = &settings->items[i];
+        copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
+    }
+    copy_symbol(symbols, summary->spec, "status", -1, NULL);
+    copy_symbol(symbols, summary->spec, "fits", -1, NULL);
+    summary->of_figures = symbols->items + settings->count;
+}
+
+static sweep_value text_value(const char *text)
+{
+    return text != NULL ? (sweep_value){.kind = SWEEP_STRING, .text = text} : (sweep_value){0};
+}
+
+static sp_status is_listed(const sweep_summary *summary, int64_t combination,
+                           const sweep_trial *trial, bool *listed, sp_error *err)
+{
+    int64_t digit[SWEEP_AXES];
+    *listed = trial->status == SWEEP_OK;
+    if (!*listed || summary->where == NULL) {
+        return SP_OK;
+    }
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        bool known = isfinite(trial->figure[f]);
+        summary->of_figures[f].values[0] =
+            known ? (sweep_value){.kind = SWEEP_NUMBER, .number = trial->figure[f]}
+                  : (sweep_value){0};
+    }
+    bool known = trial->fits != SP_FITS_NONE;
+    summary->of_figures[SWEEP_FIGURE_COUNT].values[0] =
+        text_value(sweep_status_names[trial->status]);
+    summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
+        text_value(known ? sp_fits_names[trial->fits] : NULL);
+    sweep_spec_digits(summary->spec, combination, digit);
+    return sweep_where_holds(summary->where, digit, listed, err);
+}
+
+// ---- the best ----
+
+static bool is_better(const sweep_summary *summary, const sweep_trial *a, const sweep_trial *b)
+{
+    if (!summary->options.by_figure) {
+        return sweep_is_better(a, b);
+    }
+    if (is_tighter(a, b) || is_tighter(b, a)) {
+        return is_tighter(b, a);
+    }
+    sweep_figure by = summary->options.by;
+    double x = sweep_figure_better[by] * a->figure[by];
+    double y = sweep_figure_better[by] * b->figure[by];
+    return isnan(y) ? !isnan(x) : x > y;
+}
+
+// The first of points, ordered by group, whose group is not below `group`.
+static int64_t begin_of(const sweep_best *points, int64_t count, int64_t group)
+{
+    int64_t low = 0;
+    while (low < count) {
+        int64_t middle = low + (count - low) / 2;
+        if (points[middle].group < group) {
+            low = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return low;
+}
+
+static void rank(sweep_summary *summary, const sweep_best *point)
+{
+    int64_t count = summary->best_count;
+    int64_t first = begin_of(summary->best, count, point->group);
+    int64_t end = begin_of(summary->best, count, point->group + 1);
+    int64_t at = end;
+    while (at > first && is_better(summary, &point->trial, &summary->best[at - 1].trial)) {
+        at--;
+    }
+    if (at - first == summary->options.top) {
+        return;
+    }
+    sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
+               sizeof *summary->best);
+    // The last of a full group makes room, else all behind it go one further.
+    bool full = end - first == summary->options.top;
+    memmove(&summary->best[at + 1], &summary->best[at],
+            (size_t)((full ? end - 1 : count) - at) * sizeof summary->best[0]);
+    summary->best[at] = *point;
+    summary->best_count = count + !full;
+}
+
+// ---- the front ----
+
+static void add_to_front(sweep_summary *summary, const sweep_best *point)
+{
+    sweep_figure x = summary->options.x;
+    sweep_figure y = summary->options.y;
+    double better_x = sweep_figure_better[x];
+    double better_y = sweep_figure_better[y];
+    const double *own = point->trial.figure;
+    int64_t first = begin_of(summary->front, summary->front_count, point->group);
+    int64_t end = begin_of(summary->front, summary->front_count, point->group + 1);
+    int64_t kept = first;
+    if (isnan(own[x]) || isnan(own[y])) {
+        return;
+    }
+    for (int64_t i = first; i < end; i++) {
+        const double *other = summary->front[i].trial.figure;
+        if (better_x * other[x] >= better_x * own[x] && better_y * other[y] >= better_y * own[y]) {
+            return;
+        }
+    }
+    for (int64_t i = first; i < end; i++) {
+        const double *other = summary->front[i].trial.figure;
+        bool dominated =
+            better_x * own[x] >= better_x * other[x] && better_y * own[y] >= better_y * other[y];
+        if (!dominated) {
+            summary->front[kept++] = summary->front[i];
+        }
+    }
+    if (summary->front_count > end) { // points of later groups close up
+        memmove(&summary->front[kept], &summary->front[end],
+                (size_t)(summary->front_count - end) * sizeof *summary->front);
+    }
+    int64_t count = summary->front_count - (end - kept);
+    sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
+               sizeof *summary->front);
+    int64_t at = kept;
+    while (at > first && summary->front[at - 1].trial.figure[x] > own[x]) {
+        at--;
+    }
+    memmove(&summary->front[at + 1], &summary->front[at],
+            (size_t)(count - at) * sizeof *summary->front);
+    summary->front[at] = *point;
+    summary->front_count = count + 1;
+}
+
+// ---- groups ----
+
+bool sweep_is_work(const char *path)
+{
+    return sp_json_paths_overlap(path, "model") || sp_json_paths_overlap(path, "workload");
+}
+
+static void choose_groups(sweep_summary *summary)
+{
+    const sweep_spec *spec = summary->spec;
+    int64_t groups = 1;
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (spec->axes[a].count > 1 && sweep_is_work(spec->axes[a].path)) {
+            summary->group_axes[summary->group_axis_count++] = a;
+            groups *= spec->axes[a].count;
+        }
+    }
+    if (groups > SWEEP_MOST_GROUPS) {
+        summary->group_axis_count = 0;
+        summary->mixed = groups;
+    }
+}
+
+static int64_t group_of(const sweep_summary *summary, int64_t combination)
+{
+    int64_t digit[SWEEP_AXES];
+    int64_t group = 0;
+    sweep_spec_digits(summary->spec, combination, digit);
+    for (int g = 0; g < summary->group_axis_count; g++) {
+        int a = summary->group_axes[g];
+        group = group * summary->spec->axes[a].count + digit[a];
+    }
+    return group;
+}
+
+// ---- the summary ----
+
+sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
+                              const sweep_summary_options *options, sp_error *err)
+{
+    *summary = (sweep_summary){.spec = spec};
+    if (options != NULL) {
+        summary->options = *options;
+    }
+    if (summary->options.top == 0) {
+        summary->options.top = SWEEP_TOP;
+    }
+    choose_groups(summary);
+    if (summary->options.where == NULL) {
+        return SP_OK;
+    }
+    make_symbols(summary);
+    return sweep_where_parse(summary->options.where, "--where", "", &summary->symbols,
+                             &summary->where, err);
+}
+
+sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
+                            sp_error *err)
+{
+    sweep_status s = trial->status;
+    bool listed = false;
+    if (summary->of_status[s]++ == 0) {
+        memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
+    }
+    summary->written++;
+    sp_status status = is_listed(summary, combination, trial, &listed, err);
+    if (status == SP_OK && summary->options.each != NULL) {
+        summary->options.each(summary->options.context, combination, trial, listed);
+    }
+    if (status != SP_OK || !listed) {
+        return status;
+    }
+    const sweep_best point = {
+        .combination = combination, .group = group_of(summary, combination), .trial = *trial};
+    rank(summary, &point);
+    if (summary->options.front) {
+        add_to_front(summary, &point);
+    }
+    return SP_OK;
+}
+
+void sweep_summary_fini(sweep_summary *summary)
+{
+    sweep_where_free(summary->where);
+    sweep_symbols_fini(&summary->symbols);
+    sp_free(summary->best);
+    sp_free(summary->front);
+    *summary = (sweep_summary){0};
 }

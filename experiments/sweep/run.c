@@ -1,4 +1,4 @@
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -351,15 +351,15 @@ static sp_status take_line(runner *run, const char *line, size_t bytes, long num
 {
     int64_t combination = 0;
     bool found = false;
-    sweep_digest digest;
+    sweep_trial trial;
     sp_status status = next_combination(run, &combination, &found, err);
     if (status != SP_OK) {
         return status;
     }
     const sweep_line_place place = {.path = run->file.path, .number = number};
-    status = found ? sweep_line_read(run->spec, combination, line, bytes, &place, &digest, err)
+    status = found ? sweep_line_read(run->spec, combination, line, bytes, &place, &trial, err)
                    : sweep_line_of_other(run->spec, &place, "is past the last point", err);
-    return status == SP_OK ? sweep_summary_add(run->summary, combination, &digest, err) : status;
+    return status == SP_OK ? sweep_summary_add(run->summary, combination, &trial, err) : status;
 }
 
 // Takes every whole line; *whole is the bytes of these.
@@ -480,7 +480,7 @@ static sp_status write_block(void *context, void *item, sp_error *err)
         const sweep_row *row = &block->row[i];
         status = append(&run->file, row->line, strlen(row->line), err);
         if (status == SP_OK) {
-            status = sweep_summary_add(run->summary, row->combination, &row->digest, err);
+            status = sweep_summary_add(run->summary, row->combination, &row->trial, err);
         }
     }
     sp_progress_update(&run->progress, run->summary->written - run->summary->resumed);
@@ -623,10 +623,10 @@ static void close_shards(shard_file *shards, int count)
 // ---- merging: the points ----
 
 static sp_status read_point(const sweep_spec *spec, const shard_file *s, int64_t combination,
-                            sweep_digest *digest, sp_error *err)
+                            sweep_trial *trial, sp_error *err)
 {
     const sweep_line_place place = {.path = s->path, .number = s->number};
-    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &place, digest, err);
+    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &place, trial, err);
 }
 
 // The file whose first line is that of the point; a file without lines where none is.
@@ -637,10 +637,10 @@ static sp_status find_shard(const sweep_spec *spec, shard_file *shards, int coun
     sp_error reason = {0};
     *found = NULL;
     for (int i = 0; i < count && *found == NULL; i++) {
-        sweep_digest digest;
+        sweep_trial trial;
         if (shards[i].taken || shards[i].bytes < 0) {
             empty = shards[i].taken ? empty : &shards[i];
-        } else if (read_point(spec, &shards[i], combination, &digest, &reason) == SP_OK) {
+        } else if (read_point(spec, &shards[i], combination, &trial, &reason) == SP_OK) {
             *found = &shards[i];
         }
     }
@@ -656,15 +656,15 @@ static sp_status find_shard(const sweep_spec *spec, shard_file *shards, int coun
 static sp_status merge_point(const sweep_spec *spec, shard_file *s, int64_t combination, FILE *out,
                              sweep_summary *summary, sp_error *err)
 {
-    sweep_digest digest;
+    sweep_trial trial;
     if (s->bytes < 0) {
         return sp_error_at(err, SP_ERR_CONTENT, s->path, s->number, 0,
                            "a point is missing: the shard is not finished (--resume goes on)");
     }
-    sp_status status = read_point(spec, s, combination, &digest, err);
+    sp_status status = read_point(spec, s, combination, &trial, err);
     if (status == SP_OK) {
         fwrite(s->line, 1, (size_t)s->bytes + 1, out);
-        status = sweep_summary_add(summary, combination, &digest, err);
+        status = sweep_summary_add(summary, combination, &trial, err);
     }
     next_line(s);
     return status;
@@ -731,11 +731,11 @@ static void find_number(const sweep_spec *spec, told_shard *told, int64_t combin
 {
     for (int i = 0; i < TOLD_LINES; i++) {
         const sweep_line_place place = {.path = told->path, .number = i + 1};
-        sweep_digest digest;
+        sweep_trial trial;
         sp_error ignored = {0};
         if (told->number[i] < 0 && told->bytes[i] > 0 &&
             sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &place,
-                            &digest, &ignored) == SP_OK) {
+                            &trial, &ignored) == SP_OK) {
             told->number[i] = number;
             break;
         }

@@ -115,12 +115,12 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
                        int64_t ranks, bool wide)
 {
     int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
-    json_t *grid = json_object();
-    sp_json_put(grid, "parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true));
-    sp_json_put(grid, "parallel.cp", divisors(ranks, MOST_CP, true));
-    sp_json_put(grid, "parallel.pp", divisors(ranks, most_pp, false));
-    sp_json_put(grid, "parallel.dp", divisors(ranks, ranks, false));
-    sp_json_put(grid, "memory.recompute", json_pack("[s, s, s]", "none", "attention", "full"));
+    json_t *grid = sp_json_object(
+        SP_JSON("parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true)),
+        SP_JSON("parallel.cp", divisors(ranks, MOST_CP, true)),
+        SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
+        SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
+        SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
     if (wide) {
         sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
     }
@@ -205,12 +205,11 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
     const char *recompute =
         json_string_value(json_object_get(json_object_get(base, "memory"), "recompute"));
     bool slimpipe = strategy->schedule == SP_SCHEDULE_SLIMPIPE;
-    json_t *grid = json_object();
-    sp_json_put(grid, "parallel.tp", json_pack("[i]", layout->tp));
-    sp_json_put(grid, "parallel.cp", json_pack("[i]", layout->cp));
-    sp_json_put(grid, "parallel.pp", json_pack("[i]", layout->pp));
-    sp_json_put(grid, "parallel.dp", json_pack("[i]", layout->dp));
-    sp_json_put(grid, "memory.recompute", json_pack("[s]", recompute));
+    json_t *grid = sp_json_object(SP_JSON("parallel.tp", json_pack("[i]", layout->tp)),
+                                  SP_JSON("parallel.cp", json_pack("[i]", layout->cp)),
+                                  SP_JSON("parallel.pp", json_pack("[i]", layout->pp)),
+                                  SP_JSON("parallel.dp", json_pack("[i]", layout->dp)),
+                                  SP_JSON("memory.recompute", json_pack("[s]", recompute)));
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind",
                     json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
@@ -222,8 +221,8 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
         sp_json_put(grid, "parallel.chunks_per_rank", divisors(of_rank, of_rank, false));
     }
     if (slimpipe && layout->pp > 1) {
-        sp_json_put(grid, "schedule.slices", multiples(layout->pp, MOST_SLICES));
-        sp_json_put(grid, "schedule.exchange", json_pack("[b, b]", false, true));
+        sp_json_add(grid, SP_JSON("schedule.slices", multiples(layout->pp, MOST_SLICES)),
+                    SP_JSON("schedule.exchange", json_pack("[b, b]", false, true)));
     }
     if (has_open_exchange(scenario, strategy)) {
         sp_json_put(grid, "stack.cp_overlap", exchanges(scenario->memory.stack.cp_overlap));
@@ -343,9 +342,9 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
                                    : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
-    json_t *document =
-        json_pack("{s: s, s: o, s: o, s: s}", "schema", SWEEP_SCHEMA, "base",
-                  base_of(base, scenario, options, name), "grid", grid, "where", where);
+    json_t *document = sp_json_object(SP_JSON("schema", SWEEP_SCHEMA),
+                                      SP_JSON("base", base_of(base, scenario, options, name)),
+                                      SP_JSON("grid", grid), SP_JSON("where", where));
     return sweep_spec_from_json(document, scenario->source, spec, err);
 }
 
@@ -515,7 +514,7 @@ static int by_promise(const void *a, const void *b)
 // Blocks that are not counted yet may fit, and then it does not wait for the allocator.
 static double time_of(const sweep_layout *point)
 {
-    const sweep_digest *d = &point->digest;
+    const sweep_trial *d = &point->trial;
     double unknown_ms = point->counted ? 0.0 : d->stall_ms;
     return sweep_whole_ms(d) * (1.0 - unknown_ms / d->figure[SWEEP_ITERATION_MS]);
 }
@@ -532,11 +531,11 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     finder *f = context;
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
-    sweep_digest digest;
-    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &digest, err);
+    sweep_trial trial;
+    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &trial, err);
     // One that is stopped stays what it was.
     if (status == SP_OK) {
-        point->digest = digest;
+        point->trial = trial;
         point->evaluated = true;
         point->hurried = evaluator->options.effort_percent > 0;
         point->counted = evaluator->options.allocator_peak;
@@ -566,14 +565,14 @@ static bool must_count(const finder *f, const sweep_layout *point)
 
 static bool is_fastest(const finder *f, const sweep_layout *point)
 {
-    return point->digest.status == SWEEP_OK && time_of(point) < f->best_ms;
+    return point->trial.status == SWEEP_OK && time_of(point) < f->best_ms;
 }
 
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
 {
     for (int i = 0; i < count; i++) {
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
-            block[i]->digest.fits != SP_FITS_TIGHT) {
+            block[i]->trial.fits != SP_FITS_TIGHT) {
             f->best_ms = time_of(block[i]);
         }
     }
@@ -643,7 +642,7 @@ static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int effor
 }
 
 // Its bytes fit, or lack at most half of the memory.
-static bool may_fit(const sweep_digest *d)
+static bool may_fit(const sweep_trial *d)
 {
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + d->figure[SWEEP_MEMORY_MARGIN_GIB];
     return d->status == SWEEP_OK ||
@@ -662,9 +661,9 @@ static void choose_survivors(finder *f)
     }
     for (int64_t i = 0; i < f->layouts->count; i++) {
         const sweep_layout *point = &f->layouts->point[i];
-        if (!point->late && point->evaluated && may_fit(&point->digest)) {
+        if (!point->late && point->evaluated && may_fit(&point->trial)) {
             int64_t work = work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->digest));
+            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->trial));
         }
     }
     for (int n = 0; n < f->options->survivors;) {
@@ -696,7 +695,7 @@ static void choose_survivors(finder *f)
 // May a search with all effort make it the fastest?
 static bool may_win(const finder *f, const sweep_layout *point)
 {
-    bool fits = point->digest.status == SWEEP_OK && point->digest.fits != SP_FITS_TIGHT;
+    bool fits = point->trial.status == SWEEP_OK && point->trial.fits != SP_FITS_TIGHT;
     double share = fits ? least_share : least_short_share;
     return point->bound_ms <= f->best_ms && share * time_of(point) <= f->best_ms;
 }
@@ -708,7 +707,7 @@ static sp_status search_winners(finder *f, sp_error *err)
     sp_status status = SP_OK;
     for (int64_t i = 0; i < f->layouts->count; i++) {
         sweep_layout *point = &f->layouts->point[i];
-        if (point->evaluated && point->hurried && may_fit(&point->digest)) {
+        if (point->evaluated && point->hurried && may_fit(&point->trial)) {
             f->order[count++] = point;
         }
     }
@@ -766,13 +765,13 @@ static sp_status evaluate_all(finder *f, sp_error *err)
 
 // ---- the order of the points that fit, and what is nearest where none does ----
 
-static int by_digest(const void *a, const void *b)
+static int by_trial(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
-    return sweep_is_better(&p->digest, &q->digest)   ? -1
-           : sweep_is_better(&q->digest, &p->digest) ? 1
-                                                     : (p > q) - (p < q);
+    return sweep_is_better(&p->trial, &q->trial)   ? -1
+           : sweep_is_better(&q->trial, &p->trial) ? 1
+                                                   : (p > q) - (p < q);
 }
 
 static void rank_points(sweep_layouts *all)
@@ -781,12 +780,12 @@ static void rank_points(sweep_layouts *all)
     all->ranked_count = 0;
     for (int64_t i = 0; i < all->count; i++) {
         sweep_layout *point = &all->point[i];
-        all->of_status[point->digest.status] += point->evaluated;
-        if (point->evaluated && point->digest.status == SWEEP_OK) {
+        all->of_status[point->trial.status] += point->evaluated;
+        if (point->evaluated && point->trial.status == SWEEP_OK) {
             all->ranked[all->ranked_count++] = point;
         }
     }
-    qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_digest);
+    qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_trial);
 }
 
 // Those that are shown and not counted yet; room for BLOCK of them.
@@ -836,8 +835,8 @@ static sp_status rank_all(finder *f, sp_error *err)
 // Does a lack less memory than b, or has it a plan or a scenario at least where b has none?
 static bool is_nearer(const sweep_layout *a, const sweep_layout *b)
 {
-    const sweep_digest *of_a = &a->digest;
-    const sweep_digest *of_b = &b->digest;
+    const sweep_trial *of_a = &a->trial;
+    const sweep_trial *of_b = &b->trial;
     return of_a->status != of_b->status
                ? of_a->status < of_b->status
                : of_a->figure[SWEEP_MEMORY_MARGIN_GIB] > of_b->figure[SWEEP_MEMORY_MARGIN_GIB];
@@ -857,19 +856,19 @@ static sp_status find_reason(finder *f, sp_error *err)
     if (nearest == NULL) {
         return SP_OK;
     }
-    sweep_digest digest;
+    sweep_trial trial;
     sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
-    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &digest, err);
-    snprintf(all->reason, sizeof all->reason, "%s", digest.reason);
+    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, err);
+    snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }
 
 bool sweep_layouts_extends(const sweep_layout *point, double *least_gib)
 {
-    double gib = point->digest.figure[SWEEP_PEAK_MEMORY_GIB];
-    bool extends = point->digest.fits != SP_FITS_TIGHT && gib < *least_gib;
+    double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+    bool extends = point->trial.fits != SP_FITS_TIGHT && gib < *least_gib;
     *least_gib = extends ? gib : *least_gib;
     return extends;
 }
@@ -1084,7 +1083,7 @@ static void keep_better(sweep_layouts *best, sweep_layouts *found)
 {
     bool better = found->ranked_count > 0 &&
                   (best->ranked_count == 0 ||
-                   sweep_is_better(&found->ranked[0]->digest, &best->ranked[0]->digest));
+                   sweep_is_better(&found->ranked[0]->trial, &best->ranked[0]->trial));
     bool stopped = best->stopped || found->stopped;
     if (better) {
         sweep_layouts swapped = *best;

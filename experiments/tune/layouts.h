@@ -2,7 +2,7 @@
 #ifndef SLIMPACK_EXPERIMENTS_TUNE_LAYOUTS_H
 #define SLIMPACK_EXPERIMENTS_TUNE_LAYOUTS_H
 
-#include "experiments/sweep/point.h"
+#include "experiments/sweep/sweep.h"
 
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
@@ -47,7 +47,7 @@ typedef struct sweep_layout {
     bool dropped;   // ... it is no survivor
     bool hurried;   // searched with a tenth of the effort
     bool counted;   // with PyTorch's blocks
-    sweep_digest digest;
+    sweep_trial trial;
 } sweep_layout;
 
 typedef struct sweep_layouts {

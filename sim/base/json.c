@@ -762,37 +762,25 @@ sp_status sp_json_override(json_t *root, const char *assignment, sp_error *err)
                                  assignment);
 }
 
-sp_json_builder sp_json_build(void)
+json_t *sp_json_flag(bool value)
 {
-    return (sp_json_builder){.json = json_object()};
+    return json_boolean(value);
 }
 
-void sp_json_add(sp_json_builder *builder, const char *key, json_t *value)
+json_t *sp_json_count(uint64_t value)
 {
-    sp_json_put(builder->json, key, value);
+    return json_integer((json_int_t)value);
 }
 
-void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value)
+json_t *sp_json_itself(json_t *value)
 {
-    sp_json_add(builder, key, json_integer(value));
+    return value;
 }
 
-void sp_json_add_real(sp_json_builder *builder, const char *key, double value)
+json_t *sp_json_add_entries(json_t *object, const sp_json_entry *entries)
 {
-    sp_json_add(builder, key, sp_json_figure(value));
-}
-
-void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value)
-{
-    sp_json_add(builder, key, json_boolean(value));
-}
-
-void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value)
-{
-    sp_json_add(builder, key, json_string(value));
-}
-
-json_t *sp_json_built(sp_json_builder builder)
-{
-    return builder.json;
+    for (; entries->key != NULL; entries++) {
+        sp_json_put(object, entries->key, entries->value);
+    }
+    return object;
 }

@@ -177,20 +177,31 @@ json_t *sp_json_text_or_null(const char *text);
 json_t *sp_json_texts(const char *const *texts);
 json_t *sp_json_lines(const char *first, size_t stride, int count);
 
-// An object being built member by member, as sp_json_put() does; reals that are not finite are
-// null.
-typedef struct sp_json_builder {
-    json_t *json;
-} sp_json_builder;
+// Members of an object: sp_json_object(SP_JSON("gpus", 8), SP_JSON("cluster", name)). A value is an
+// integer, a real (null where it is not finite), a text, a bool or a json_t *, which the object
+// takes over; a comparison is an int in C, so that it stands in json_boolean(). Members are put as
+// sp_json_put() does.
+typedef struct sp_json_entry {
+    const char *key;
+    json_t *value;
+} sp_json_entry;
 
-sp_json_builder sp_json_build(void);
-// Takes over `value`.
-void sp_json_add(sp_json_builder *builder, const char *key, json_t *value);
-void sp_json_add_int(sp_json_builder *builder, const char *key, int64_t value);
-void sp_json_add_real(sp_json_builder *builder, const char *key, double value);
-void sp_json_add_bool(sp_json_builder *builder, const char *key, bool value);
-void sp_json_add_text(sp_json_builder *builder, const char *key, const char *value);
-// The object, which the caller owns.
-json_t *sp_json_built(sp_json_builder builder);
+// clang-format off
+#define SP_JSON(key_, value_)                                                                     \
+    {(key_), _Generic((value_), bool: sp_json_flag, int: json_integer, unsigned: json_integer,    \
+                      long: json_integer, unsigned long: sp_json_count, long long: json_integer,  \
+                      unsigned long long: sp_json_count, double: sp_json_figure,                  \
+                      char *: json_string, const char *: json_string,                             \
+                      json_t *: sp_json_itself)(value_)}
+#define sp_json_add(object_, ...) \
+    sp_json_add_entries((object_), (const sp_json_entry[]){__VA_ARGS__, {NULL, NULL}})
+#define sp_json_object(...) sp_json_add(json_object(), __VA_ARGS__)
+// clang-format on
+
+json_t *sp_json_flag(bool value);
+json_t *sp_json_count(uint64_t value);
+json_t *sp_json_itself(json_t *value);
+// Adds entries up to one of NULL; returns the object.
+json_t *sp_json_add_entries(json_t *object, const sp_json_entry *entries);
 
 #endif

@@ -325,7 +325,7 @@ static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, co
 static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs);
+                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 
@@ -355,7 +355,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
                          ? sp_i_beyond_limit(pack, err)
                          : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k]);
+            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k],
+                          &costs->forward_p2p[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -376,7 +377,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             status = is_cut(costs->action[SP_ACTION_B], k, cost->classes)
                          ? sp_i_beyond_limit(pack, err)
                          : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k]);
+            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k],
+                          &costs->backward_p2p[k]);
         }
     }
     sp_free(forward_pack);
@@ -409,6 +411,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     size_t n = (size_t)costs->classes;
     memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
            n * sizeof *costs->action[SP_ACTION_F]);
+    costs->forward_p2p[k] = costs->forward_p2p[k - 1];
     costs->forward[k] = costs->forward[k - 1];
 }
 
@@ -419,6 +422,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
         sp_action_cost *table = costs->action[kind];
         memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
     }
+    costs->backward_p2p[k] = costs->backward_p2p[k - 1];
     costs->backward[k] = costs->backward[k - 1];
 }
 
@@ -465,13 +469,13 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
 // holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
 // the stack sends them whole.
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs)
+                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times)
 {
     bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
     costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
                        (double)cost->model->hidden * BYTES_BF16;
-    costs->p2p_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
-    costs->p2p_internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
+    times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
+    times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
 }
 
 // ---- what a pipeline rank has apart from its packs ----
@@ -501,7 +505,7 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
         sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
                             &costs->ranks[r].states);
         costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
-        costs->ranks[r].crosses_nodes = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
     for (int s = 0; s < sp_layout_vstages(layout); s++) {
         costs->stages[s].cost_class = cost->class_of_vstage[s];

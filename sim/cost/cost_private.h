@@ -430,7 +430,7 @@ void sp_i_least_work_find(sp_cost_model *cost);
 
 // ---- after the packs of a pipeline rank (data_parallel.c) ----
 
-// Fills the epilogues of costs->ranks, whose crosses_nodes are already there.
+// Fills the epilogues of costs->ranks; costs->crosses_nodes is already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----

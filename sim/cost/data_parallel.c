@@ -264,7 +264,7 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
     }
     costs->shards = true;
     for (int s = 0; s < vstages; s++) {
-        costs->stages[s].sharded = sharded_of(cost, timer, &cost->stages[s]);
+        costs->sharded[s] = sharded_of(cost, timer, &cost->stages[s]);
     }
 }
 
@@ -345,8 +345,13 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double shards = sharded ? replicas->inner.size : 1.0;
     double count = fmax(1.0, (double)buckets); // one after the other, each with its latency
-    double optimizer_s =
-        sp_time_memory(timer, parameters / shards * profile->optimizer_bytes_per_parameter, 0);
+    // The profile's bytes are of fp32 weights and moments: 30 by count, of which a step reads and
+    // writes each byte of weights and moments once (profiles/README.md, optimizer).
+    const sp_stack *stack = &cost->memory.stack;
+    int64_t less = 12 - sp_stack_master_bytes(stack) - 2 * sp_stack_moment_bytes(stack);
+    double counted = (30.0 - 2.0 * (double)less) / 30.0;
+    double optimizer_s = sp_time_memory(
+        timer, parameters / shards * profile->optimizer_bytes_per_parameter * counted, 0);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
@@ -420,7 +425,7 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.
-    int nodes = costs->ranks[layout->pp - 1].crosses_nodes ? 2 : 1;
+    int nodes = costs->crosses_nodes[layout->pp - 1] ? 2 : 1;
     sp_group first_and_last = {
         .size = 2, .nodes = nodes, .least_per_node = 2 / nodes, .most_per_node = 2 / nodes};
     double rows = (double)sp_ceil_div(cost->model->vocab, layout->tp);

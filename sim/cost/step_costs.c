@@ -26,30 +26,18 @@ static void free_class_tables(sp_step_costs *costs)
 void sp_step_costs_fini(sp_step_costs *costs)
 {
     free_class_tables(costs);
+    sp_free(costs->forward_p2p);
+    sp_free(costs->backward_p2p);
     sp_free(costs->forward);
     sp_free(costs->backward);
     sp_arena_free(&costs->zone_work);
     sp_free(costs->ranks);
+    sp_free(costs->crosses_nodes);
+    sp_free(costs->sharded);
     sp_free(costs->buckets);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
     *costs = (sp_step_costs){0};
-}
-
-sp_link_times sp_step_costs_links(const sp_step_costs *costs)
-{
-    return (sp_link_times){.forward_packs = costs->forward_packs,
-                           .backward_packs = costs->backward_packs,
-                           .forward = costs->forward,
-                           .backward = costs->backward,
-                           .ranks = costs->ranks};
-}
-
-int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
-                             int to, int pp)
-{
-    const sp_link_times links = sp_step_costs_links(costs);
-    return sp_link_times_ns(&links, backward != 0, pack, from, to, pp);
 }
 
 // Makes a table by pack; `written`: whoever asks for it writes all of it.
@@ -73,10 +61,14 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
                              .split_unit_w = -1.0};
     costs->stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->stages);
     costs->ranks = sp_calloc((size_t)layout->pp, sizeof *costs->ranks);
+    costs->crosses_nodes = sp_calloc((size_t)layout->pp, sizeof *costs->crosses_nodes);
+    costs->sharded = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->sharded);
     for (int kind = 0; kind < SP_ACTION_O; kind++) {
         size_t packs = kind == SP_ACTION_F ? forward : backward;
         costs->action[kind] = pack_table(packs * rows, sizeof(sp_action_cost), written);
     }
+    costs->forward_p2p = pack_table(forward, sizeof *costs->forward_p2p, written);
+    costs->backward_p2p = pack_table(backward, sizeof *costs->backward_p2p, written);
     costs->forward = pack_table(forward, sizeof *costs->forward, written);
     costs->backward = pack_table(backward, sizeof *costs->backward, written);
     costs->has_bytes = with_memory;
@@ -149,7 +141,7 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
     for (size_t k = 0; k < costs->forward_packs; k++) {
         slice_share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
         costs->action[SP_ACTION_F][k] = part_cost(uniform->f_ms / chunks, part);
-        costs->forward[k].p2p_ns = p2p_ns;
+        costs->forward_p2p[k].ns = p2p_ns;
     }
     for (size_t k = 0; k < costs->backward_packs; k++) {
         slice_share part =
@@ -161,7 +153,7 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
             (sp_action_cost){.compute_ns = costs->action[SP_ACTION_I][k].compute_ns +
                                            costs->action[SP_ACTION_W][k].compute_ns,
                              .attention_ns = costs->action[SP_ACTION_I][k].attention_ns};
-        costs->backward[k].p2p_ns = p2p_ns;
+        costs->backward_p2p[k].ns = p2p_ns;
     }
     if (uniform->has_units) {
         costs->unit_f = costs->split_unit_f = uniform->unit_f;
@@ -182,11 +174,11 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
 {
     int crossings = 0;
     for (int r = 0; r + 1 < pp; r++) {
-        crossings += costs->ranks[r].crosses_nodes;
+        crossings += costs->crosses_nodes[r];
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
-    const sp_pack_costs *sent = &(backward ? costs->backward : costs->forward)[k];
-    return (1.0 - crossing) * (double)sent->p2p_ns + crossing * (double)sent->p2p_internode_ns;
+    const sp_p2p_times *sent = &(backward ? costs->backward_p2p : costs->forward_p2p)[k];
+    return (1.0 - crossing) * (double)sent->ns + crossing * (double)sent->internode_ns;
 }
 
 static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,
@@ -338,15 +330,9 @@ static bool has_tokens(const sp_plan *plan, sp_action action)
     return list->packs[action.pack].computed > 0;
 }
 
-sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
-                                 int vstage, bool recomputed)
+sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                int vstage, bool recomputed)
 {
-    const sp_action_cost *table = costs->action[action.kind];
-    if (table != NULL && action.kind != SP_ACTION_R && costs->share_class == 0 && !recomputed) {
-        // Most actions: without copies between.
-        return table[(size_t)action.pack * (size_t)costs->classes +
-                     (size_t)costs->stages[vstage].cost_class];
-    }
     bool copy = sp_action_is_copy(action);
     int class = copy ? (int)sp_i_memory_class(costs, vstage) : costs->stages[vstage].cost_class;
     sp_action_cost cost = class_cost(plan, costs, action, class, recomputed);

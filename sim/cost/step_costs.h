@@ -53,11 +53,14 @@ typedef struct sp_pack_zones {
     double moves_s[2];  // both ways, as sp_zone_exchange
 } sp_pack_zones;
 
-// The costs of a pack, whatever the stage.
+// The time of a pack's transfer to the next (a forward pack) or the previous (a backward pack)
+// pipeline rank: inside a node, across nodes.
+typedef struct sp_p2p_times {
+    int64_t ns, internode_ns;
+} sp_p2p_times;
+
+// The exchanges of a pack, whatever the stage.
 typedef struct sp_pack_costs {
-    // Transfer to the next (a forward pack) or the previous (a backward pack) pipeline rank: inside
-    // a node, across nodes.
-    int64_t p2p_ns, p2p_internode_ns;
     double p2p_bytes; // between two GPUs, of which each rank has tp * cp pairs
     // Keys and values that context-parallel ranks exchange: in a forward or an input gradient, and
     // in the recomputation before that.
@@ -106,23 +109,21 @@ typedef struct sp_sharded_stage {
 // A pipeline rank, whatever its packs.
 typedef struct sp_rank_costs {
     sp_epilogue_cost epilogue;
-    sp_bytes states;    // zeros for uniform costs
-    bool crosses_nodes; // the transfer between ranks r and (r+1) % pp does
+    sp_bytes states; // zeros for uniform costs
 } sp_rank_costs;
 
 // A virtual stage, whatever its packs.
 typedef struct sp_stage_costs {
     int cost_class, memory_class; // the second where a vocabulary is shared
     int layers;                   // 0 for uniform costs
-    sp_sharded_stage sharded;     // of ZeRO 2 and 3
 } sp_stage_costs;
 
 // The times of hidden states and their gradients between pipeline ranks: the part of a step's costs
 // that a backend needs to emulate links. Tables are borrowed from the costs.
 typedef struct sp_link_times {
     size_t forward_packs, backward_packs;
-    const sp_pack_costs *forward, *backward; // [pack]
-    const sp_rank_costs *ranks;              // [pp]: which links cross nodes
+    const sp_p2p_times *forward, *backward; // [pack]
+    const bool *crosses_nodes;              // [pp]: the link between ranks r and (r+1) % pp does
 } sp_link_times;
 
 // Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
@@ -131,8 +132,8 @@ static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward
 {
     // The link between ranks r and r+1 carries both directions; `from` names it going up.
     int link = (from + 1) % pp == to ? from : to;
-    const sp_pack_costs *sent = &(backward ? links->backward : links->forward)[pack];
-    return links->ranks[link].crosses_nodes ? sent->p2p_internode_ns : sent->p2p_ns;
+    const sp_p2p_times *sent = &(backward ? links->backward : links->forward)[pack];
+    return links->crosses_nodes[link] ? sent->internode_ns : sent->ns;
 }
 
 // The gradients of one model chunk, reduced in equal buckets one after another while other work
@@ -150,9 +151,11 @@ typedef struct sp_bucket_cost {
 // without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
-    sp_stage_costs *stages; // [pp*chunks], by virtual stage
-    sp_rank_costs *ranks;   // [pp]
-    bool shards;            // ZeRO 2 or 3 splits gradients or parameters
+    sp_stage_costs *stages;    // [pp*chunks], by virtual stage
+    sp_rank_costs *ranks;      // [pp]
+    bool *crosses_nodes;       // [pp]: the transfer between ranks r and (r+1) % pp does
+    bool shards;               // ZeRO 2 or 3 splits gradients or parameters
+    sp_sharded_stage *sharded; // [pp*chunks], of ZeRO 2 and 3
     // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
     // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
@@ -162,10 +165,12 @@ typedef struct sp_step_costs {
     // the recomputation that B and I contain: an action R takes it out of its backward. Where packs
     // are regrouped it runs a whole forward again (ChunkFlow), and costs what F does.
     sp_action_cost *action[SP_ACTION_KINDS];
-    sp_pack_costs *forward, *backward; // [pack]
-    bool has_bytes;                    // of transfers and exchanges; false: uniform costs
-    bool zoned;                        // some pack has zones
-    sp_arena zone_work;                // holds the zones of packs
+    // [pack]. The walk reads the times for every action, so that they lie together.
+    sp_p2p_times *forward_p2p, *backward_p2p;
+    sp_pack_costs *forward, *backward;
+    bool has_bytes;     // of transfers and exchanges; false: uniform costs
+    bool zoned;         // some pack has zones
+    sp_arena zone_work; // holds the zones of packs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;
@@ -229,12 +234,21 @@ static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t
 }
 
 // The transfers in the costs; borrows their tables.
-sp_link_times sp_step_costs_links(const sp_step_costs *costs);
+static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
+{
+    sp_link_times links = {costs->forward_packs, costs->backward_packs, costs->forward_p2p,
+                           costs->backward_p2p, costs->crosses_nodes};
+    return links;
+}
 
 // Time of a boundary crossing from pipeline rank `from` to rank `to` (neighbours on the ring of
 // pp).
-int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack, int from,
-                             int to, int pp);
+static inline int64_t sp_step_costs_p2p_ns(const sp_step_costs *costs, int backward, size_t pack,
+                                           int from, int to, int pp)
+{
+    const sp_link_times links = sp_step_costs_links(costs);
+    return sp_link_times_ns(&links, backward != 0, pack, from, to, pp);
+}
 
 // Transfer of a pack, the mean over the links from each pipeline rank to the next.
 double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backward, size_t k);
@@ -263,11 +277,23 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
 
 // ---- one action of a plan, and a share of a vocabulary ----
 
+// The cost of an action that needs more than a look into one table (sp_action_cost_of).
+sp_action_cost sp_i_action_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
+                                int vstage, bool recomputed);
+
 // Cost of one action of the plan on its virtual stage, without its rank's shares of a vocabulary;
 // `recomputed` says that the plan recomputes all of a backward's forward packs explicitly, so that
 // it does not.
-sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
-                                 int vstage, bool recomputed);
+static inline sp_action_cost sp_action_cost_of(const sp_plan *plan, const sp_step_costs *costs,
+                                               sp_action action, int vstage, bool recomputed)
+{
+    const sp_action_cost *table = costs->action[action.kind];
+    if (table == NULL || action.kind == SP_ACTION_R || costs->share_class > 0 || recomputed) {
+        return sp_i_action_cost(plan, costs, action, vstage, recomputed);
+    }
+    return table[(size_t)action.pack * (size_t)costs->classes +
+                 (size_t)costs->stages[vstage].cost_class];
+}
 
 // Cost of a rank's share of a vocabulary's work.
 sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,

@@ -629,29 +629,26 @@ static json_t *times_json(const sp_decode_result *result)
 {
     const sp_decode_counts *counts = &result->counts;
     double per_step_ms = 1e3 / (double)counts->steps;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "draft", counts->draft_s * per_step_ms);
-    sp_json_add_real(&b, "transfer", counts->transfer_s * per_step_ms);
-    sp_json_add_real(&b, "verify", counts->verify_s * per_step_ms);
-    sp_json_add_real(&b, "host", counts->host_s * per_step_ms);
-    sp_json_add_real(&b, "graph_miss", counts->miss_s * per_step_ms);
-    sp_json_add_real(&b, "hidden", counts->hidden_s * per_step_ms);
-    return sp_json_built(b);
+    return sp_json_object(SP_JSON("draft", counts->draft_s * per_step_ms),
+                          SP_JSON("transfer", counts->transfer_s * per_step_ms),
+                          SP_JSON("verify", counts->verify_s * per_step_ms),
+                          SP_JSON("host", counts->host_s * per_step_ms),
+                          SP_JSON("graph_miss", counts->miss_s * per_step_ms),
+                          SP_JSON("hidden", counts->hidden_s * per_step_ms));
 }
 
 static json_t *bin_json(const sp_decode_result *result, int bin)
 {
     int depth = 0;
     int nodes = 0;
-    sp_json_builder b = sp_json_build();
+    json_t *b = json_object();
     sp_speculation_shape(&result->how, bin, &depth, &nodes);
     bool last = bin == result->how.bins.count - 1;
-    sp_json_add(&b, "entropy_to", last ? json_null() : json_real(result->how.bins.above[bin]));
-    sp_json_add_real(&b, "share",
-                     (double)result->counts.in_bin[bin] / (double)result->counts.calls);
-    sp_json_add_int(&b, "depth", depth);
-    sp_json_add_int(&b, "draft_tokens", nodes);
-    return sp_json_built(b);
+    sp_json_add(b,
+                SP_JSON("entropy_to", last ? json_null() : json_real(result->how.bins.above[bin])),
+                SP_JSON("share", (double)result->counts.in_bin[bin] / (double)result->counts.calls),
+                SP_JSON("depth", depth), SP_JSON("draft_tokens", nodes));
+    return b;
 }
 
 static json_t *bins_json(const sp_decode_result *result)
@@ -666,66 +663,56 @@ static json_t *bins_json(const sp_decode_result *result)
 
 static json_t *memory_json(const sp_decode_memory *memory, int64_t limit_bytes, bool fits)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(memory->target));
-    sp_json_add_real(&b, "draft", sp_gib_from_bytes(memory->draft));
-    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(memory->kv_cache));
-    sp_json_add_real(&b, "draft_gpu", sp_gib_from_bytes(memory->apart));
-    sp_json_add_real(&b, "limit", sp_gib_from_bytes(limit_bytes));
-    sp_json_add_bool(&b, "fits", fits);
-    return sp_json_built(b);
+    return sp_json_object(SP_JSON("parameters", sp_gib_from_bytes(memory->target)),
+                          SP_JSON("draft", sp_gib_from_bytes(memory->draft)),
+                          SP_JSON("kv_cache", sp_gib_from_bytes(memory->kv_cache)),
+                          SP_JSON("draft_gpu", sp_gib_from_bytes(memory->apart)),
+                          SP_JSON("limit", sp_gib_from_bytes(limit_bytes)), SP_JSON("fits", fits));
 }
 
 static json_t *text_json(const sp_decode_result *result)
 {
     const sp_acceptance *text = &result->text;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "ease", text->ease);
-    sp_json_add_real(&b, "spread", text->spread);
-    sp_json_add_real(&b, "noise", text->noise);
-    sp_json_add_real(&b, "persistence", text->persistence);
-    sp_json_add_real(&b, "agreement", text->agreement);
-    sp_json_add_real(&b, "blind", text->blind);
-    sp_json_add_real(&b, "training_ease", result->training_ease);
-    return sp_json_built(b);
+    return sp_json_object(SP_JSON("ease", text->ease), SP_JSON("spread", text->spread),
+                          SP_JSON("noise", text->noise), SP_JSON("persistence", text->persistence),
+                          SP_JSON("agreement", text->agreement), SP_JSON("blind", text->blind),
+                          SP_JSON("training_ease", result->training_ease));
 }
 
-static void add_counts(sp_json_builder *b, const sp_decode_result *result)
+static void add_counts(json_t *b, const sp_decode_result *result)
 {
     const sp_decode_counts *counts = &result->counts;
-    sp_json_add_int(b, "calls", counts->calls);
-    sp_json_add_int(b, "steps", counts->steps);
-    sp_json_add_int(b, "tokens", counts->tokens);
-    sp_json_add_int(b, "output_tokens", result->output_tokens);
-    sp_json_add_int(b, "replica_sequences", result->replica_sequences);
-    sp_json_add_real(b, "tokens_per_call", sp_decode_tokens_per_call(counts));
-    sp_json_add_int(b, "verified_tokens", counts->verified);
-    sp_json_add_real(b, "verified_per_call", (double)counts->verified / (double)counts->calls);
-    sp_json_add_real(b, "draft_forwards_per_step",
-                     (double)counts->draft_forwards / (double)counts->steps);
-    sp_json_add_int(b, "graph_misses", counts->graph_misses);
-    sp_json_add_real(b, "low_entropy_share", sp_decode_low_share(result));
+    sp_json_add(
+        b, SP_JSON("calls", counts->calls), SP_JSON("steps", counts->steps),
+        SP_JSON("tokens", counts->tokens), SP_JSON("output_tokens", result->output_tokens),
+        SP_JSON("replica_sequences", result->replica_sequences),
+        SP_JSON("tokens_per_call", sp_decode_tokens_per_call(counts)),
+        SP_JSON("verified_tokens", counts->verified),
+        SP_JSON("verified_per_call", (double)counts->verified / (double)counts->calls),
+        SP_JSON("draft_forwards_per_step", (double)counts->draft_forwards / (double)counts->steps),
+        SP_JSON("graph_misses", counts->graph_misses),
+        SP_JSON("low_entropy_share", sp_decode_low_share(result)));
 }
 
-static void add_times(sp_json_builder *b, const sp_decode_result *result)
+static void add_times(json_t *b, const sp_decode_result *result)
 {
     bool drafts = result->how.method != SP_DECODE_PLAIN;
-    sp_json_add_real(b, "tokens_per_s", sp_decode_tokens_per_s(result));
-    sp_json_add_real(b, "step_ms", sp_decode_step_ms(result));
-    sp_json_add(b, "step_time_ms", times_json(result));
-    sp_json_add_real(b, "verify_share", sp_decode_verify_share(result));
-    sp_json_add_real(b, "draft_share", result->counts.draft_s / result->seconds);
-    sp_json_add_real(b, "host_share", sp_decode_host_share(result));
-    sp_json_add_real(b, "speedup_over_plain", result->plain_s / result->seconds);
-    sp_json_add(b, "speedup_over_eagle",
-                drafts ? json_real(result->eagle_s / result->seconds) : json_null());
-    sp_json_add(b, "eagle_speedup_over_plain",
-                drafts ? json_real(result->plain_s / result->eagle_s) : json_null());
-    sp_json_add(b, "eagle_tokens_per_call",
-                drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null());
-    sp_json_add(b, "eagle_draft_share",
-                drafts ? json_real(result->eagle.draft_s / result->eagle_s) : json_null());
-    sp_json_add(b, "eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null());
+    sp_json_add(
+        b, SP_JSON("tokens_per_s", sp_decode_tokens_per_s(result)),
+        SP_JSON("step_ms", sp_decode_step_ms(result)), SP_JSON("step_time_ms", times_json(result)),
+        SP_JSON("verify_share", sp_decode_verify_share(result)),
+        SP_JSON("draft_share", result->counts.draft_s / result->seconds),
+        SP_JSON("host_share", sp_decode_host_share(result)),
+        SP_JSON("speedup_over_plain", result->plain_s / result->seconds),
+        SP_JSON("speedup_over_eagle",
+                drafts ? json_real(result->eagle_s / result->seconds) : json_null()),
+        SP_JSON("eagle_speedup_over_plain",
+                drafts ? json_real(result->plain_s / result->eagle_s) : json_null()),
+        SP_JSON("eagle_tokens_per_call",
+                drafts ? json_real(sp_decode_tokens_per_call(&result->eagle)) : json_null()),
+        SP_JSON("eagle_draft_share",
+                drafts ? json_real(result->eagle.draft_s / result->eagle_s) : json_null()),
+        SP_JSON("eagle_tokens", drafts ? json_integer(result->eagle.tokens) : json_null()));
 }
 
 static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
@@ -769,27 +756,24 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
                               const sp_decode_result *result)
 {
     const sp_decode_memory *memory = &result->memory;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "schema", SCHEMA);
-    sp_json_add_text(&b, "method", sp_decode_method_names[result->how.method]);
-    sp_json_add_text(&b, "model", machine->model->name);
-    add_times(&b, result);
-    add_counts(&b, result);
-    sp_json_add(&b, "bins", bins_json(result));
-    sp_json_add(&b, "text",
-                result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null());
-    sp_json_add_real(&b, "peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory)));
-    sp_json_add(&b, "memory_gib", memory_json(memory, machine->memory_limit_bytes, result->fits));
-    sp_json_add_bool(&b, "oom", !result->fits);
-    sp_json_add(&b, "provenance",
-                json_pack("{s:s, s:s}", "profile", machine->profile->name, "level",
-                          sp_level_names[result->level]));
-    sp_json_add(&b, "host_source", host_source_json(spec, machine, result));
-    sp_json_add_bool(&b, "extrapolated", sp_decode_extrapolates(spec));
-    sp_json_add(&b, "uncalibrated", uncalibrated_json(result));
-    sp_json_add(&b, "warnings", warnings_json(spec, machine, result));
-    sp_json_add(&b, "not_modelled", sp_json_texts(sp_decode_not_modelled));
-    sp_json_add_int(&b, "seed", (int64_t)spec->seed);
-    sp_json_add_text(&b, "version", SP_VERSION);
-    return sp_json_built(b);
+    json_t *b = sp_json_object(SP_JSON("schema", SCHEMA),
+                               SP_JSON("method", sp_decode_method_names[result->how.method]),
+                               SP_JSON("model", machine->model->name));
+    add_times(b, result);
+    add_counts(b, result);
+    sp_json_add(
+        b, SP_JSON("bins", bins_json(result)),
+        SP_JSON("text", result->how.method != SP_DECODE_PLAIN ? text_json(result) : json_null()),
+        SP_JSON("peak_memory_gib", sp_gib_from_bytes(sp_decode_memory_bytes(memory))),
+        SP_JSON("memory_gib", memory_json(memory, machine->memory_limit_bytes, result->fits)),
+        SP_JSON("oom", json_boolean(!result->fits)),
+        SP_JSON("provenance", sp_json_object(SP_JSON("profile", machine->profile->name),
+                                             SP_JSON("level", sp_level_names[result->level]))),
+        SP_JSON("host_source", host_source_json(spec, machine, result)),
+        SP_JSON("extrapolated", sp_decode_extrapolates(spec)),
+        SP_JSON("uncalibrated", uncalibrated_json(result)),
+        SP_JSON("warnings", warnings_json(spec, machine, result)),
+        SP_JSON("not_modelled", sp_json_texts(sp_decode_not_modelled)), SP_JSON("seed", spec->seed),
+        SP_JSON("version", SP_VERSION));
+    return b;
 }

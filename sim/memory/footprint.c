@@ -49,7 +49,9 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
     bytes->of[SP_MEM_GRADIENTS] =
         sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
         (stack->gradient_buckets && layout->dp * layout->cp > 1 ? 2 * parameters : 0);
-    bytes->of[SP_MEM_OPTIMIZER] = sharded(12 * parameters, ranks, layout->zero >= 1);
+    bytes->of[SP_MEM_OPTIMIZER] =
+        sharded((sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack)) * parameters,
+                ranks, layout->zero >= 1);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);

@@ -28,6 +28,7 @@ typedef struct unit {
     int64_t fresh_logits;   // of the head's forward, beyond what is held
     int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
     int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
+    bool chunked_loss;      // its gradients are there when the head's forward ends
 } unit;
 
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
@@ -106,6 +107,12 @@ static void measure_loss(unit *u, const sp_stack *stack)
     int64_t copy = stack->copied_logits ? s->width[SP_WIDTH_VOCAB] * FP32 / BF16 : 0;
     u->fresh_logits = fused ? 0 : s->width[SP_WIDTH_VOCAB] + copy;
     u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_VOCAB];
+    u->chunked_loss = stack->loss_chunks > 0;
+    if (u->chunked_loss) {
+        int64_t softmax = fused ? s->width[SP_WIDTH_VOCAB] : s->width[SP_WIDTH_VOCAB] * FP32 / BF16;
+        u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
+        u->logit_gradient = 0;
+    }
     u->table =
         stack->unfused_weight_gradient ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden) : 0;
 }
@@ -211,6 +218,8 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
+    head.of[SP_MEM_WORKSPACE] =
+        u->stage->head && u->chunked_loss ? s->width[SP_WIDTH_HIDDEN] + u->table : 0;
     add_larger(&layer, &head, bytes);
 }
 
@@ -337,7 +346,7 @@ static void keep_for_weights(const unit *u, sp_bytes *bytes)
         }
     }
     bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, layer);
-    if (u->stage->head) {
+    if (u->stage->head && !u->chunked_loss) {
         bytes->of[SP_MEM_ACTIVATIONS] += u->input;
         bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];
     }

@@ -17,6 +17,7 @@ typedef struct program_builder {
     bool recomputes_layers;
     bool splits;           // the backward being written leaves the weight gradients
     bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
+    int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
@@ -357,6 +358,35 @@ static int32_t embedding_forward(program_builder *b)
     return output;
 }
 
+// Gradient of a column-parallel projection's input, reduced to this rank's share.
+static int32_t project_back(program_builder *b, int64_t full_bytes)
+{
+    bool narrows = b->sequence_split || full_bytes != b->size.hidden;
+    int32_t full = SP_NO_TENSOR;
+    if (narrows) {
+        full = allocate(b, "gradient before its reduction", full_bytes);
+    }
+    int32_t gradient = allocate_hidden(b, "gradient of a projection's input");
+    free_tensor(b, full);
+    return gradient;
+}
+
+// The largest moment of a loss by chunks: one of them, and the gradients of all rows.
+static void run_chunk(program_builder *b)
+{
+    int64_t rows = sp_ceil_div(b->size.width[SP_WIDTH_VOCAB], b->loss_chunks);
+    int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
+    int32_t tensors[] = {
+        project_back(b, b->size.width[SP_WIDTH_HIDDEN]),
+        b->weight_gradients ? allocate(b, "gradient of the output weight", b->table) : SP_NO_TENSOR,
+        allocate(b, "logits of a chunk", rows),
+        exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
+        b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
+    for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
+        free_tensor(b, tensors[t]);
+    }
+}
+
 // The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
 // others make an fp32 copy, and their softmax in its place or beside it.
 static void head_forward(program_builder *b, int32_t input)
@@ -376,6 +406,9 @@ static void head_forward(program_builder *b, int32_t input)
     }
     free_tensor(b, exact);
     free_tensor(b, logits);
+    if (b->loss_chunks > 0) {
+        run_chunk(b);
+    }
 }
 
 static void write_forward(program_builder *b)
@@ -468,19 +501,6 @@ static void rebuild(program_builder *b, sp_layer_tensor_id t)
     if (!has(b, t)) {
         make(b, t);
     }
-}
-
-// Gradient of a column-parallel projection's input, reduced to this rank's share.
-static int32_t project_back(program_builder *b, int64_t full_bytes)
-{
-    bool narrows = b->sequence_split || full_bytes != b->size.hidden;
-    int32_t full = SP_NO_TENSOR;
-    if (narrows) {
-        full = allocate(b, "gradient before its reduction", full_bytes);
-    }
-    int32_t gradient = allocate_hidden(b, "gradient of a projection's input");
-    free_tensor(b, full);
-    return gradient;
 }
 
 // A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
@@ -641,6 +661,19 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     drop_for_weights(b, input);
 }
 
+// What a norm in PyTorch's operations kept beside its input and its output.
+static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
+{
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        const sp_layer_tensor *tensor = &sp_layer_tensors[t];
+        if (tensor->made == norm && (tensor->conditions & SP_IF_UNFUSED_NORMS) != 0 &&
+            has_row(b, (sp_layer_tensor_id)t)) {
+            rebuild(b, (sp_layer_tensor_id)t);
+            drop(b, (sp_layer_tensor_id)t);
+        }
+    }
+}
+
 static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
@@ -680,6 +713,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_NORM:
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
+        drop_unfused_norm(b, place);
         drop(b, step->reads);
         break;
     default:
@@ -715,13 +749,17 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 static int32_t head_backward(program_builder *b)
 {
     int last = b->head_count - 1;
-    int32_t logits = b->head_saved[last];
-    if (!b->fused_loss) {
-        logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_VOCAB);
-        free_tensor(b, b->head_saved[last]);
+    int32_t logits = SP_NO_TENSOR;
+    int32_t inner = SP_NO_TENSOR;
+    if (b->loss_chunks == 0) {
+        logits = b->head_saved[last];
+        if (!b->fused_loss) {
+            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_VOCAB);
+            free_tensor(b, b->head_saved[last]);
+        }
+        last--;
+        inner = project_back(b, b->size.width[SP_WIDTH_HIDDEN]);
     }
-    last--;
-    int32_t inner = project_back(b, b->size.width[SP_WIDTH_HIDDEN]);
     if (b->weight_gradients) {
         b->head_gradient = allocate(b, "gradient of the output weight", b->table);
         if (!b->shares_table) {
@@ -821,6 +859,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
+                         .loss_chunks = options->stack.loss_chunks,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,

@@ -51,8 +51,9 @@ static json_t *json_published_bubble_ratio(const sp_result *result)
 static json_t *json_layout(const sp_result *result)
 {
     const sp_layout *layout = &result->layout;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i}", "tp", layout->tp, "cp", layout->cp, "pp",
-                     layout->pp, "dp", layout->dp, "chunks", layout->chunks);
+    return sp_json_object(SP_JSON("tp", layout->tp), SP_JSON("cp", layout->cp),
+                          SP_JSON("pp", layout->pp), SP_JSON("dp", layout->dp),
+                          SP_JSON("chunks", layout->chunks));
 }
 
 static json_t *json_chunks(const sp_result *result)
@@ -74,11 +75,12 @@ static json_t *json_memory(const sp_result *result)
     if (result->parameters == 0) {
         return json_null();
     }
-    sp_json_builder b = sp_json_build();
+    json_t *b = json_object();
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        sp_json_add_real(&b, sp_memory_category_names[c], sp_gib_from_bytes(result->peak.of[c]));
+        sp_json_put(b, sp_memory_category_names[c],
+                    sp_json_figure(sp_gib_from_bytes(result->peak.of[c])));
     }
-    return sp_json_built(b);
+    return b;
 }
 
 static json_t *json_peak_memory(const sp_result *result)
@@ -90,15 +92,16 @@ static json_t *json_peak_memory(const sp_result *result)
     json_t *holders = json_array();
     for (int i = 0; i < peak->count; i++) {
         const sp_memory_holder *holder = &peak->holders[i];
-        json_array_append_new(holders,
-                              json_pack("{s:s, s:s, s:f, s:I}", "name", holder->name, "category",
-                                        sp_memory_category_names[holder->category], "gib",
-                                        sp_gib_from_bytes(holder->bytes), "count",
-                                        (json_int_t)holder->count));
+        json_array_append_new(
+            holders, sp_json_object(SP_JSON("name", holder->name),
+                                    SP_JSON("category", sp_memory_category_names[holder->category]),
+                                    SP_JSON("gib", sp_gib_from_bytes(holder->bytes)),
+                                    SP_JSON("count", holder->count)));
     }
-    return json_pack("{s:i, s:i, s:f, s:o, s:o}", "dp", peak->dp, "pp", peak->pp, "at_ms",
-                     sp_ms_from_ns(peak->at_ns), "action", sp_json_text_or_null(peak->action),
-                     "holders", holders);
+    return sp_json_object(SP_JSON("dp", peak->dp), SP_JSON("pp", peak->pp),
+                          SP_JSON("at_ms", sp_ms_from_ns(peak->at_ns)),
+                          SP_JSON("action", sp_json_text_or_null(peak->action)),
+                          SP_JSON("holders", holders));
 }
 
 static json_t *json_oom(const sp_result *result)
@@ -118,15 +121,15 @@ static json_t *json_breakdown(const sp_result *result)
     static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
                                                      "dp_comm", "optimizer", "bubble"};
     double ms[SP_TIME_PARTS];
-    sp_json_builder b = sp_json_build();
+    json_t *b = json_object();
     sp_result_time_parts(result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
-        sp_json_add_real(&b, names[i], ms[i]);
+        sp_json_put(b, names[i], sp_json_figure(ms[i]));
         if (i == SP_TIME_COMPUTE) {
-            sp_json_add_real(&b, "launch", sp_result_launch_ms(result));
+            sp_json_put(b, "launch", sp_json_figure(sp_result_launch_ms(result)));
         }
     }
-    return sp_json_built(b);
+    return b;
 }
 
 // Its members are figures.
@@ -141,11 +144,10 @@ static json_t *json_exchange(const sp_result *result)
     if (!result->has_exchange) {
         return NULL;
     }
-    return json_pack("{s:o, s:o, s:o, s:I}", "imbalance_before",
-                     sp_json_figure(result->exchange_before), "imbalance_after",
-                     sp_json_figure(result->exchange_after), "gib",
-                     sp_json_figure(result->exchange_bytes / SP_GIB / batches_of(result)),
-                     "messages", (json_int_t)result->exchange_messages);
+    return sp_json_object(SP_JSON("imbalance_before", result->exchange_before),
+                          SP_JSON("imbalance_after", result->exchange_after),
+                          SP_JSON("gib", result->exchange_bytes / SP_GIB / batches_of(result)),
+                          SP_JSON("messages", result->exchange_messages));
 }
 
 static json_t *json_gap_parts(const sp_result *result)
@@ -155,44 +157,41 @@ static json_t *json_gap_parts(const sp_result *result)
     }
     const sp_batch_facts *sum = &result->sum;
     double per_ms = 1.0 / (batches_of(result) * SP_NS_PER_MS);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "packs", sum->gap_packs_ns * per_ms,
-                     "uneven_ranks", sum->gap_uneven_ns * per_ms, "idle", sum->gap_idle_ns * per_ms,
-                     "within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms, "memory",
-                     sum->bound_memory_ns * per_ms);
+    return sp_json_object(
+        SP_JSON("packs", sum->gap_packs_ns * per_ms),
+        SP_JSON("uneven_ranks", sum->gap_uneven_ns * per_ms),
+        SP_JSON("idle", sum->gap_idle_ns * per_ms),
+        SP_JSON("within_bound", (sum->lower_bound_ns - sum->work_bound_ns) * per_ms),
+        SP_JSON("memory", sum->bound_memory_ns * per_ms));
 }
 
 static json_t *json_model(const sp_result *result)
 {
-    if (result->parameters == 0) {
-        return json_null();
-    }
-    return json_pack("{s:o*, s:I, s:o}", "name", json_string(result->model_name), "parameters",
-                     (json_int_t)result->parameters, "flops_per_token",
-                     sp_json_figure(result->flops_per_token));
+    return result->parameters == 0
+               ? json_null()
+               : sp_json_object(SP_JSON("name", result->model_name),
+                                SP_JSON("parameters", result->parameters),
+                                SP_JSON("flops_per_token", result->flops_per_token));
 }
 
 static json_t *json_provenance(const sp_result *result)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add(&b, "profile", sp_json_text_or_null(result->profile));
-    sp_json_add_text(&b, "level", sp_level_names[result->level]);
-    if (result->compute_scale > 0.0) {
-        sp_json_add_real(&b, "compute_scale", result->compute_scale);
-    }
-    if (result->memory_scale > 0.0) {
-        sp_json_add_real(&b, "memory_scale", result->memory_scale);
-    }
-    if (result->network != SP_NETWORK_CLOSED) {
-        sp_json_add_text(&b, "network", sp_network_detail_names[result->network]);
-    }
-    if (result->collectives != SP_ALGORITHM_PROFILE) {
-        sp_json_add_text(&b, "collectives", sp_collective_algorithm_names[result->collectives]);
-    }
-    if (result->jitter.gpu_cv > 0.0) {
-        sp_json_add_real(&b, "jitter_gpu_cv", result->jitter.gpu_cv);
-        sp_json_add_int(&b, "jitter_seed", (int64_t)result->jitter.seed);
-    }
-    return sp_json_built(b);
+    bool by_parts = result->collectives != SP_ALGORITHM_PROFILE;
+    bool varies = result->jitter.gpu_cv > 0.0;
+    return sp_json_object(
+        SP_JSON("profile", sp_json_text_or_null(result->profile)),
+        SP_JSON("level", sp_level_names[result->level]),
+        SP_JSON("compute_scale",
+                result->compute_scale > 0.0 ? json_real(result->compute_scale) : NULL),
+        SP_JSON("memory_scale",
+                result->memory_scale > 0.0 ? json_real(result->memory_scale) : NULL),
+        SP_JSON("network", result->network != SP_NETWORK_CLOSED
+                               ? json_string(sp_network_detail_names[result->network])
+                               : NULL),
+        SP_JSON("collectives",
+                by_parts ? json_string(sp_collective_algorithm_names[result->collectives]) : NULL),
+        SP_JSON("jitter_gpu_cv", varies ? json_real(result->jitter.gpu_cv) : NULL),
+        SP_JSON("jitter_seed", varies ? sp_json_count(result->jitter.seed) : NULL));
 }
 
 static json_t *json_jitter(const sp_result *result)
@@ -204,22 +203,22 @@ static json_t *json_jitter(const sp_result *result)
     json_t *scales = json_array();
     for (int i = 0; i < SP_JITTER_SCALES; i++) {
         json_array_append_new(scales,
-                              json_pack("{s:I, s:f}", "gpus", (json_int_t)sp_jitter_scales[i],
-                                        "slowest_expected", slowest->expected_of[i]));
+                              sp_json_object(SP_JSON("gpus", sp_jitter_scales[i]),
+                                             SP_JSON("slowest_expected", slowest->expected_of[i])));
     }
-    return json_pack("{s:I, s:f, s:f, s:o}", "gpus", (json_int_t)slowest->gpus, "slowest_drawn",
-                     slowest->drawn, "slowest_expected", slowest->expected, "scales", scales);
+    return sp_json_object(SP_JSON("gpus", slowest->gpus), SP_JSON("slowest_drawn", slowest->drawn),
+                          SP_JSON("slowest_expected", slowest->expected),
+                          SP_JSON("scales", scales));
 }
 
 static json_t *json_error(const sp_result *result)
 {
     const sp_step_error *error = &result->step_error;
-    if (!error->known) {
-        return json_null();
-    }
-    return json_pack("{s:f, s:f, s:f, s:I, s:o*}", "median", error->median, "p90", error->p90,
-                     "bias", error->bias, "steps", (json_int_t)error->steps, "scope",
-                     json_string(error->scope));
+    return !error->known
+               ? json_null()
+               : sp_json_object(SP_JSON("median", error->median), SP_JSON("p90", error->p90),
+                                SP_JSON("bias", error->bias), SP_JSON("steps", error->steps),
+                                SP_JSON("scope", error->scope));
 }
 
 static json_t *json_error_range(const sp_result *result)
@@ -227,8 +226,8 @@ static json_t *json_error_range(const sp_result *result)
     const sp_error_range *range = &result->step_error.range;
     return range->steps == 0
                ? json_null()
-               : json_pack("{s:f, s:f, s:i, s:i}", "least", range->least, "most", range->most,
-                           "steps", range->steps, "sources", range->sources);
+               : sp_json_object(SP_JSON("least", range->least), SP_JSON("most", range->most),
+                                SP_JSON("steps", range->steps), SP_JSON("sources", range->sources));
 }
 
 static json_t *json_lossless(const sp_result *result)
@@ -255,13 +254,13 @@ static json_t *json_batches(const sp_result *result)
         double rank_ns = (double)result->layout.dp * result->layout.pp * (double)batch->makespan_ns;
         json_array_append_new(
             array,
-            json_pack("{s:f, s:f, s:o, s:I, s:I, s:I, s:I}", "iteration_ms",
-                      sp_ms_from_ns(batch->iteration_ns), "bubble_ratio",
-                      sp_bubble_of((double)batch->busy_ns, rank_ns), "peak_memory_gib",
-                      sp_json_figure(gib(result, batch->peak_bytes)), "samples",
-                      (json_int_t)batch->facts.samples, "tokens", (json_int_t)batch->facts.tokens,
-                      "computed_tokens", (json_int_t)batch->facts.computed_tokens, "microbatches",
-                      (json_int_t)batch->facts.microbatches));
+            sp_json_object(SP_JSON("iteration_ms", sp_ms_from_ns(batch->iteration_ns)),
+                           SP_JSON("bubble_ratio", sp_bubble_of((double)batch->busy_ns, rank_ns)),
+                           SP_JSON("peak_memory_gib", gib(result, batch->peak_bytes)),
+                           SP_JSON("samples", batch->facts.samples),
+                           SP_JSON("tokens", batch->facts.tokens),
+                           SP_JSON("computed_tokens", batch->facts.computed_tokens),
+                           SP_JSON("microbatches", batch->facts.microbatches)));
     }
     return array;
 }
@@ -276,11 +275,12 @@ static json_t *json_ranks(const sp_result *result)
         const sp_rank_metrics *rank = &result->ranks[i];
         for (int cp = 0; cp < result->layout.cp; cp++) {
             json_array_append_new(
-                array, json_pack("{s:i, s:i, s:i, s:f, s:f, s:o, s:f}", "dp", rank->dp, "cp", cp,
-                                 "pp", rank->pp, "busy_ms", sp_ms_from_ns(rank->busy_ns) / batches,
-                                 "span_ms", sp_ms_from_ns(rank->span_ns) / batches, "peak_gib",
-                                 sp_json_figure(gib(result, rank->peak_bytes)),
-                                 "activation_units_peak", rank->units_peak));
+                array,
+                sp_json_object(SP_JSON("dp", rank->dp), SP_JSON("cp", cp), SP_JSON("pp", rank->pp),
+                               SP_JSON("busy_ms", sp_ms_from_ns(rank->busy_ns) / batches),
+                               SP_JSON("span_ms", sp_ms_from_ns(rank->span_ns) / batches),
+                               SP_JSON("peak_gib", gib(result, rank->peak_bytes)),
+                               SP_JSON("activation_units_peak", rank->units_peak)));
         }
     }
     return array;
@@ -492,25 +492,24 @@ static json_t *value_of(const row *r, const sp_result *result)
 
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "schema", "slimpack/result/1");
-    sp_json_add_text(&b, "version", SP_VERSION);
+    json_t *b =
+        sp_json_object(SP_JSON("schema", "slimpack/result/1"), SP_JSON("version", SP_VERSION));
     for (int i = 2; i < ROWS; i++) {
         const char *key = rows[i].figure.key;
         const char *dot = strchr(key, '.');
         if (dot != NULL) {
-            sp_json_put(json_object_get(b.json, "imbalance"), dot + 1, value_of(&rows[i], result));
+            sp_json_put(json_object_get(b, "imbalance"), dot + 1, value_of(&rows[i], result));
         } else if (with_ranks || strcmp(key, "ranks") != 0) {
-            sp_json_put(b.json, key, value_of(&rows[i], result));
+            sp_json_put(b, key, value_of(&rows[i], result));
         }
     }
-    return sp_json_built(b);
+    return b;
 }
 
 void sp_result_put_notes(const sp_result *result, json_t *object)
 {
-    sp_json_put(object, "warnings", json_warnings(result));
-    sp_json_put(object, "uncalibrated", json_uncalibrated(result));
+    sp_json_add(object, SP_JSON("warnings", json_warnings(result)),
+                SP_JSON("uncalibrated", json_uncalibrated(result)));
 }
 
 json_t *sp_result_json_empty(void)

@@ -68,7 +68,9 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
            (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
-           (reorders ? SP_IF_REORDERED : 0);
+           (reorders ? SP_IF_REORDERED : 0) |
+           (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)

@@ -179,7 +179,10 @@ typedef enum sp_layer_condition {
     SP_IF_VIEWED_VALUES = 1 << 6,
     SP_IF_SPLIT_SWIGLU = 1 << 7, // a kernel for each of its steps, and autograd's tensors
     // The attention gave its output in another order than that in which the projection keeps it.
-    SP_IF_REORDERED = 1 << 8
+    SP_IF_REORDERED = 1 << 8,
+    // Norms written in PyTorch's operations: what they multiply is kept in fp32.
+    SP_IF_UNFUSED_NORMS = 1 << 9,
+    SP_IF_WHOLE_LOSS = 1 << 10 // of all rows at once, with its gradient in the backward
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -197,6 +200,10 @@ typedef enum sp_layer_condition {
         STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                            \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
         STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
+    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
+    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
@@ -225,6 +232,10 @@ typedef enum sp_layer_condition {
         STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                        \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
         STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
+    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
+    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,         \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
@@ -255,8 +266,12 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, LAYER_STEPS, 0)                                                              \
     ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                       \
+    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,     \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
+    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
     ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                               \
     ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 

@@ -112,6 +112,21 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     }
 }
 
+// Adds the further layers, which are like the one that begins at `first`.
+static void repeat_layer(sp_parameter_list *list, size_t first, int layers)
+{
+    size_t each = list->count - first;
+    sp_reserve((void **)&list->items, &list->capacity, first + each * (size_t)layers,
+               sizeof *list->items);
+    for (int layer = 1; layer < layers; layer++) {
+        for (size_t i = 0; i < each; i++) {
+            sp_parameter *added = &list->items[list->count++];
+            *added = list->items[first + i];
+            added->layer = layer;
+        }
+    }
+}
+
 void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                            bool head_table, sp_parameter_list *list)
 {
@@ -125,8 +140,10 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
             add_table(list, SP_PARAMETER_POSITION_TABLE, positions, positions, h);
         }
     }
-    for (int layer = 0; layer < stage->layers; layer++) {
-        add_layer(list, layer, &s);
+    if (stage->layers > 0) {
+        size_t first = list->count;
+        add_layer(list, 0, &s);
+        repeat_layer(list, first, stage->layers);
     }
     if (stage->head) {
         add_norm(list, -1, SP_PARAMETER_FINAL_WEIGHT, model, h);

@@ -51,7 +51,8 @@ static const sp_setting stack_rows[] = {
      .text = "The stack whose switches hold where they are not stated."},
     STACK_SWITCH(fused_swiglu,
                  "SwiGLU is one kernel, its backward from the first projection's output."),
-    STACK_SWITCH(unfused_norms, "Norms are separate element-wise kernels in fp32."),
+    STACK_SWITCH(unfused_norms,
+                 "Norms are separate element-wise kernels in fp32, which keep what they multiply."),
     STACK_SWITCH(fused_softmax_limited,
                  "Softmax of unfused attention is one kernel only up to 2048 keys (Megatron-LM of "
                  "2022)."),
@@ -99,6 +100,11 @@ static const sp_setting stack_rows[] = {
                  "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: "
                  "10 bytes a logit. Off: in place of the copy, 6 bytes. No use with "
                  "fused_cross_entropy."),
+    {.key = "stack.loss_chunks", SP_INT(0, 65536), SP_FIELD(sp_stack, loss_chunks),
+     .if_changed = true, .fallback = NAMED,
+     .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
+             "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
+             "alone; 0: all rows at once, gradients in the backward."},
     STACK_SWITCH(dummy_weight_gradients,
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -114,6 +120,9 @@ static const sp_setting stack_rows[] = {
                  "Data-parallel ranks keep bf16 buckets of all gradients beside the fp32 sums. "
                  "Where it is not stated on with ZeRO 2, as in DeepSpeed, but not with FSDP and "
                  "explicit tensors."),
+    STACK_SWITCH(no_master_weights,
+                 "Adam steps the bf16 weights themselves (pure bf16 training); off: an fp32 copy, "
+                 "4 bytes a parameter.", .if_changed = true),
     STACK_SWITCH(device_bytes, "Explicit tensors are counted as the cuda backend holds them."),
     STACK_SWITCH(cudnn_attention,
                  "cuDNN computes attention of heads of a multiple of 16 features, with its work "
@@ -157,6 +166,10 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.split_limit_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, split_limit_bytes),
      .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
      .aliases = "max_split_size_mb"},
+    {.key = "stack.moment_bytes", SP_INT(0, 4), SP_FIELD(sp_stack, moment_bytes),
+     .if_changed = true, .fallback = NAMED,
+     .text = "Bytes a parameter of each of Adam's two moments: 1 with 8-bit Adam (bitsandbytes, "
+             "torchao), 2 in bf16, 4 in fp32; 0: 4."},
     {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
      .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
     {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
@@ -179,70 +192,101 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
 // "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
-static const sp_stack builtin[] = {
-    {.name = "ours"},
-    {.name = "megatron-deepspeed-2022",
-     .fused_softmax_limited = true,
-     .sharded_step = true,
-     .blocking_transfers = true,
-     .copied_logits = true,
-     .work_spaces = 2,
-     .work_space_bytes = 8 << 20},
-    {.name = "megatron-core-2024",
-     .hide_forward_gather = true,
-     .hide_backward_gather = true,
-     .hide_backward_reduce = true,
-     .cp_overlap = SP_CP_QKV,
-     .copied_logits = true},
-    {.name = "megatron-core-2025",
-     MEGATRON_CORE_2025,
-     .hide_forward_gather = true,
-     .hide_forward_reduce = true,
-     .hide_backward_gather = true,
-     .hide_backward_reduce = true},
+static const struct {
+    const char *summary; // for help
+    sp_stack stack;
+} builtin[] = {
+    {"nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {"Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
+     {.name = "megatron-deepspeed-2022",
+      .fused_softmax_limited = true,
+      .sharded_step = true,
+      .blocking_transfers = true,
+      .copied_logits = true,
+      .work_spaces = 2,
+      .work_space_bytes = 8 << 20}},
+    {"Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
+     {.name = "megatron-core-2024",
+      .hide_forward_gather = true,
+      .hide_backward_gather = true,
+      .hide_backward_reduce = true,
+      .cp_overlap = SP_CP_QKV,
+      .copied_logits = true}},
+    {"Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
+     {.name = "megatron-core-2025",
+      MEGATRON_CORE_2025,
+      .hide_forward_gather = true,
+      .hide_forward_reduce = true,
+      .hide_backward_gather = true,
+      .hide_backward_reduce = true}},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {.name = "megatron-bridge-2025", MEGATRON_CORE_2025},
+    {"Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
+     {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
-    {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
+    {"Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
+     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true}},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices.
-    {.name = "internevo-2024",
-     .unfused_weight_gradient = true,
-     .gradient_reduce_dtype = SP_REDUCE_BF16,
-     .bucketed_epilogue = true,
-     .bucket_bytes = 123.0 * SP_MIB,
-     .rooted_shares = true},
-    {.name = "nanotron-2025",
-     .unfused_weight_gradient = true,
-     .hide_gradient_all_reduce = true,
-     .bucketed_epilogue = true,
-     .cp_overlap = SP_CP_BLOCKING,
-     .copied_logits = true,
-     .lingering_inputs = true,
-     .gradient_buckets = true},
+    {"InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
+     {.name = "internevo-2024",
+      .unfused_weight_gradient = true,
+      .gradient_reduce_dtype = SP_REDUCE_BF16,
+      .bucketed_epilogue = true,
+      .bucket_bytes = 123.0 * SP_MIB,
+      .rooted_shares = true}},
+    {"nanotron of 2025, as in the Ultra-Scale Playbook",
+     {.name = "nanotron-2025",
+      .unfused_weight_gradient = true,
+      .hide_gradient_all_reduce = true,
+      .bucketed_epilogue = true,
+      .cp_overlap = SP_CP_BLOCKING,
+      .copied_logits = true,
+      .lingering_inputs = true,
+      .gradient_buckets = true}},
     // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
     // pytorch/torchtitan, torchtitan/components/loss.py).
-    {.name = "fsdp-2024",
-     .unfused_weight_gradient = true,
-     .gradient_reduce_dtype = SP_REDUCE_BF16,
-     .copied_logits = true},
-    {.name = "reference",
-     .fused_swiglu = true,
-     .timed_accumulation = true,
-     .in_place_lookup_gradient = true,
-     .cp_overlap = SP_CP_SLICES,
-     .tensors = SP_TENSORS_EXPLICIT},
-    {.name = "cuda",
-     .fused_swiglu = true,
-     .timed_accumulation = true,
-     .in_place_lookup_gradient = true,
-     .cp_overlap = SP_CP_GATHERED,
-     .tensors = SP_TENSORS_EXPLICIT,
-     .device_bytes = true,
-     .cudnn_attention = true},
+    {"PyTorch FSDP of 2024 with bf16 gradient reduction",
+     {.name = "fsdp-2024",
+      .unfused_weight_gradient = true,
+      .gradient_reduce_dtype = SP_REDUCE_BF16,
+      .copied_logits = true}},
+    // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
+    // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
+    // (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
+    {"Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
+     {.name = "hf-trainer",
+      .unfused_norms = true,
+      .unfused_weight_gradient = true,
+      .gradient_reduce_dtype = SP_REDUCE_BF16,
+      .bucketed_epilogue = true,
+      .bucket_bytes = 1e9,
+      .copied_logits = true}},
+    // torch.compile makes one kernel of each norm, of SwiGLU and of the loss; gradients are reduced
+    // in fp32 (github pytorch/torchtitan, torchtitan/config: compile, mixed_precision_reduce).
+    {"PyTorch FSDP2 of 2025, compiled (torchtitan): fused SwiGLU and loss, fp32 gradient reduction",
+     {.name = "fsdp2-2025",
+      .fused_swiglu = true,
+      .unfused_weight_gradient = true,
+      .fused_cross_entropy = true}},
+    {"the passes of this program's host backend, on CPU cores",
+     {.name = "reference",
+      .fused_swiglu = true,
+      .timed_accumulation = true,
+      .in_place_lookup_gradient = true,
+      .cp_overlap = SP_CP_SLICES,
+      .tensors = SP_TENSORS_EXPLICIT}},
+    {"the passes of this program's cuda backend, on GPUs",
+     {.name = "cuda",
+      .fused_swiglu = true,
+      .timed_accumulation = true,
+      .in_place_lookup_gradient = true,
+      .cp_overlap = SP_CP_GATHERED,
+      .tensors = SP_TENSORS_EXPLICIT,
+      .device_bytes = true,
+      .cudnn_attention = true}},
 };
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
@@ -305,6 +349,7 @@ static const struct {
     {"transposed_output", has_explicit_tensors, EXPLICIT "attention gives its output by tokens"},
     {"attention_mask", has_explicit_tensors, EXPLICIT "attention follows from the lengths"},
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
+    {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", counts_no_device, "stack.device_bytes is off"},
@@ -328,37 +373,21 @@ static const struct {
 
 enum { BUILTIN = sizeof builtin / sizeof builtin[0] };
 
-// In the order of `builtin`.
-static const char *const summaries[] = {
-    "nothing fused, nothing hidden behind computation",
-    "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
-    "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
-    "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
-    "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
-    "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
-    "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
-    "nanotron of 2025, as in the Ultra-Scale Playbook",
-    "PyTorch FSDP of 2024 with bf16 gradient reduction",
-    "the passes of this program's host backend, on CPU cores",
-    "the passes of this program's cuda backend, on GPUs",
-};
-_Static_assert(sizeof summaries / sizeof summaries[0] == BUILTIN, "a line for each stack");
-
 const char *sp_stack_builtin_name(int index)
 {
-    return index >= 0 && index < BUILTIN ? builtin[index].name : NULL;
+    return index >= 0 && index < BUILTIN ? builtin[index].stack.name : NULL;
 }
 
 const char *sp_stack_builtin_summary(int index)
 {
-    return index >= 0 && index < BUILTIN ? summaries[index] : NULL;
+    return index >= 0 && index < BUILTIN ? builtin[index].summary : NULL;
 }
 
 bool sp_stack_builtin(const char *name, sp_stack *stack)
 {
     for (int i = 0; i < BUILTIN; i++) {
-        if (sp_same_name(builtin[i].name, name)) {
-            *stack = builtin[i];
+        if (sp_same_name(builtin[i].stack.name, name)) {
+            *stack = builtin[i].stack;
             return true;
         }
     }
@@ -370,6 +399,16 @@ double sp_stack_gradient_bytes(const sp_stack *stack)
     return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
 }
 
+int64_t sp_stack_master_bytes(const sp_stack *stack)
+{
+    return stack->no_master_weights ? 0 : 4;
+}
+
+int64_t sp_stack_moment_bytes(const sp_stack *stack)
+{
+    return stack->moment_bytes > 0 ? stack->moment_bytes : 4;
+}
+
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 {
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
@@ -377,12 +416,13 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
-    return strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+    return strcmp(stack->name, "megatron-deepspeed-2022") == 0 ||
+           strcmp(stack->name, "hf-trainer") == 0;
 }
 
 bool sp_stack_is_fsdp(const sp_stack *stack)
 {
-    return strcmp(stack->name, "fsdp-2024") == 0;
+    return strncmp(stack->name, "fsdp", strlen("fsdp")) == 0;
 }
 
 bool sp_stack_passes_keys(const sp_stack *stack)
@@ -415,7 +455,7 @@ static void take_builtin(sp_object *object, const char *key, const char *name, s
     const char *names[BUILTIN];
     char known[SP_ERROR_TEXT / 2] = "";
     for (int i = 0; i < BUILTIN; i++) {
-        names[i] = builtin[i].name;
+        names[i] = builtin[i].stack.name;
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%.40s", i > 0 ? ", " : "", names[i]);
     }
@@ -445,7 +485,8 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
     sp_object object;
     sp_object_member(parent, key, &object);
     if (sp_object_has(&object, "name") || stack->name[0] == '\0') {
-        take_builtin(&object, "name", sp_object_string(&object, "name", builtin[0].name), stack);
+        take_builtin(&object, "name", sp_object_string(&object, "name", builtin[0].stack.name),
+                     stack);
     }
     sp_settings_read(&object, sp_stack_settings, stack, NULL);
     sp_object_end(&object);
@@ -475,6 +516,14 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
             refuse_stated(&object, idle[i].key, idle[i].reason);
             *on = false;
         }
+    }
+    if (has_explicit_tensors(stack) && stack->loss_chunks > 0) {
+        refuse_stated(&object, "loss_chunks", EXPLICIT "its loss takes all rows at once");
+        stack->loss_chunks = 0;
+    }
+    if (has_explicit_tensors(stack) && stack->moment_bytes > 0) {
+        refuse_stated(&object, "moment_bytes", EXPLICIT "its Adam has fp32 moments");
+        stack->moment_bytes = 0;
     }
     if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
         refuse_stated(&object, "split_limit_mib", EXPLICIT "its blocks are not PyTorch's");

@@ -97,6 +97,9 @@ typedef struct sp_stack {
     // place of an fp32 copy of them.
     bool fused_cross_entropy;
     bool copied_logits; // it makes the softmax beside that copy
+    // Head and loss take the rows in so many chunks, one after another, each with its gradients at
+    // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
+    int64_t loss_chunks;
     // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
     // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
     // Transformer Engine, which Megatron-LM's core/tensor_parallel/layers.py uses for the head).
@@ -113,6 +116,9 @@ typedef struct sp_stack {
     bool score_buffer;     // unfused attention keeps a buffer as input of the GEMM for the scores
     bool gradient_buckets; // several data-parallel ranks keep bf16 buckets of all gradients beside
                            // fp32 sums (DistributedDataParallel)
+    // Adam steps the bf16 weights themselves; off: fp32 copies of them.
+    bool no_master_weights;
+    int64_t moment_bytes;      // of a number of each of Adam's two moments; 0: 4 (fp32)
     int64_t split_limit_bytes; // PyTorch's max_split_size_mb; 0: none
     sp_tensor_lives tensors;   // explicit ones leave SwiGLU fused in memory, whatever its kernels
     // With explicit tensors: as backends/cuda holds them. Logits are bf16; rotary tables and sums
@@ -128,6 +134,10 @@ typedef struct sp_stack {
 
 // Bytes of one gradient on its way between data-parallel ranks.
 double sp_stack_gradient_bytes(const sp_stack *stack);
+
+// Bytes a parameter of fp32 weights that the optimizer steps, and of one of its two moments.
+int64_t sp_stack_master_bytes(const sp_stack *stack);
+int64_t sp_stack_moment_bytes(const sp_stack *stack);
 
 // False: no stack has this name.
 bool sp_stack_builtin(const char *name, sp_stack *stack);

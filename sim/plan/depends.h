@@ -66,7 +66,8 @@ static inline bool sp_depends_is_joint(sp_action action)
     return !sp_action_is_copy(action) && action.kind != SP_ACTION_W;
 }
 
-// Does each data-parallel rank of the pack run it by itself?
+// Does each data-parallel rank of the pack run it by itself: is it not joint, or has the pack one
+// rank alone?
 static inline bool sp_depends_alone(const sp_pack *pack, sp_action action)
 {
     return pack->dp_count == 1 || !sp_depends_is_joint(action);

@@ -2,6 +2,9 @@
 
 #include "sim/base/parallel.h"
 
+// Keeps what few plans need out of the loop over all actions.
+#define SP_NOINLINE __attribute__((noinline))
+
 // The start of an action as its inputs become known.
 typedef struct walk_start {
     int64_t at_ns;
@@ -190,7 +193,7 @@ static void init_walk(walk_state *walk, const sp_plan *plan, const sp_walk_drive
 // ---- A network that transfers share ----
 
 // Makes its tables.
-static void allocate_network(walk_state *w)
+static SP_NOINLINE void allocate_network(walk_state *w)
 {
     SP_ASSERT(w->found == NULL && w->driver->next != NULL && w->driver->joint_inputs);
     w->there_ns[0] = sp_depends_timestamps(&w->depends, 0);
@@ -199,7 +202,7 @@ static void allocate_network(walk_state *w)
 
 // Moves a start behind the arrival of what another pipeline rank gave, by its side and entry;
 // false: it is under way.
-static bool wait_arrival(const walk_state *w, int side, size_t entry, walk_start *start)
+static SP_NOINLINE bool wait_arrival(const walk_state *w, int side, size_t entry, walk_start *start)
 {
     int64_t end_ns = w->end_ns[side][entry];
     int64_t there_ns = w->there_ns[side][entry];
@@ -217,8 +220,8 @@ static void note_sent(const walk_state *w, walk_rank *rank, int64_t there_ns)
 }
 
 // Sends what an action gave, which its rank ran last.
-static sp_status send(walk_state *w, walk_rank *rank, sp_action action, int vstage, size_t entry,
-                      sp_error *err)
+static SP_NOINLINE sp_status send(walk_state *w, walk_rank *rank, sp_action action, int vstage,
+                                  size_t entry, sp_error *err)
 {
     int target = sp_depends_target(&w->depends, action, vstage);
     if (target < 0 || w->depends.rank_of[target] == rank->pp) {
@@ -237,7 +240,7 @@ static sp_status send(walk_state *w, walk_rank *rank, sp_action action, int vsta
 }
 
 // Moves all starts of the ranks of a merged pack behind the last (sp_walk_driver.joint_inputs).
-static void level_starts(walk_start *starts, int count)
+static SP_NOINLINE void level_starts(walk_start *starts, int count)
 {
     const walk_start *last = &starts[0];
     for (int i = 1; i < count; i++) {
@@ -339,7 +342,8 @@ static bool is_of(const sp_share *share, sp_share_part part, sp_action action)
 }
 
 // Does the rank stand before a share of another rank's action? *awaited is that action.
-static bool share_pending(const walk_state *w, const walk_rank *rank, sp_plan_place *awaited)
+static SP_NOINLINE bool share_pending(const walk_state *w, const walk_rank *rank,
+                                      sp_plan_place *awaited)
 {
     const sp_share *share = next_share(w, rank, false);
     if (share != NULL) {
@@ -353,7 +357,8 @@ static bool share_pending(const walk_state *w, const walk_rank *rank, sp_plan_pl
 }
 
 // Do all other pipeline ranks stand before their shares of an action, where it has any?
-static bool shares_ready(const walk_state *w, const sp_plan_place *place, sp_plan_place *awaited)
+static SP_NOINLINE bool shares_ready(const walk_state *w, const sp_plan_place *place,
+                                     sp_plan_place *awaited)
 {
     sp_share_part part;
     if (!is_shared(w, place, &part)) {
@@ -378,7 +383,7 @@ static const sp_share **found_of(const walk_state *w, int dp)
 }
 
 // Takes the shares of an action about to run; they are there until the last call below.
-static void take_shares(walk_state *w, const sp_plan_place *place)
+static SP_NOINLINE void take_shares(walk_state *w, const sp_plan_place *place)
 {
     sp_share_part part;
     if (!is_shared(w, place, &part)) {
@@ -394,7 +399,7 @@ static void take_shares(walk_state *w, const sp_plan_place *place)
 }
 
 // Those taken, [pp], behind them those of the next data-parallel rank; NULL: there are none.
-static const sp_share **shares_taken(const walk_state *w, const sp_plan_place *place)
+static SP_NOINLINE const sp_share **shares_taken(const walk_state *w, const sp_plan_place *place)
 {
     sp_share_part part;
     return is_shared(w, place, &part) ? found_of(w, place->dp) : NULL;
@@ -453,7 +458,8 @@ static int64_t run_share(walk_state *w, walk_rank *rank, const sp_share *share,
 // Once the action has run: what shares took, [pp], goes to the timeline. First those that the
 // action waits for, moving its rank behind its own; then the start of the action moves behind all
 // of them; when its end is known, those that wait for it.
-static void run_shares_before(walk_state *w, const sp_plan_place *place, const sp_action_cost *took)
+static SP_NOINLINE void run_shares_before(walk_state *w, const sp_plan_place *place,
+                                          const sp_action_cost *took)
 {
     sp_share_part part;
     if (!is_shared(w, place, &part) || !sp_share_comes_first(part)) {
@@ -472,7 +478,7 @@ static void run_shares_before(walk_state *w, const sp_plan_place *place, const s
     w->shares_ready_ns[place->dp] = ready_ns;
 }
 
-static void wait_shares(walk_state *w, const sp_plan_place *place, walk_start *start)
+static SP_NOINLINE void wait_shares(walk_state *w, const sp_plan_place *place, walk_start *start)
 {
     sp_share_part part;
     if (!is_shared(w, place, &part) || !sp_share_comes_first(part)) {
@@ -497,7 +503,8 @@ static void run_after(walk_state *w, walk_rank *rank, const sp_share *share,
     }
 }
 
-static void run_shares_after(walk_state *w, const sp_plan_place *place, const sp_action_cost *took)
+static SP_NOINLINE void run_shares_after(walk_state *w, const sp_plan_place *place,
+                                         const sp_action_cost *took)
 {
     sp_share_part part;
     if (!is_shared(w, place, &part) || sp_share_comes_first(part)) {
@@ -517,7 +524,7 @@ static void run_shares_after(walk_state *w, const sp_plan_place *place, const sp
 }
 
 // Places the rank's late share where nothing stands before it any more.
-static void run_late_share(walk_state *w, walk_rank *rank)
+static SP_NOINLINE void run_late_share(walk_state *w, walk_rank *rank)
 {
     if (rank->late != NULL && rank->late->before <= rank->done) {
         run_after(w, rank, rank->late, &rank->late_took, rank->end_ns);
@@ -592,7 +599,8 @@ static inline bool wait_source(const walk_state *w, const step *s, walk_start *s
 
 // The copies back of what the action reads. One rank's copies end in the order of their list, so
 // the last of them decides.
-static void wait_copies_back(const walk_state *w, const step *s, bool own, walk_start *start)
+static SP_NOINLINE void wait_copies_back(const walk_state *w, const step *s, bool own,
+                                         walk_start *start)
 {
     int64_t last_ns = SP_NOT_YET;
     for (size_t i = 0; i < sp_depends_reads(&w->depends, s->place.action); i++) {
@@ -623,8 +631,8 @@ static inline bool forwards_ended(const walk_state *w, const step *s, sp_plan_pl
 
 // Moves the start of a copy behind the one before it in its direction; to the host behind what it
 // copies; from the host behind the copy there and the action after which it is issued.
-static bool wait_copy(const walk_state *w, const walk_rank *rank, const step *s, walk_start *start,
-                      sp_plan_place *awaited)
+static SP_NOINLINE bool wait_copy(const walk_state *w, const walk_rank *rank, const step *s,
+                                  walk_start *start, sp_plan_place *awaited)
 {
     bool out = s->place.action.kind == SP_ACTION_O;
     int64_t last_ns = out ? rank->last_out_ns : rank->last_back_ns;
@@ -696,7 +704,7 @@ static inline bool rank_ready(const walk_state *w, const walk_rank *rank, const 
 }
 
 // Does every rank of a merged pack stand before this action, with its inputs there?
-static bool group_ready(const walk_state *w, const step *s, sp_plan_place *awaited)
+static SP_NOINLINE bool group_ready(const walk_state *w, const step *s, sp_plan_place *awaited)
 {
     const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
     for (int i = 0; i < pack->dp_count; i++) {
@@ -797,7 +805,7 @@ static inline void note_end(const walk_state *w, walk_rank *rank, const step *s,
     rank->sending_ns = action.with_next ? 0 : sending_ns(w, s);
 }
 
-static bool was_recomputed(const walk_state *w, const step *s)
+static SP_NOINLINE bool was_recomputed(const walk_state *w, const step *s)
 {
     if (s->place.action.kind != SP_ACTION_B && s->place.action.kind != SP_ACTION_I) {
         return false;
@@ -833,7 +841,8 @@ static inline sp_status execute(walk_state *w, walk_rank *rank, const step *s, s
 }
 
 // The output of the first of a pair is there at the end of the second, and both are sent then.
-static sp_status finish_pair(walk_state *w, walk_rank *rank, size_t first_place, sp_error *err)
+static SP_NOINLINE sp_status finish_pair(walk_state *w, walk_rank *rank, size_t first_place,
+                                         sp_error *err)
 {
     step first = step_at(w, rank, first_place);
     int64_t first_ns = sending_ns(w, &first);
@@ -876,8 +885,8 @@ static sp_status end_and_send(walk_state *w, walk_rank *rank, const step *s,
 }
 
 // Begins an action over the network, and ends it where no event will.
-static sp_status begin(walk_state *w, walk_rank *rank, const step *s, const walk_start *start,
-                       sp_error *err)
+static SP_NOINLINE sp_status begin(walk_state *w, walk_rank *rank, const step *s,
+                                   const walk_start *start, sp_error *err)
 {
     const sp_walk_action action = {.place = s->place,
                                    .vstage = s->vstage,
@@ -992,7 +1001,7 @@ static void wait_others(const walk_state *w, int count, bool copies)
 
 // Runs a merged pack on all its ranks, each behind its own inputs; each also waits for what the
 // others did before, and a backward for what comes back to them.
-static sp_status run_merged(walk_state *w, const step *s, sp_error *err)
+static SP_NOINLINE sp_status run_merged(walk_state *w, const step *s, sp_error *err)
 {
     const sp_pack *pack = sp_depends_pack(&w->depends, s->place.action);
     bool copies = sp_action_is_backward(s->place.action) && w->back_ns != NULL;

@@ -6,14 +6,13 @@
 // that may go on then are visited again. No graph is built, and the order of visits changes no
 // time.
 //
-// Transfers may share a network, so that when one ends depends on when others begin. The walk then
-// runs ahead of the network: it visits ranks until each waits for something under way, and only
-// then lets the network go on, to the next time T at which something is over. Nothing begins too
-// late for the network that way. What runs after T could not run before it, so it waited, directly
-// or through what has run since T, for something that was over at T; it begins at T or later, and
-// so does what it sends. This needs that all a rank waits for moves its start: a merged pack starts
-// behind the inputs of all its ranks, and no vocabulary is shared, whose shares stand in the lists
-// of ranks that need not wait for them.
+// Transfers may share a network, so that when one ends depends on when others begin. Ranks then go
+// on until all of them wait for transfers, and the network goes on to the time T at which the next
+// one is over. No transfer begins before T from then on, which the network would have had to know:
+// whatever runs now has waited, directly or through others, for what was over at T. This needs that
+// all a rank waits for moves its start: a merged pack starts behind the inputs of all its ranks,
+// and no vocabulary is shared, whose shares stand in the lists of ranks that need not wait for
+// them.
 #ifndef SLIMPACK_SIM_PLAN_WALK_H
 #define SLIMPACK_SIM_PLAN_WALK_H
 

@@ -431,24 +431,20 @@ static json_t *prompts_array(const sp_prefill_result *result)
     json_t *array = json_array();
     for (size_t p = 0; p < result->count; p++) {
         const sp_prefill_prompt *prompt = &result->prompts[p];
-        sp_json_builder b = sp_json_build();
-        sp_json_add_int(&b, "id", prompt->id);
-        sp_json_add_int(&b, "tokens", prompt->tokens);
-        sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(prompt->first_token_ns));
-        sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(prompt->dense_ns));
-        json_array_append_new(array, sp_json_built(b));
+        json_array_append_new(
+            array, sp_json_object(SP_JSON("id", prompt->id), SP_JSON("tokens", prompt->tokens),
+                                  SP_JSON("ttft_ms", sp_ms_from_ns(prompt->first_token_ns)),
+                                  SP_JSON("dense_ttft_ms", sp_ms_from_ns(prompt->dense_ns))));
     }
     return array;
 }
 
 static json_t *parts_object(const sp_prefill_parts *parts)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "linear", sp_ms_from_ns(parts->linear_ns));
-    sp_json_add_real(&b, "attention", sp_ms_from_ns(parts->attention_ns));
-    sp_json_add_real(&b, "tp_comm", sp_ms_from_ns(parts->tp_ns));
-    sp_json_add_real(&b, "cp_comm", sp_ms_from_ns(parts->cp_ns));
-    return sp_json_built(b);
+    return sp_json_object(SP_JSON("linear", sp_ms_from_ns(parts->linear_ns)),
+                          SP_JSON("attention", sp_ms_from_ns(parts->attention_ns)),
+                          SP_JSON("tp_comm", sp_ms_from_ns(parts->tp_ns)),
+                          SP_JSON("cp_comm", sp_ms_from_ns(parts->cp_ns)));
 }
 
 static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_result *result,
@@ -456,24 +452,20 @@ static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_re
 {
     const sp_prefill_attention *a = &result->attention;
     double sparse_ns = (double)result->parts.attention_ns;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "method", sp_prefill_names[scenario->prefill.attention]);
-    sp_json_add(&b, "speedup",
-                sp_json_figure((double)result->dense_parts.attention_ns / sparse_ns));
-    sp_json_add_real(&b, "share", a->share);
+    json_t *b =
+        sp_json_object(SP_JSON("method", sp_prefill_names[scenario->prefill.attention]),
+                       SP_JSON("speedup", (double)result->dense_parts.attention_ns / sparse_ns),
+                       SP_JSON("share", a->share));
     if (scenario->prefill.attention == SP_PREFILL_SAMPLE) {
-        sp_json_add_real(&b, "alpha", scenario->prefill.alpha);
-        sp_json_add_real(&b, "window", a->window);
-        sp_json_add_real(&b, "sampling", a->sampling);
-        sp_json_add_real(&b, "bottom", a->bottom);
-        sp_json_add_real(&b, "stripes", a->stripes);
-        sp_json_add_real(&b, "fixed_ms_per_layer", 1e3 * a->fixed_s);
-        sp_json_add_real(&b, "densest_head_over_mean", a->densest_over_mean);
-        sp_json_add_real(&b, "slowest_rank_over_mean", a->slowest_over_mean);
+        sp_json_add(b, SP_JSON("alpha", scenario->prefill.alpha), SP_JSON("window", a->window),
+                    SP_JSON("sampling", a->sampling), SP_JSON("bottom", a->bottom),
+                    SP_JSON("stripes", a->stripes), SP_JSON("fixed_ms_per_layer", 1e3 * a->fixed_s),
+                    SP_JSON("densest_head_over_mean", a->densest_over_mean),
+                    SP_JSON("slowest_rank_over_mean", a->slowest_over_mean));
     }
-    sp_json_add(&b, "crossover_tokens",
+    sp_json_put(b, "crossover_tokens",
                 crossover_tokens > 0 ? json_integer(crossover_tokens) : json_null());
-    return sp_json_built(b);
+    return b;
 }
 
 static json_t *uncalibrated_array(const sp_prefill_result *result)
@@ -501,48 +493,42 @@ static sp_level weakest_level(const sp_scenario *scenario)
 
 static json_t *provenance_object(const sp_scenario *scenario)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "profile", scenario->profile.name);
+    json_t *b = sp_json_object(SP_JSON("profile", scenario->profile.name));
     const char *assumed = sp_prefill_sources[scenario->prefill.attention].text;
     if (assumed[0] != '\0') {
-        sp_json_add_text(&b, "attention", assumed);
+        sp_json_put(b, "attention", json_string(assumed));
     }
-    sp_json_add_text(&b, "level", sp_level_names[weakest_level(scenario)]);
-    return sp_json_built(b);
+    sp_json_put(b, "level", json_string(sp_level_names[weakest_level(scenario)]));
+    return b;
 }
 
 static json_t *memory_object(const sp_scenario *scenario, const sp_prefill_result *result)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_real(&b, "parameters", sp_gib_from_bytes(result->parameter_bytes));
-    sp_json_add_real(&b, "kv_cache", sp_gib_from_bytes(result->kv_cache_bytes));
-    sp_json_add_real(&b, "activations", sp_gib_from_bytes(result->activation_bytes));
-    sp_json_add_real(&b, "limit", sp_gib_from_bytes(scenario->memory_limit_bytes));
-    sp_json_add_bool(&b, "fits", sp_prefill_fits(scenario, result));
-    return sp_json_built(b);
+    return sp_json_object(SP_JSON("parameters", sp_gib_from_bytes(result->parameter_bytes)),
+                          SP_JSON("kv_cache", sp_gib_from_bytes(result->kv_cache_bytes)),
+                          SP_JSON("activations", sp_gib_from_bytes(result->activation_bytes)),
+                          SP_JSON("limit", sp_gib_from_bytes(scenario->memory_limit_bytes)),
+                          SP_JSON("fits", sp_prefill_fits(scenario, result)));
 }
 
 json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *result,
                         int64_t crossover_tokens)
 {
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "schema", "slimpack/prefill/1");
-    sp_json_add_text(&b, "model", scenario->model.name);
-    sp_json_add_real(&b, "ttft_ms", sp_ms_from_ns(result->last_ns));
-    sp_json_add_real(&b, "dense_ttft_ms", sp_ms_from_ns(result->dense_last_ns));
-    sp_json_add_real(&b, "speedup", (double)result->dense_last_ns / (double)result->last_ns);
-    sp_json_add(&b, "prompts", prompts_array(result));
-    sp_json_add(&b, "attention", attention_object(scenario, result, crossover_tokens));
-    sp_json_add(&b, "time_breakdown_ms", parts_object(&result->parts));
-    sp_json_add(&b, "dense_time_breakdown_ms", parts_object(&result->dense_parts));
-    sp_json_add(&b, "memory_gib", memory_object(scenario, result));
-    sp_json_add(&b, "provenance", provenance_object(scenario));
-    sp_json_add(&b, "uncalibrated", uncalibrated_array(result));
-    sp_json_add(&b, "warnings", sp_prefill_warnings_json(scenario));
-    sp_json_add(&b, "not_modelled", sp_json_texts(sp_prefill_not_modelled));
-    sp_json_add_int(&b, "seed", (int64_t)scenario->workload.seed);
-    sp_json_add_text(&b, "version", SP_VERSION);
-    return sp_json_built(b);
+    return sp_json_object(
+        SP_JSON("schema", "slimpack/prefill/1"), SP_JSON("model", scenario->model.name),
+        SP_JSON("ttft_ms", sp_ms_from_ns(result->last_ns)),
+        SP_JSON("dense_ttft_ms", sp_ms_from_ns(result->dense_last_ns)),
+        SP_JSON("speedup", (double)result->dense_last_ns / (double)result->last_ns),
+        SP_JSON("prompts", prompts_array(result)),
+        SP_JSON("attention", attention_object(scenario, result, crossover_tokens)),
+        SP_JSON("time_breakdown_ms", parts_object(&result->parts)),
+        SP_JSON("dense_time_breakdown_ms", parts_object(&result->dense_parts)),
+        SP_JSON("memory_gib", memory_object(scenario, result)),
+        SP_JSON("provenance", provenance_object(scenario)),
+        SP_JSON("uncalibrated", uncalibrated_array(result)),
+        SP_JSON("warnings", sp_prefill_warnings_json(scenario)),
+        SP_JSON("not_modelled", sp_json_texts(sp_prefill_not_modelled)),
+        SP_JSON("seed", scenario->workload.seed), SP_JSON("version", SP_VERSION));
 }
 
 // ---- Attention that does not read every key ----

@@ -8,9 +8,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/cost/cost_model.h"
-#include "sim/scenario/plan_input.h"
 #include "sim/scenario/scenario_private.h"
-#include "sim/scenario/settings.h"
 
 enum { DOCUMENT_LIMIT_BYTES = 64 << 20 };
 
@@ -144,26 +142,93 @@ sp_status sp_scenario_from_json_cached(json_t *root, const char *source, sp_scen
     return from_json(root, source, NULL, 0, cache, scenario, err);
 }
 
-sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
-                           int override_count, sp_scenario *changed, sp_error *err)
+static sp_status read_again(const sp_scenario *base, const sp_scenario_changes *changes,
+                            sp_scenario *derived, sp_error *err)
 {
-    json_t *document = json_deep_copy(scenario->stated);
+    json_t *document = json_deep_copy(base->stated);
     sp_i_scenario_undo_choices(document);
-    sp_status status =
-        sp_scenario_from_json(document, scenario->source, overrides, override_count, changed, err);
+    sp_status status = sp_scenario_from_json(document, base->source, changes->overrides,
+                                             changes->override_count, derived, err);
     json_decref(document);
+    return status;
+}
+
+static void borrow(const sp_scenario *base, bool documented, sp_scenario *derived)
+{
+    *derived = *base;
+    derived->borrows = true;
+    derived->chosen_layers = NULL;
+    derived->resolved = documented ? json_deep_copy(base->resolved) : NULL;
+}
+
+static void change_strategy(const sp_scenario_changes *changes, sp_scenario *derived)
+{
+    sp_strategy_spec *strategy = &derived->strategy;
+    if (changes->strategy != NULL) {
+        derived->order_resolved = derived->order_resolved && changes->memory_limit_bytes == 0 &&
+                                  strcmp(strategy->kind, changes->strategy) == 0;
+        snprintf(strategy->kind, sizeof strategy->kind, "%s", changes->strategy);
+        strategy->asked[0] = '\0';
+        strategy->exchange_of[0] = '\0';
+        strategy->exchange_chosen = false;
+    }
+    if (changes->planned && strategy->asked[0] == '\0') {
+        snprintf(strategy->asked, sizeof strategy->asked, "%s", strategy->kind);
+    }
+    if (changes->time_limit_ms > 0) {
+        strategy->time_limit_ms = changes->time_limit_ms;
+        strategy->spent_s = 0.0;
+    }
+    if (changes->effort_percent > 0) {
+        strategy->effort_percent = changes->effort_percent;
+    }
+    if (changes->meter != NULL) {
+        strategy->meter = changes->meter;
+    }
+}
+
+sp_status sp_scenario_copy_with(const sp_scenario *base, const sp_scenario_changes *changes,
+                                sp_scenario *derived, sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (changes->override_count > 0) {
+        status = read_again(base, changes, derived, err);
+    } else {
+        borrow(base, changes->documented, derived);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    change_strategy(changes, derived);
+    if (changes->memory_limit_bytes > 0) {
+        derived->memory_limit_bytes = changes->memory_limit_bytes;
+    }
+    if (changes->cp_overlap != NULL) {
+        derived->memory.stack.cp_overlap = *changes->cp_overlap;
+    }
+    if (changes->cut != NULL) {
+        derived->layout = *changes->cut;
+    }
+    if (changes->cp_overlap != NULL || changes->cut != NULL) {
+        status = sp_scenario_resolve_layout(derived, err);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(derived);
+    }
     return status;
 }
 
 void sp_scenario_fini(sp_scenario *scenario)
 {
     json_decref(scenario->resolved);
-    json_decref(scenario->stated);
-    sp_profile_fini(&scenario->profile);
-    sp_lengths_fini(&scenario->lengths);
-    sp_free(scenario->stage_layers);
     sp_free(scenario->chosen_layers);
-    sp_free(scenario->decode);
+    if (!scenario->borrows) {
+        json_decref(scenario->stated);
+        sp_profile_fini(&scenario->profile);
+        sp_lengths_fini(&scenario->lengths);
+        sp_free(scenario->stage_layers);
+        sp_free(scenario->decode);
+    }
     *scenario = (sp_scenario){0};
 }
 
@@ -463,7 +528,7 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
             return status;
         }
     }
-    *object = name != NULL ? json_pack("{s:s}", "name", name) : NULL;
+    *object = name != NULL ? sp_json_object(SP_JSON("name", name)) : NULL;
     return SP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/setting.h"
 #include "sim/base/status.h"
 #include "sim/cost/error_record.h"
 #include "sim/cost/profile.h"
@@ -16,6 +17,7 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/network/topology.h"
+#include "sim/plan/plan_json.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/batch.h"
 enum {
@@ -115,6 +117,7 @@ typedef struct sp_scenario {
         jitter_replaces; // with jitter: the profile's interference.doubling_share, left out for it
     int *stage_layers;   // layout.stage_layers as read; owned, NULL: equal shares
     int *chosen_layers;  // in their place (sp_scenario_take_cut); owned
+    bool borrows;        // a copy of sp_scenario_copy_with: owns `resolved` and chosen_layers alone
     // parallel.stage_layers is "auto": as level as they go, until a strategy has chosen
     // (sp_strategy_resolve).
     bool cuts_layers;
@@ -152,11 +155,6 @@ SP_API sp_status sp_scenario_from_json(json_t *root, const char *source,
                                        sp_scenario *scenario, sp_error *err);
 SP_API void sp_scenario_fini(sp_scenario *scenario);
 
-// The scenario as it was stated, with further overrides: what followed from settings, or was chosen
-// by a strategy, is open again. Not for one that was read through a cache (`stated` is NULL).
-sp_status sp_scenario_with(const sp_scenario *scenario, const char *const *overrides,
-                           int override_count, sp_scenario *changed, sp_error *err);
-
 // Makes the paths in a document that is not read yet lead from the working directory: one that is
 // there relative to the folder of `file`, from which the document came, gets that folder in front.
 // An existing file, or the folder of a model, beats a built-in name. What the document does not
@@ -185,16 +183,26 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 
 // Changes that make another job of a scenario: a member that is NULL or 0 changes nothing.
 typedef struct sp_scenario_changes {
+    // `path=value` texts, with which the scenario is read again as it was stated: what followed
+    // from settings, or was chosen by a strategy, is open again. Not for a scenario that was read
+    // through a cache (`stated` is NULL).
+    const char *const *overrides;
+    int override_count;
+    bool documented;      // gets a copy of `resolved`, into which further choices are written
     const char *strategy; // opens again what was chosen for another strategy or another limit
+    bool planned;         // its plan is there: nothing that its strategy would choose is open
     int64_t memory_limit_bytes;
     const sp_cp_overlap *cp_overlap; // of its stack
     const sp_layout *cut;            // chunks of each rank, their placement and layers
     int64_t time_limit_ms;           // with nothing spent of it
+    int effort_percent;
+    struct sp_meter *meter;
 } sp_scenario_changes;
 
-// Makes a job that differs from `base` in these changes, without a document. It borrows all that
-// `base` owns and is not freed; only layers that a strategy chooses for it (chosen_layers) are its
-// own. A content error where layout, exchange, model and schedule do not fit together.
+// Makes a job that differs from `base` in these changes. Without overrides it borrows from `base`,
+// which has to outlive it. Freed by sp_scenario_fini(); after an error there is nothing to free. A
+// content error where an override cannot be read, or layout, exchange, model and schedule do not
+// fit together.
 SP_API sp_status sp_scenario_copy_with(const sp_scenario *base, const sp_scenario_changes *changes,
                                        sp_scenario *derived, sp_error *err);
 
@@ -277,5 +285,37 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
 // and so many micro-batches; NAN: whatever they are.
 SP_API void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double microbatches,
                                    sp_step_error *found);
+
+// ---- settings ----
+
+// Every setting of a scenario: reading and the resolved document, help, the manual page, completion
+// and experiments/SCENARIO.md come from these rows, and hints for unknown keys.
+
+// In the order of the pages, the keys of one section together; NULL past the last.
+SP_API const sp_setting *sp_setting_at(int index);
+
+// Finds a setting by its dotted key, its last part where only one setting has it, or one of its
+// other names, in any case and with hyphens for underscores; NULL: none.
+SP_API const sp_setting *sp_setting_find(const char *name);
+
+// The key that is spelt most like a misspelt one, or most like its last part; NULL: none is near.
+SP_API const char *sp_setting_near(const char *name);
+
+// Why there is no setting of that name: what others call so is not modelled, or has no one name
+// here; NULL: nothing is known of it.
+SP_API const char *sp_setting_missing(const char *name);
+
+// ---- a plan file with the scenario it was made for ----
+
+typedef struct sp_plan_input {
+    json_t *root;
+    sp_scenario scenario;
+    sp_plan_file plans;
+} sp_plan_input;
+
+// Reading checks what makes a plan a plan (sp_plan_check()). sp_plan_input_fini is called whatever
+// happened.
+sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err);
+void sp_plan_input_fini(sp_plan_input *in);
 
 #endif

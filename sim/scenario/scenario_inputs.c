@@ -89,23 +89,18 @@ void sp_i_adopt_errors(sp_object *object, const char *key, const sp_error *found
 
 // ---- what is read once for many scenarios ----
 
-typedef struct cached_profile {
-    char *name; // owned
+// A profile, or lengths of a column of a file. It stays as it is until the cache ends.
+typedef struct cached_file {
+    bool is_profile;
+    char *name, *column; // owned; column NULL: none
     sp_profile profile;
-    struct cached_profile *next;
-} cached_profile;
-
-typedef struct cached_lengths {
-    char *path, *column; // owned; column NULL: none
     sp_lengths lengths;
-    struct cached_lengths *next;
-} cached_lengths;
+    struct cached_file *next;
+} cached_file;
 
-// Read under the lock: who comes second needs the same file.
 struct sp_scenario_cache {
     pthread_mutex_t mutex;
-    cached_profile *profiles;
-    cached_lengths *lengths;
+    cached_file *files;
 };
 
 sp_scenario_cache *sp_scenario_cache_new(void)
@@ -115,19 +110,13 @@ sp_scenario_cache *sp_scenario_cache_new(void)
     return cache;
 }
 
-static void profile_free(cached_profile *entry)
+static void free_file(cached_file *file)
 {
-    sp_profile_fini(&entry->profile);
-    sp_free(entry->name);
-    sp_free(entry);
-}
-
-static void lengths_free(cached_lengths *entry)
-{
-    sp_lengths_fini(&entry->lengths);
-    sp_free(entry->path);
-    sp_free(entry->column);
-    sp_free(entry);
+    sp_profile_fini(&file->profile);
+    sp_lengths_fini(&file->lengths);
+    sp_free(file->name);
+    sp_free(file->column);
+    sp_free(file);
 }
 
 void sp_scenario_cache_free(sp_scenario_cache *cache)
@@ -135,34 +124,52 @@ void sp_scenario_cache_free(sp_scenario_cache *cache)
     if (cache == NULL) {
         return;
     }
-    while (cache->profiles != NULL) {
-        cached_profile *entry = cache->profiles;
-        cache->profiles = entry->next;
-        profile_free(entry);
-    }
-    while (cache->lengths != NULL) {
-        cached_lengths *entry = cache->lengths;
-        cache->lengths = entry->next;
-        lengths_free(entry);
+    while (cache->files != NULL) {
+        cached_file *file = cache->files;
+        cache->files = file->next;
+        free_file(file);
     }
     pthread_mutex_destroy(&cache->mutex);
     sp_free(cache);
 }
 
-static sp_status add_profile(sp_scenario_cache *cache, const char *name, cached_profile **added,
-                             sp_error *err)
+static sp_status add_file(sp_scenario_cache *cache, bool is_profile, const char *name,
+                          const char *column, cached_file **added, sp_error *err)
 {
-    cached_profile *entry = sp_calloc(1, sizeof *entry);
-    entry->name = sp_strdup(name);
-    sp_status status = sp_profile_load(name, &entry->profile, err);
+    cached_file *file = sp_calloc(1, sizeof *file);
+    file->is_profile = is_profile;
+    file->name = sp_strdup(name);
+    file->column = column != NULL ? sp_strdup(column) : NULL;
+    sp_status status = is_profile ? sp_profile_load(name, &file->profile, err)
+                                  : sp_lengths_read(name, column, &file->lengths, err);
     if (status != SP_OK) {
-        profile_free(entry);
+        free_file(file);
         return status;
     }
-    entry->next = cache->profiles;
-    cache->profiles = entry;
-    *added = entry;
+    file->next = cache->files;
+    *added = cache->files = file;
     return SP_OK;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+// Reads under the lock: who comes second needs the same file.
+static sp_status find_file(sp_scenario_cache *cache, bool is_profile, const char *name,
+                           const char *column, cached_file **found, sp_error *err)
+{
+    pthread_mutex_lock(&cache->mutex);
+    cached_file *file = cache->files;
+    while (file != NULL && (file->is_profile != is_profile || strcmp(file->name, name) != 0 ||
+                            !same_text(file->column, column))) {
+        file = file->next;
+    }
+    *found = file;
+    sp_status status = file != NULL ? SP_OK : add_file(cache, is_profile, name, column, found, err);
+    pthread_mutex_unlock(&cache->mutex);
+    return status;
 }
 
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,
@@ -172,49 +179,12 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
         return sp_profile_load(name, profile, err);
     }
     memset(profile, 0, sizeof *profile);
-    pthread_mutex_lock(&cache->mutex);
-    cached_profile *entry = cache->profiles;
-    while (entry != NULL && strcmp(entry->name, name) != 0) {
-        entry = entry->next;
-    }
-    sp_status status = entry != NULL ? SP_OK : add_profile(cache, name, &entry, err);
-    pthread_mutex_unlock(&cache->mutex);
-    // An entry stays as it is until the cache ends.
+    cached_file *file = NULL;
+    sp_status status = find_file(cache, true, name, NULL, &file, err);
     if (status == SP_OK) {
-        sp_profile_copy(&entry->profile, profile);
+        sp_profile_copy(&file->profile, profile);
     }
     return status;
-}
-
-static bool same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-static sp_status add_lengths(sp_scenario_cache *cache, const char *path, const char *column,
-                             cached_lengths **added, sp_error *err)
-{
-    cached_lengths *entry = sp_calloc(1, sizeof *entry);
-    entry->path = sp_strdup(path);
-    entry->column = column != NULL ? sp_strdup(column) : NULL;
-    sp_status status = sp_lengths_read(path, column, &entry->lengths, err);
-    if (status != SP_OK) {
-        lengths_free(entry);
-        return status;
-    }
-    entry->next = cache->lengths;
-    cache->lengths = entry;
-    *added = entry;
-    return SP_OK;
-}
-
-static void copy_lengths(const sp_lengths *from, sp_lengths *to)
-{
-    sp_i_lengths_reserve(to, from->count);
-    if (from->count > 0) {
-        memcpy(to->tokens, from->tokens, from->count * sizeof *to->tokens);
-        to->count = from->count;
-    }
 }
 
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
@@ -223,15 +193,13 @@ sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path
     if (cache == NULL) {
         return sp_lengths_read(path, column, lengths, err);
     }
-    pthread_mutex_lock(&cache->mutex);
-    cached_lengths *entry = cache->lengths;
-    while (entry != NULL && (strcmp(entry->path, path) != 0 || !same_text(entry->column, column))) {
-        entry = entry->next;
-    }
-    sp_status status = entry != NULL ? SP_OK : add_lengths(cache, path, column, &entry, err);
-    pthread_mutex_unlock(&cache->mutex);
-    if (status == SP_OK) {
-        copy_lengths(&entry->lengths, lengths);
+    cached_file *file = NULL;
+    sp_status status = find_file(cache, false, path, column, &file, err);
+    if (status == SP_OK && file->lengths.count > 0) {
+        sp_i_lengths_reserve(lengths, file->lengths.count);
+        memcpy(lengths->tokens, file->lengths.tokens,
+               file->lengths.count * sizeof *lengths->tokens);
+        lengths->count = file->lengths.count;
     }
     return status;
 }

@@ -81,6 +81,14 @@ void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 
 // ---- settings.c ----
 
+// For sp_key_watch: the dotted key that is meant by a name of others, or by a key that stands in
+// the wrong section; NULL: none.
+const char *sp_setting_meant(const char *key);
+
+// For sp_key_watch: the dotted key of a section that has the text among its values, else the one
+// that says of which kind the section is, or what it is called; NULL: none.
+const char *sp_setting_held(const char *section, const char *text);
+
 // Read into sp_uniform_costs, sp_decode_spec, and all others into sp_scenario.
 extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_parallel_settings,
     sp_i_network_settings, sp_i_jitter_settings, sp_i_schedule_settings, sp_i_memory_settings,

@@ -87,8 +87,7 @@ void sp_i_scenario_read_chosen(sp_i_scenario_reader *reader)
 // Takes over `value`; NULL: there is none.
 static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *stated)
 {
-    json_t *entry = json_object();
-    sp_json_put(entry, "value", value != NULL ? value : json_null());
+    json_t *entry = sp_json_object(SP_JSON("value", value != NULL ? value : json_null()));
     if (stated != NULL) {
         json_object_set(entry, "stated", stated);
     }
@@ -164,50 +163,48 @@ static bool nodes_are_full(const sp_scenario *scenario)
     return (int64_t)cluster->nodes * cluster->gpus_per_node == sp_layout_ranks(&scenario->layout);
 }
 
-static void add_section(sp_json_builder *b, sp_setting_table table,
-                        const sp_i_scenario_reader *reader)
+static void add_section(json_t *b, sp_setting_table table, const sp_i_scenario_reader *reader)
 {
-    sp_json_add(b, table.section, sp_settings_write(table, reader->scenario, reader));
+    sp_json_put(b, table.section, sp_settings_write(table, reader->scenario, reader));
 }
 
 json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
 {
     const sp_scenario *scenario = reader->scenario;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_text(&b, "schema", SP_I_SCENARIO_SCHEMA);
+    json_t *b = sp_json_object(SP_JSON("schema", SP_I_SCENARIO_SCHEMA));
     if (scenario->uniform) {
-        sp_json_add(&b, "uniform_costs",
+        sp_json_put(b, "uniform_costs",
                     sp_settings_write(sp_i_uniform_settings, &scenario->uniform_costs, NULL));
     } else {
-        sp_json_add(&b, "model", sp_model_to_json(&scenario->model));
-        sp_json_add(&b, "cluster", sp_cluster_to_json(&scenario->cluster));
+        sp_json_add(b, SP_JSON("model", sp_model_to_json(&scenario->model)),
+                    SP_JSON("cluster", sp_cluster_to_json(&scenario->cluster)));
         if (nodes_are_full(scenario)) {
-            sp_json_add_int(&b, "nodes", scenario->cluster.nodes);
+            sp_json_put(b, "nodes", json_integer(scenario->cluster.nodes));
         }
-        sp_json_add_text(&b, "profile", reader->profile);
-        sp_json_add(&b, "stack", sp_stack_to_json(&scenario->memory.stack));
+        sp_json_add(b, SP_JSON("profile", reader->profile),
+                    SP_JSON("stack", sp_stack_to_json(&scenario->memory.stack)));
     }
-    add_section(&b, sp_i_parallel_settings, reader);
+    add_section(b, sp_i_parallel_settings, reader);
     if (!scenario->uniform && !sp_settings_are_usual(sp_i_network_settings, scenario)) {
-        add_section(&b, sp_i_network_settings, reader);
+        add_section(b, sp_i_network_settings, reader);
     }
     if (!scenario->uniform && !sp_settings_are_usual(sp_i_jitter_settings, scenario)) {
-        add_section(&b, sp_i_jitter_settings, reader);
+        add_section(b, sp_i_jitter_settings, reader);
     }
-    add_section(&b, sp_i_schedule_settings, reader);
+    add_section(b, sp_i_schedule_settings, reader);
     if (!scenario->uniform) {
-        add_section(&b, sp_i_memory_settings, reader);
-        add_section(&b, sp_i_workload_settings, reader);
-        add_section(&b, sp_i_strategy_settings, reader);
+        add_section(b, sp_i_memory_settings, reader);
+        add_section(b, sp_i_workload_settings, reader);
+        add_section(b, sp_i_strategy_settings, reader);
     }
     if (scenario->prefill.given) {
-        add_section(&b, sp_i_prefill_settings, reader);
+        add_section(b, sp_i_prefill_settings, reader);
     }
     if (scenario->decode != NULL) {
-        sp_json_add(&b, "decode", sp_settings_write(sp_i_decode_settings, scenario->decode, NULL));
+        sp_json_put(b, "decode", sp_settings_write(sp_i_decode_settings, scenario->decode, NULL));
     }
-    sp_json_add(&b, "chosen", chosen_object(scenario, reader->root.json, b.json));
-    return sp_json_built(b);
+    sp_json_put(b, "chosen", chosen_object(scenario, reader->root.json, b));
+    return b;
 }
 
 sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
@@ -274,12 +271,12 @@ void sp_scenario_set_stack(sp_scenario *scenario)
     scenario->order_resolved = true;
 }
 
-static void put_layers_per_chunk(sp_json_builder *b, const sp_scenario *scenario)
+static void put_layers_per_chunk(json_t *b, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
     int vstages = sp_layout_vstages(layout);
     if (sp_layout_is_even(layout)) {
-        sp_json_add_int(b, "layers_per_chunk", scenario->model.layers / vstages);
+        sp_json_put(b, "layers_per_chunk", json_integer(scenario->model.layers / vstages));
         return;
     }
     int fewest = layout->stage_layers[0];
@@ -289,28 +286,27 @@ static void put_layers_per_chunk(sp_json_builder *b, const sp_scenario *scenario
         fewest = layers < fewest ? layers : fewest;
         most = layers > most ? layers : most;
     }
-    sp_json_add_int(b, "fewest_layers_per_chunk", fewest);
-    sp_json_add_int(b, "most_layers_per_chunk", most);
+    sp_json_add(b, SP_JSON("fewest_layers_per_chunk", fewest),
+                SP_JSON("most_layers_per_chunk", most));
 }
 
 json_t *sp_scenario_derived(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
-    sp_json_builder b = sp_json_build();
-    sp_json_add_int(&b, "ranks", sp_layout_ranks(layout));
-    sp_json_add_int(&b, "virtual_stages", sp_layout_vstages(layout));
+    json_t *b = sp_json_object(SP_JSON("ranks", sp_layout_ranks(layout)),
+                               SP_JSON("virtual_stages", sp_layout_vstages(layout)));
     if (scenario->microbatches > 0) {
-        sp_json_add_int(&b, "microbatches", scenario->microbatches);
+        sp_json_put(b, "microbatches", json_integer(scenario->microbatches));
     }
     if (!scenario->uniform) {
-        sp_json_add_int(&b, "nodes", scenario->cluster.nodes);
-        sp_json_add_int(&b, "gpus_per_node", scenario->cluster.gpus_per_node);
+        sp_json_add(b, SP_JSON("nodes", scenario->cluster.nodes),
+                    SP_JSON("gpus_per_node", scenario->cluster.gpus_per_node));
         if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P && layout->cp > 1) {
-            sp_json_add_int(&b, "cp_a2a_ranks",
-                            sp_stack_head_ranks(&scenario->memory.stack, layout));
+            sp_json_put(b, "cp_a2a_ranks",
+                        json_integer(sp_stack_head_ranks(&scenario->memory.stack, layout)));
         }
-        put_layers_per_chunk(&b, scenario);
-        sp_json_add_int(&b, "parameters", sp_model_parameters(&scenario->model));
+        put_layers_per_chunk(b, scenario);
+        sp_json_put(b, "parameters", json_integer(sp_model_parameters(&scenario->model)));
     }
-    return sp_json_built(b);
+    return b;
 }

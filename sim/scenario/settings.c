@@ -1,6 +1,6 @@
 // Every setting of a scenario, as rows with the reading and writing that some have of their own.
 // The rows of model, cluster and stack lie in sim/model.
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -1008,7 +1008,8 @@ static const struct {
     {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
      "it is a number of gradients; stack.bucket_mib is in MiB"},
     {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold"},
-    {"optimizer", "other optimizers than Adam are not modelled"},
+    {"optimizer", "other optimizers than Adam are not modelled; stack.moment_bytes and "
+                  "stack.no_master_weights are of its states"},
     {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
 };
 

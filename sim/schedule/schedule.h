@@ -1,4 +1,5 @@
-// Schedules: from a packing to a plan, one file per family.
+// Schedules: from a packing to a plan. one_f_one_b.c has those whose backward follows its forward
+// at a fixed lag (GPipe, 1F1B, interleaved, by slices), the other files those that search.
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 
@@ -94,7 +95,7 @@ typedef struct sp_schedule_spec {
 typedef struct sp_schedule_traits {
     const char *summary; // one line for help
     sp_placement placement;
-    int chunks;    // per rank; 0: any number
+    int chunks;    // that it needs per rank; 0: any number
     bool sliced;   // runs micro-batches of several slices
     bool split;    // runs input and weight gradients as actions of their own
     bool timed;    // orders actions by their costs

@@ -609,7 +609,7 @@ static sp_status two_steps(rank_replay *l, const sp_i_pieces *pieces, const sp_i
                            sp_allocator_peak *peak, sp_error *err)
 {
     first_step(l, pieces, largest, err);
-    sp_i_allocate_moments(&l->memory, pieces);
+    sp_i_allocate_moments(&l->memory, pieces, &l->options->stack);
     if (rank_replay_step(l) == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
@@ -653,9 +653,9 @@ static sp_status weigh(const rank_replay *l, candidate *ranks, size_t count)
     sp_status status = l->memory.status;
     for (size_t r = 0; status == SP_OK && r < count; r++) {
         sp_i_unit_memory copy = {.blocks = sp_block_allocator_copy(l->memory.blocks), .err = err};
-        copy.status = sp_i_master_bytes(&ranks[r].pieces, l->options->stack.split_limit_bytes,
-                                        &ranks[r].state_bytes, err);
-        sp_i_allocate_moments(&copy, &ranks[r].pieces);
+        copy.status =
+            sp_i_master_bytes(&ranks[r].pieces, &l->options->stack, &ranks[r].state_bytes, err);
+        sp_i_allocate_moments(&copy, &ranks[r].pieces, &l->options->stack);
         if (copy.status == SP_OK) {
             ranks[r].state_bytes += sp_block_allocator_allocated(copy.blocks);
         }

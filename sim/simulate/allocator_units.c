@@ -358,7 +358,9 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
         allocate_chunk(memory, layout, stack, &list);
         sp_parameter_list_fini(&list);
     }
-    allocate_masters(memory, pieces);
+    if (!stack->no_master_weights) {
+        allocate_masters(memory, pieces);
+    }
     allocate_buffers(memory, model, layout, stages, stack, largest);
 }
 
@@ -400,19 +402,23 @@ void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const
     }
 }
 
-sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,
+sp_status sp_i_master_bytes(const sp_i_pieces *pieces, const sp_stack *stack, int64_t *bytes,
                             sp_error *err)
 {
-    sp_i_unit_memory memory = {.blocks = sp_block_allocator_new(split_limit_bytes), .err = err};
-    allocate_masters(&memory, pieces);
+    sp_i_unit_memory memory = {.blocks = sp_block_allocator_new(stack->split_limit_bytes),
+                               .err = err};
+    if (!stack->no_master_weights) {
+        allocate_masters(&memory, pieces);
+    }
     *bytes = sp_block_allocator_allocated(memory.blocks);
     sp_block_allocator_free(memory.blocks);
     return memory.status;
 }
 
-void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces)
+void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces,
+                           const sp_stack *stack)
 {
     for (size_t i = 0; i < 2 * pieces->count; i++) {
-        sp_i_take(memory, sp_mul_bytes(FP32, pieces->elements[i / 2]));
+        sp_i_take(memory, sp_mul_bytes(sp_stack_moment_bytes(stack), pieces->elements[i / 2]));
     }
 }

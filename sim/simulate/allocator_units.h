@@ -108,9 +108,10 @@ void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const
                            int64_t rank, sp_i_pieces *pieces);
 
 // Counts parameters in fp32 in blocks of their own.
-sp_status sp_i_master_bytes(const sp_i_pieces *pieces, int64_t split_limit_bytes, int64_t *bytes,
+sp_status sp_i_master_bytes(const sp_i_pieces *pieces, const sp_stack *stack, int64_t *bytes,
                             sp_error *err);
 // Both moments of each piece.
-void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces);
+void sp_i_allocate_moments(sp_i_unit_memory *memory, const sp_i_pieces *pieces,
+                           const sp_stack *stack);
 
 #endif

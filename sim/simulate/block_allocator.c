@@ -414,14 +414,16 @@ static void absorb(sp_block_allocator *allocator, int32_t id, int32_t next)
     allocator->unused = next;
 }
 
-static bool take_if_free(sp_block_allocator *allocator, int32_t id)
+static inline bool is_free(const sp_block_allocator *allocator, int32_t id)
 {
-    if (id == SP_NO_BLOCK || !allocator->blocks[id].free) {
-        return false;
-    }
+    return id != SP_NO_BLOCK && allocator->blocks[id].free;
+}
+
+// Takes a free block out of its pool.
+static void take_out(sp_block_allocator *allocator, int32_t id)
+{
     allocator->idle -= whole_segment(&allocator->blocks[id]);
     remove_block(pool_of(allocator, allocator->blocks[id].small), allocator->blocks, id);
-    return true;
 }
 
 void sp_block_release(sp_block_allocator *allocator, int32_t block)
@@ -432,11 +434,13 @@ void sp_block_release(sp_block_allocator *allocator, int32_t block)
     SP_ASSERT(block >= 0 && block < allocator->count && !allocator->blocks[block].free);
     allocator->allocated -= allocator->blocks[block].bytes;
     int32_t next = allocator->blocks[block].next;
-    if (take_if_free(allocator, next)) {
+    if (is_free(allocator, next)) {
+        take_out(allocator, next);
         absorb(allocator, block, next);
     }
     int32_t previous = allocator->blocks[block].previous;
-    if (take_if_free(allocator, previous)) {
+    if (is_free(allocator, previous)) {
+        take_out(allocator, previous);
         absorb(allocator, previous, block);
         block = previous;
     }

@@ -1,6 +1,5 @@
 #include "sim/simulate/engine.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -9,19 +8,12 @@
 // have none.
 typedef struct column {
     const void *rows;
-    size_t bytes;          // that are compared of a row
-    size_t stride;         // from one row to the next; 0: as many
+    size_t bytes;          // of a row
     bool hashed;           // tells packs apart that are not alike
     const int32_t *row_of; // [packs]: the row of a pack; NULL: its index
 } column;
 
 enum { COLUMNS = 6 };
-
-// The times of transfers are compared, not what else a pack costs.
-#define P2P_BYTES (2 * sizeof(int64_t))
-_Static_assert(offsetof(sp_pack_costs, p2p_ns) == 0 &&
-                   offsetof(sp_pack_costs, p2p_internode_ns) == sizeof(int64_t),
-               "times of transfers come first");
 
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
@@ -70,20 +62,20 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 {
     size_t n = (size_t)c->classes;
     const column forward[COLUMNS] = {
-        {c->action[SP_ACTION_F], n * sizeof(sp_action_cost), 0, true, NULL},
-        {c->forward, P2P_BYTES, sizeof *c->forward, true, NULL},
-        {c->unit, n * sizeof *c->unit, 0, true, c->unit_row},
-        {c->o_ns, n * sizeof *c->o_ns, 0, true, NULL},
-        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, 0, false, c->unit_row},
-        {c->l_ns, n * sizeof *c->l_ns, 0, false, NULL},
+        {c->action[SP_ACTION_F], n * sizeof(sp_action_cost), true, NULL},
+        {c->forward_p2p, sizeof *c->forward_p2p, true, NULL},
+        {c->unit, n * sizeof *c->unit, true, c->unit_row},
+        {c->o_ns, n * sizeof *c->o_ns, true, NULL},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->unit_row},
+        {c->l_ns, n * sizeof *c->l_ns, false, NULL},
     };
     const column backward[COLUMNS] = {
-        {c->action[SP_ACTION_B], n * sizeof(sp_action_cost), 0, true, NULL},
-        {c->action[SP_ACTION_I], n * sizeof(sp_action_cost), 0, false, NULL},
-        {c->action[SP_ACTION_W], n * sizeof(sp_action_cost), 0, false, NULL},
-        {c->action[SP_ACTION_R], n * sizeof(sp_action_cost), 0, false, NULL},
-        {c->backward, P2P_BYTES, sizeof *c->backward, true, NULL},
-        {c->backward_unit, n * sizeof *c->backward_unit, 0, false, c->backward_unit_row},
+        {c->action[SP_ACTION_B], n * sizeof(sp_action_cost), true, NULL},
+        {c->action[SP_ACTION_I], n * sizeof(sp_action_cost), false, NULL},
+        {c->action[SP_ACTION_W], n * sizeof(sp_action_cost), false, NULL},
+        {c->action[SP_ACTION_R], n * sizeof(sp_action_cost), false, NULL},
+        {c->backward_p2p, sizeof *c->backward_p2p, true, NULL},
+        {c->backward_unit, n * sizeof *c->backward_unit, false, c->backward_unit_row},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }
@@ -91,8 +83,7 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
 static inline const unsigned char *row_of(const column *table, size_t pack)
 {
     size_t row = table->row_of != NULL ? (size_t)table->row_of[pack] : pack;
-    return (const unsigned char *)table->rows +
-           row * (table->stride > 0 ? table->stride : table->bytes);
+    return (const unsigned char *)table->rows + row * table->bytes;
 }
 
 static inline bool same_row(const column *table, size_t a, size_t b)

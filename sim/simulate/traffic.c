@@ -379,7 +379,7 @@ typedef struct zero_exchange {
 
 static zero_exchange zero_exchange_of(const sp_i_traffic *t, const sp_walk_action *action)
 {
-    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
+    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
     bool regrouped = t->plan->packing->backward.count > 0;
     sp_exchanged back = stage->gather;
     back.bare_s = stage->backward_bare_s;
@@ -479,7 +479,7 @@ static void set_sharded(sp_i_traffic *t, const sp_walk_action *action, int64_t d
         return;
     }
     const sp_plan_place *place = &action->place;
-    const sp_sharded_stage *stage = &t->costs->stages[action->vstage].sharded;
+    const sp_sharded_stage *stage = &t->costs->sharded[action->vstage];
     int rank = rank_of(t, place->dp, place->pp);
     zero_exchange exchange = zero_exchange_of(t, action);
     int64_t exposed_ns = shorten_all(t, rank, stage, &exchange, dp_ns, &stage_ns[BESIDE_WORK]);

@@ -372,8 +372,7 @@ static void add_sharded(sp_i_paths *p, int pp_rank, const int64_t *gpus)
 {
     const sp_layout *layout = &p->plan->layout;
     for (int c = 0; c < layout->chunks; c++) {
-        const sp_sharded_stage *stage =
-            &p->costs->stages[sp_layout_vstage(layout, pp_rank, c)].sharded;
+        const sp_sharded_stage *stage = &p->costs->sharded[sp_layout_vstage(layout, pp_rank, c)];
         if (stage->gather.bytes > 0.0) {
             add_collective(p, pp_rank, true, stage->gathers_by, SP_ALL_GATHER, gpus);
         }

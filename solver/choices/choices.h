@@ -11,7 +11,7 @@
 
 // A job as its scenario asks, over the batches so far.
 typedef struct sp_i_trial_job {
-    sp_scenario scenario; // a copy that owns no more than the layers that its strategy chooses
+    sp_scenario scenario; // that its strategy makes its choices in
     sp_cost_model cost;
     bool costed;
     sp_i_group_starts starts;
@@ -19,7 +19,8 @@ typedef struct sp_i_trial_job {
     sp_packflow_outcome total; // SP_PACKFLOW_WORST once a batch had no plan
 } sp_i_trial_job;
 
-void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario);
+// In that time; 0: in the scenario's.
+void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario, int64_t time_limit_ms);
 // Prepares the costs, once the strategy has made its choices.
 sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err);
 // Plans the next batch and adds its time, unless one before had no plan. Only fatal errors are

@@ -68,6 +68,13 @@ static sp_layout layout_of(const sp_scenario *scenario, const cut *tried)
     return layout;
 }
 
+static sp_status copy_with_cut(const sp_scenario *scenario, const cut *tried, sp_scenario *with,
+                               sp_error *err)
+{
+    const sp_layout layout = layout_of(scenario, tried);
+    return sp_scenario_copy_with(scenario, &(sp_scenario_changes){.cut = &layout}, with, err);
+}
+
 // Plans the first batch of the workload in a cut, as it would be reported. Only fatal errors are
 // returned.
 static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches, const cut *tried,
@@ -75,14 +82,13 @@ static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches
 {
     sp_error own;
     sp_scenario with;
-    const sp_layout layout = layout_of(scenario, tried);
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
-    sp_status status =
-        sp_scenario_copy_with(scenario, &(sp_scenario_changes){.cut = &layout}, &with, &own);
+    sp_status status = copy_with_cut(scenario, tried, &with, &own);
     if (status == SP_OK) {
         status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
     }
+    sp_scenario_fini(&with);
     return sp_i_only_fatal(status, &own, err);
 }
 
@@ -128,22 +134,19 @@ static sp_status search_cut(const chunk_choice *c, const sp_strategy_input *inpu
     return status;
 }
 
-static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
+static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut *tried,
+                             sp_error *err)
 {
-    const sp_scenario *scenario = c->scenario;
-    sp_scenario with = *scenario;
-    with.layout = layout_of(scenario, tried);
     sp_cost_model cost;
-    sp_status status = sp_scenario_cost_model(&with, &cost, err);
+    sp_status status = sp_scenario_cost_model(with, &cost, err);
     if (status != SP_OK) {
         return status;
     }
-    const sp_strategy_input input = {.scenario = &with,
+    const sp_strategy_input input = {.scenario = with,
                                      .batch = &c->batches.batch[0],
                                      .context = c->batches.context,
                                      .cost = &cost};
-    bool split = sp_strategy_find(scenario->strategy.kind)->split_backward;
-    tried->outcome = SP_PACKFLOW_WORST;
+    bool split = sp_strategy_find(with->strategy.kind)->split_backward;
     if (split) {
         status = search_cut(c, &input, true, false, tried, err);
     }
@@ -155,6 +158,22 @@ static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
         status = search_cut(c, &input, false, true, tried, err);
     }
     sp_cost_model_fini(&cost);
+    return status;
+}
+
+// A cut that the layout does not know has no plan.
+static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
+{
+    sp_error own;
+    sp_scenario with;
+    sp_error_clear(&own);
+    tried->outcome = SP_PACKFLOW_WORST;
+    sp_status status = copy_with_cut(c->scenario, tried, &with, &own);
+    if (status != SP_OK) {
+        return sp_i_only_fatal(status, &own, err);
+    }
+    status = predict_job(c, &with, tried, err);
+    sp_scenario_fini(&with);
     return status;
 }
 

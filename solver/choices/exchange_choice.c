@@ -115,6 +115,7 @@ static sp_status look(const choice *c, sp_cp_overlap overlap, sp_packflow_outcom
     if (status == SP_OK && !alike) {
         status = search(c, &tried, outcome, &own);
     }
+    sp_scenario_fini(&tried);
     return sp_i_only_fatal(status, &own, err);
 }
 
@@ -201,7 +202,7 @@ static sp_status plan(const choice *c, sp_cp_overlap overlap, double share,
     if (status == SP_OK) {
         status = sp_i_job_run(&tried, &c->batches, deadline_s, outcome, &own);
     }
-    sp_free(tried.chosen_layers);
+    sp_scenario_fini(&tried);
     sp_i_end_part(c->scenario, limit);
     return sp_i_only_fatal(status, &own, err);
 }

@@ -33,10 +33,7 @@ static sp_status try_candidate(sp_i_trial_job *j, const sp_scenario *scenario,
 {
     sp_error own;
     sp_error_clear(&own);
-    sp_i_trial_job_init(j, scenario);
-    if (deadline_s > 0.0) {
-        j->scenario.strategy.time_limit_ms = sp_i_deadline_left_ms(deadline_s) + 1;
-    }
+    sp_i_trial_job_init(j, scenario, deadline_s > 0.0 ? sp_i_deadline_left_ms(deadline_s) + 1 : 0);
     take_candidate(&j->scenario, candidate);
     sp_status status = sp_strategy_resolve(&j->scenario, compared, &own);
     if (status == SP_OK) {

@@ -101,13 +101,14 @@ void sp_i_trial_job_fini(sp_i_trial_job *j)
         sp_cost_model_fini(&j->cost);
     }
     sp_i_group_starts_fini(&j->starts);
-    sp_free(j->scenario.chosen_layers);
+    sp_scenario_fini(&j->scenario);
 }
 
-void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario)
+void sp_i_trial_job_init(sp_i_trial_job *j, const sp_scenario *scenario, int64_t time_limit_ms)
 {
     *j = (sp_i_trial_job){0};
-    sp_scenario_copy_with(scenario, &(sp_scenario_changes){0}, &j->scenario, NULL);
+    sp_scenario_copy_with(scenario, &(sp_scenario_changes){.time_limit_ms = time_limit_ms},
+                          &j->scenario, NULL);
 }
 
 sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err)
@@ -124,7 +125,7 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
     sp_i_trial_job j;
     sp_error own;
     sp_error_clear(&own);
-    sp_i_trial_job_init(&j, scenario);
+    sp_i_trial_job_init(&j, scenario, 0);
     j.context = batches->context;
     sp_status status = sp_i_trial_job_begin(&j, &own);
     if (status != SP_OK) {

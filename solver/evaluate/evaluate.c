@@ -94,11 +94,9 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
                             const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_i_evaluation ev;
-    sp_scenario planned = *scenario; // what a job keeps was chosen before
-    if (planned.strategy.asked[0] == '\0') {
-        snprintf(planned.strategy.asked, sizeof planned.strategy.asked, "%s",
-                 planned.strategy.kind);
-    }
+    sp_scenario planned;
+    sp_scenario_copy_with(scenario, &(sp_scenario_changes){.documented = true, .planned = true},
+                          &planned, NULL);
     sp_status status = sp_i_evaluate_begin(&ev, &planned, options, result, err);
     if (status == SP_OK && options->formed != NULL) {
         warn_of_batches(result, options->formed);
@@ -120,6 +118,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     note_error(&ev, status);
     sp_i_evaluate_end(&ev, status);
+    sp_scenario_fini(&planned);
     return status;
 }
 
@@ -139,7 +138,7 @@ static void take_settings(sp_i_evaluation *ev, const char *settings)
     }
 }
 
-// Finds the error anew with what is known by now: bubble, micro-batches, and what takes the time.
+// Finds the error with what is known by now: bubble, micro-batches, and what takes the time.
 static void note_error(const sp_i_evaluation *ev, sp_status status)
 {
     sp_result *result = ev->steps.result;
@@ -306,6 +305,7 @@ void sp_i_evaluate_describe(sp_i_evaluation *ev)
     ev->curtailed = ev->repeats = ev->offloads = ev->copies = false;
     ev->tokens = ev->padding_tokens = 0;
     sp_i_step_describe(ev->steps.scenario, ev->steps.result);
+    sp_i_step_warn(ev->steps.scenario, &ev->steps.result->warnings);
     warn_of_order(ev);
 }
 
@@ -333,11 +333,10 @@ static sp_status resolve(sp_i_evaluation *ev, sp_error *err)
     if (status != SP_OK || scenario->order_resolved || !sp_strategy_resolves(scenario)) {
         return status;
     }
-    ev->own = *scenario;
-    ev->own.chosen_layers = NULL;
-    ev->own.resolved = json_deep_copy(scenario->resolved);
+    const sp_scenario_changes changes = {.documented = true,
+                                         .effort_percent = ev->steps.options->effort_percent};
+    sp_scenario_copy_with(scenario, &changes, &ev->own, NULL);
     ev->steps.scenario = &ev->own;
-    ev->own.strategy.effort_percent = ev->steps.options->effort_percent;
     return sp_strategy_resolve(&ev->own, ev->steps.options->compared, err);
 }
 
@@ -428,10 +427,10 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     sp_oom_diagnosis refused = {0};
     // Choices that have ended at their bound leave a plan little to gain.
     sp_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
-    sp_scenario metered = *scenario;
-    if (metered.strategy.meter == NULL && metered.strategy.time_limit_ms == 0) {
-        metered.strategy.meter = &meter;
-    }
+    bool unmetered = scenario->strategy.meter == NULL && scenario->strategy.time_limit_ms == 0;
+    sp_scenario metered;
+    sp_scenario_copy_with(scenario, &(sp_scenario_changes){.meter = unmetered ? &meter : NULL},
+                          &metered, NULL);
     const sp_strategy_input input = {.scenario = &metered,
                                      .batch = batch,
                                      .carried = ev->carried.count,
@@ -445,6 +444,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     if (status == SP_OK) {
         status = sp_strategy_pack(strategy, &input, &step->packing, err);
     }
+    sp_scenario_fini(&metered);
     ev->curtailed = ev->curtailed || meter.ended;
     ev->refused = status == SP_ERR_INFEASIBLE && refused.limit_bytes > 0;
     if (ev->refused) {
@@ -757,8 +757,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status)
         sp_result_warn_of_memory(ev->steps.result);
     }
     sp_i_group_starts_fini(&ev->starts);
-    json_decref(ev->own.resolved);
-    sp_free(ev->own.chosen_layers);
+    sp_scenario_fini(&ev->own);
     sp_batch_fini(&ev->carried);
     if (status != SP_OK) {
         sp_result_fini(ev->steps.result);
@@ -805,6 +804,7 @@ static sp_status evaluate_row(const sp_scenario *scenario, const sp_batches *bat
     row->status = sp_scenario_copy_with(scenario, &changes, &own, &met);
     if (row->status == SP_OK) {
         row->status = sp_evaluate(&own, batches, &compared, &row->result, &met);
+        sp_scenario_fini(&own);
     }
     if (row->status == SP_OK) {
         return SP_OK;

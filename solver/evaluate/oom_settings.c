@@ -61,10 +61,9 @@ static int64_t most_tried(const sp_i_evaluation *ev, const sp_batches *batches)
     return sp_i_most_work(batches->count) / (curtailed ? PARTS : 1);
 }
 
-// The batches stay: no setting that is tried changes them. The limit and the strategy are those of
-// the evaluation, which may have put others in place of what was read.
-static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_scenario *scenario,
-                          trial *found, sp_error *err)
+// The batches stay: no setting that is tried changes them.
+static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches,
+                          const sp_scenario *scenario, trial *found, sp_error *err)
 {
     const sp_evaluate_options *stated = ev->steps.options;
     const sp_evaluate_options options = {.no_bounds = true,
@@ -74,24 +73,12 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches, sp_sce
                                          .threads = stated->threads,
                                          .compared = stated->compared};
     sp_result result = {0};
-    snprintf(scenario->strategy.kind, sizeof scenario->strategy.kind, "%s",
-             ev->stated->strategy.kind);
-    scenario->memory_limit_bytes = ev->stated->memory_limit_bytes;
-    // All settings together have no more time than the plan had.
-    scenario->strategy.time_limit_ms = sp_ceil_div(scenario->strategy.time_limit_ms,
-                                                   searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED);
-    sp_meter meter = {.limit = most_tried(ev, batches) / PARTS};
-    // One that fits is planned as it would be by itself, since its time is told.
-    if (ev->oom.limit_bytes > 0 && searches(ev) && scenario->strategy.time_limit_ms == 0) {
-        scenario->strategy.meter = &meter;
-    }
     bool hopeless = false;
     sp_status status = states_are_too_much(scenario, &hopeless, err);
     if (status != SP_OK || hopeless) {
         return status;
     }
     status = ev->evaluate(scenario, batches, &options, &result, err);
-    ev->tried += meter.spent;
     if (status == SP_OK && !sp_result_is_oom(&result)) {
         found->bytes = result.peak_bytes;
         found->ms = sp_result_iteration_ms(&result);
@@ -119,10 +106,25 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     for (int i = 0; i < count; i++) {
         overrides[2 + i] = settings[i];
     }
-    sp_status status = sp_scenario_with(ev->stated, overrides, 2 + count, &scenario, &own);
+    // The limit and the strategy are those of the evaluation, which may have put others in place of
+    // what was read. All settings together have no more time than the plan had, and one that fits
+    // is planned as it would be by itself, since its time is told.
+    const sp_strategy_spec *strategy = &ev->stated->strategy;
+    sp_meter meter = {.limit = most_tried(ev, batches) / PARTS};
+    bool metered = ev->oom.limit_bytes > 0 && searches(ev) && strategy->time_limit_ms == 0;
+    const sp_scenario_changes changes = {
+        .overrides = overrides,
+        .override_count = 2 + count,
+        .strategy = strategy->kind,
+        .memory_limit_bytes = ev->stated->memory_limit_bytes,
+        .time_limit_ms =
+            sp_ceil_div(strategy->time_limit_ms, searches(ev) ? MOST_TRIED_SEARCHED : MOST_TRIED),
+        .meter = metered ? &meter : NULL};
+    sp_status status = sp_scenario_copy_with(ev->stated, &changes, &scenario, &own);
     if (status == SP_OK) {
         found->read = true;
         status = evaluate(ev, batches, &scenario, found, &own);
+        ev->tried += meter.spent;
         sp_scenario_fini(&scenario);
     }
     return sp_i_only_fatal(status, &own, err);

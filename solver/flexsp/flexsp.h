@@ -1,7 +1,7 @@
 // FlexSP (Wang et al., arXiv 2412.01523): groups of ranks with sequence parallelism of different
 // degree, chosen anew for every micro-batch.
-#ifndef SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
-#define SLIMPACK_SOLVER_FLEXSP_FLEXSP_SOLVE_H
+#ifndef SLIMPACK_SOLVER_FLEXSP_FLEXSP_H
+#define SLIMPACK_SOLVER_FLEXSP_FLEXSP_H
 
 #include <stdbool.h>
 #include <stddef.h>

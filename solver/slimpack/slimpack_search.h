@@ -20,6 +20,8 @@
 
 // ---- jobs on machines ----
 
+// Jobs are samples, machines are data-parallel ranks or groups of them.
+//
 // The last of machines of equal or different speed ends as early as can be: P||Cmax and Q||Cmax of
 // scheduling theory.
 typedef struct sp_i_makespan {

@@ -35,9 +35,6 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->layout.stage_layers = NULL;
     snprintf(result->schedule, sizeof result->schedule, "%s",
              sp_schedule_names[scenario->schedule.kind]);
-    sp_scenario_step_error(scenario, (double)NAN, (double)NAN, &result->step_error);
-    warn_of_replaced(scenario, &result->warnings);
-    sp_warn_of_unused(scenario, SP_RUN_STEP, &result->warnings);
     if (scenario->uniform) {
         return;
     }
@@ -65,10 +62,18 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
                                                          : sp_profile_level(&scenario->profile);
     result->lossless =
         sp_strategy_is_lossless(sp_strategy_find(scenario->strategy.kind), &scenario->strategy);
-    warn_of_free_settings(scenario, &result->warnings);
-    warn_of_profile(scenario, &result->warnings);
-    warn_of_jitter(scenario, &result->warnings);
-    warn_of_passing_stages(scenario, &result->warnings);
+}
+
+void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    warn_of_replaced(scenario, warnings);
+    sp_warn_of_unused(scenario, SP_RUN_STEP, warnings);
+    if (!scenario->uniform) {
+        warn_of_free_settings(scenario, warnings);
+        warn_of_profile(scenario, warnings);
+        warn_of_jitter(scenario, warnings);
+        warn_of_passing_stages(scenario, warnings);
+    }
 }
 
 // The cost model slows all computation with each doubling of the nodes from one on.

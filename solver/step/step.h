@@ -1,6 +1,6 @@
 // One packing as a whole step: its costs, its schedule, its simulation, its bounds, and what it
-// lacks where it is out of memory. Strategies that choose between packings ask this room, and the
-// evaluation of a scenario (solver/evaluate) does for every batch.
+// lacks where it is out of memory. Strategies that choose between packings call it, and the
+// evaluation of a scenario (solver/evaluate) does so for every batch.
 #ifndef SLIMPACK_SOLVER_STEP_STEP_H
 #define SLIMPACK_SOLVER_STEP_STEP_H
 
@@ -166,8 +166,10 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
 
 // ---- what a result says of where it comes from, and counts (provenance.c) ----
 
-// Begins the result: names, level, limits and warnings of the scenario.
+// Begins the result: names, level and limits of the scenario.
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result);
+// The warnings of the scenario, which a trial step does without.
+void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings);
 
 // FLOPs that the recomputation of all layers adds, per token and per half pair, before sharding.
 void sp_i_step_recompute(sp_i_steps *steps);

@@ -9,7 +9,7 @@
 // execute are listed as such.
 #define _GNU_SOURCE
 #include "backends/api/device.h"
-#include "experiments/execution/scenario_set.h"
+#include "experiments/execution/execution.h"
 #include "kernels/kernels.h"
 #include "sim/base/json.h"
 #include "solver/evaluate/evaluate.h"

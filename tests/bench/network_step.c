@@ -226,7 +226,7 @@ static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
 {
     costs->shards = true;
     for (int p = 0; p < layout->pp; p++) {
-        costs->stages[p].sharded =
+        costs->sharded[p] =
             (sp_sharded_stage){.gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
                                .layers_gather = {.s = GATHER_S, .bytes = GATHER_BYTES},
                                .scatter = {.s = 2.0 * GATHER_S, .bytes = 2.0 * GATHER_BYTES}};
@@ -252,11 +252,11 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
             (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
         costs->action[SP_ACTION_B][k] =
             (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
-        costs->forward[k].p2p_internode_ns = costs->backward[k].p2p_internode_ns = 200000;
+        costs->forward_p2p[k].internode_ns = costs->backward_p2p[k].internode_ns = 200000;
     }
     for (int p = 0; p < layout->pp; p++) {
         costs->stages[p].layers = 1;
-        costs->ranks[p].crosses_nodes = 1;
+        costs->crosses_nodes[p] = 1;
         costs->ranks[p].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 50000000,
                                                       .param_gather_ns = 25000000,
                                                       .reduce_bytes = GRADIENT_BYTES,

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/progress.h"
 #include "tests/bench/bench.h"
 

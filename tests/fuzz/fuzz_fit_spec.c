@@ -3,8 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "experiments/fit/fit_model.h"
-#include "experiments/fit/fit_spec.h"
+#include "experiments/fit/fit.h"
 #include "sim/base/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/report/page.h"
-#include "experiments/report/timeline.h"
+#include "experiments/report/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 

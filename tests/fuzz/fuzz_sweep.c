@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/sweep/spec.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 #define SLIMPACK_TESTS_GPU_PLAN_REQUEST_H
 
 #include "backends/api/backend.h"
-#include "sim/scenario/plan_input.h"
+#include "sim/scenario/scenario.h"
 #include "tests/support/initializers.h"
 
 // The first batch in bf16, from seed 1, without a limit of memory; borrows from `in`.

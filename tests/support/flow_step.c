@@ -51,10 +51,10 @@ static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
 void flow_step_lengthen(sp_step_costs *costs)
 {
     for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->forward[k].p2p_ns += 1000;
-        costs->forward[k].p2p_internode_ns += 1000;
-        costs->backward[k].p2p_ns += 1000;
-        costs->backward[k].p2p_internode_ns += 1000;
+        costs->forward_p2p[k].ns += 1000;
+        costs->forward_p2p[k].internode_ns += 1000;
+        costs->backward_p2p[k].ns += 1000;
+        costs->backward_p2p[k].internode_ns += 1000;
     }
 }
 
@@ -156,7 +156,7 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     costs->buckets = NULL;
     costs->shards = true;
     for (int v = 0; v < vstages; v++) {
-        sp_sharded_stage *of = &costs->stages[v].sharded;
+        sp_sharded_stage *of = &costs->sharded[v];
         of->scatter = (sp_exchanged){.s = 1e-6 + 2e-6 * sp_prng_uniform(prng), .bytes = bytes};
         if (zero == 3) {
             of->gather =
@@ -216,7 +216,7 @@ void flow_step_draw_algorithms(sp_prng *prng, flow_step *s)
             (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }
     for (int v = 0; s->costs.shards && v < sp_layout_vstages(&s->layout); v++) {
-        sp_sharded_stage *of = &s->costs.stages[v].sharded;
+        sp_sharded_stage *of = &s->costs.sharded[v];
         of->gathers_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
         of->scatters_by = (sp_collective_algorithm)prng_below(prng, SP_ALGORITHM_AUTO);
     }

@@ -213,8 +213,8 @@ static void begin_action(world *w, int rank, sp_action action)
     state->start_ns = w->now_ns;
     sp_exchanged gather = {0}, scatter = {0};
     if (s->costs.shards && layout->dp * layout->cp > 1) {
-        gather = action.kind != SP_ACTION_W ? s->costs.stages[vstage].sharded.gather : gather;
-        scatter = world_makes_gradients(action) ? s->costs.stages[vstage].sharded.scatter : scatter;
+        gather = action.kind != SP_ACTION_W ? s->costs.sharded[vstage].gather : gather;
+        scatter = world_makes_gradients(action) ? s->costs.sharded[vstage].scatter : scatter;
     }
     state->keys_wait = layout->cp > 1 && each.s + each.heads_s > 0.0;
     if (state->keys_wait) {

@@ -73,9 +73,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->unit[at].loaded_backward = costs->unit[at].backward;
             }
         }
-        costs->forward[k].p2p_ns = copy ? costs->forward[same].p2p_ns : draw(prng, 400);
-        costs->forward[k].p2p_internode_ns =
-            copy ? costs->forward[same].p2p_internode_ns : draw(prng, 4000);
+        costs->forward_p2p[k].ns = copy ? costs->forward_p2p[same].ns : draw(prng, 400);
+        costs->forward_p2p[k].internode_ns =
+            copy ? costs->forward_p2p[same].internode_ns : draw(prng, 4000);
     }
     for (size_t k = 0; k < backward; k++) {
         size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
@@ -94,12 +94,12 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;
             }
         }
-        costs->backward[k].p2p_ns = copy ? costs->backward[same].p2p_ns : draw(prng, 400);
-        costs->backward[k].p2p_internode_ns =
-            copy ? costs->backward[same].p2p_internode_ns : draw(prng, 4000);
+        costs->backward_p2p[k].ns = copy ? costs->backward_p2p[same].ns : draw(prng, 400);
+        costs->backward_p2p[k].internode_ns =
+            copy ? costs->backward_p2p[same].internode_ns : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
-        costs->ranks[r].crosses_nodes = (uint8_t)draw(prng, 2);
+        costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);
         costs->ranks[r].epilogue = (sp_epilogue_cost){.grad_reduce_ns = draw(prng, 9000),
                                                       .optimizer_ns = draw(prng, 900),
                                                       .param_gather_ns = draw(prng, 9000)};

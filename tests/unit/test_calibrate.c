@@ -1,11 +1,9 @@
 // Fits of profiles to tables whose measured times a known profile made, so that the constants are
 // known; folds, resamples and ablations; the profile that is written.
-#include "experiments/fit/calibrate.h"
+#include "experiments/fit/fit.h"
 
 #include <unistd.h>
 
-#include "experiments/fit/fit_model.h"
-#include "experiments/fit/fit_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -15,16 +13,14 @@ enum { ROWS = 24, CONSTANTS = 3 };
 static const double truth[CONSTANTS] = {390.0, 1700.0, 140.0};
 
 static const char spec_text[] =
-    "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\","
-    " \"start\": {\"kernel.us\": 2},"
-    " \"constants\": {"
-    "  \"gemm_model.tflops\": {\"unit\": \"TFLOP/s\", \"start\": 500, \"least\": 50, \"most\": "
-    "2000},"
-    "  \"memory.gb_per_s\": {\"unit\": \"GB/s\", \"least\": 100, \"most\": 9000},"
-    "  \"links.nvlink_gb_per_s\": {\"unit\": \"GB/s\", \"least\": 10, \"most\": 2000}},"
-    " \"tables\": {\"steps\": {\"folds\": 4}}, \"bootstrap\": 6, \"seed\": 5,"
-    " \"ablations\": [{\"name\": \"transfer time\", \"set\": {\"links.nvlink_gb_per_s\": 1e6}},"
-    "  {\"name\": \"recompute\", \"scenario\": [\"memory.recompute=none\"]}]}";
+    "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\", "
+    "\"start\": {\"kernel.us\": 2}, \"constants\": {  \"gemm_model.tflops\": {\"unit\": "
+    "\"TFLOP/s\", \"start\": 500, \"least\": 50, \"most\": 2000},  \"memory.gb_per_s\": {\"unit\": "
+    "\"GB/s\", \"least\": 100, \"most\": 9000},  \"links.nvlink_gb_per_s\": {\"unit\": \"GB/s\", "
+    "\"least\": 10, \"most\": 2000}}, \"tables\": {\"steps\": {\"folds\": 4}}, \"bootstrap\": 6, "
+    "\"seed\": 5, \"ablations\": [{\"name\": \"transfer time\", \"set\": "
+    "{\"links.nvlink_gb_per_s\": 1e6}},  {\"name\": \"recompute\", \"scenario\": "
+    "[\"memory.recompute=none\"]}]}";
 
 static char folder[] = "/tmp/slimpack-calibrate-XXXXXX";
 
@@ -45,11 +41,11 @@ static void write_start(void)
     assert_int_equal(
         sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, NULL),
         SP_OK);
-    assert_int_equal(sp_json_override(root,
-                                      "gemm_model={\"tflops\": 500, \"level\": \"assumed\", "
-                                      "\"source\": \"test\"}",
-                                      NULL),
-                     SP_OK);
+    assert_int_equal(
+        sp_json_override(
+            root, "gemm_model={\"tflops\": 500, \"level\": \"assumed\", \"source\": \"test\"}",
+            NULL),
+        SP_OK);
     assert_int_equal(json_dump_file(root, "start.json", 0), 0);
     json_decref(root);
 }
@@ -60,8 +56,8 @@ static void write_table(const double *measured)
     FILE *file = fopen("steps.csv", "w");
     assert_non_null(file);
     fputs("cluster,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model.vocab,"
-          "parallel.tp,parallel.dp,memory.recompute,workload.uniform,workload.context,"
-          "workload.samples_per_batch,iteration_ms\n",
+          "parallel.tp,parallel.dp,memory.recompute,workload.uniform,workload.context,workload."
+          "samples_per_batch,iteration_ms\n",
           file);
     for (int i = 0; i < ROWS; i++) {
         int tp = 1 << (i % 4);
@@ -418,22 +414,21 @@ TEST(folds_hold_whole_groups)
 TEST(tables_of_several_stacks)
 {
     static const char text[] =
-        "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\","
-        " \"start\": {\"stack\": {\"name\": \"megatron-core-2024\"}}, \"leave_out_tables\": true,"
-        " \"constants\": {\"gemm_model.tflops\": {\"start\": 500, \"least\": 50, \"most\": 2000}},"
-        " \"tables\": {\"steps\": {}, \"other\": {\"own_stack\": true}}}";
+        "{\"schema\": \"slimpack/fit/1\", \"name\": \"fitted\", \"profile\": \"./start.json\", "
+        "\"start\": {\"stack\": {\"name\": \"megatron-core-2024\"}}, \"leave_out_tables\": true, "
+        "\"constants\": {\"gemm_model.tflops\": {\"start\": 500, \"least\": 50, \"most\": 2000}}, "
+        "\"tables\": {\"steps\": {}, \"other\": {\"own_stack\": true}}}";
     static const fit_source both[] = {{.csv = "steps.csv"}, {.csv = "other.csv"}};
     fit_spec spec;
     fit_outcome outcome;
     begin(0.02);
     FILE *file = fopen("other.csv", "w");
     assert_non_null(file);
-    fputs(
-        "cluster,stack,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model.vocab,"
-        "workload.uniform,workload.context,workload.samples_per_batch,iteration_ms\n"
-        "h100-8,internevo-2024,2,1024,4096,16,16,32000,1024,1024,2,20\n"
-        "h100-8,internevo-2024,4,1024,4096,16,16,32000,1024,1024,2,35\n",
-        file);
+    fputs("cluster,stack,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model."
+          "vocab,workload.uniform,workload.context,workload.samples_per_batch,iteration_ms\n"
+          "h100-8,internevo-2024,2,1024,4096,16,16,32000,1024,1024,2,20\n"
+          "h100-8,internevo-2024,4,1024,4096,16,16,32000,1024,1024,2,35\n",
+          file);
     assert_int_equal(fclose(file), 0);
     read_spec(text, &spec);
     must_succeed(fit_calibrate(&spec, both, 2, &quick, &outcome, ERR));
@@ -458,9 +453,9 @@ TEST(records_of_left_out_rows)
     json_t *document;
     sp_profile profile;
     begin(0.02);
-    calibrate_with("{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"]}, \"errors_by\": "
-                   "[\"recompute\"]}}",
-                   &spec, &outcome);
+    calibrate_with(
+        "{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"]}, \"errors_by\": [\"recompute\"]}}",
+        &spec, &outcome);
     assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
     assert_int_equal(sp_profile_from_json(document, "fitted", &profile, NULL), SP_OK);
     assert_int_equal(profile.errors.count, 2); // 16 rows recompute nothing, 8 all

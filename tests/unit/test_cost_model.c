@@ -132,12 +132,12 @@ TEST(tensor_parallel)
     assert_int_equal(whole.costs.action[SP_ACTION_F][inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
-    assert_within((double)split.costs.forward[0].p2p_ns,
+    assert_within((double)split.costs.forward_p2p[0].ns,
                   1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
-    assert_within((double)split.costs.backward[0].p2p_internode_ns,
+    assert_within((double)split.costs.backward_p2p[0].internode_ns,
                   1e9 * (bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY)), 1);
     for (int r = 0; r < 8; r++) {
-        assert_int_equal(split.costs.ranks[r].crosses_nodes, r == 3 || r == 7);
+        assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
     }
     end(&whole);
     end(&split);
@@ -209,7 +209,7 @@ TEST(is_linear_in_equal_samples)
                       2 * (double)f.costs.action[SP_ACTION_B][k].compute_ns, 6);
         assert_within((double)f.costs.action[SP_ACTION_B][k + 1].tp_ns,
                       2 * (double)f.costs.action[SP_ACTION_B][k].tp_ns, 6);
-        assert_within((double)f.costs.forward[k + 1].p2p_ns, 2 * (double)f.costs.forward[k].p2p_ns,
+        assert_within((double)f.costs.forward_p2p[k + 1].ns, 2 * (double)f.costs.forward_p2p[k].ns,
                       2);
     }
     end(&f);
@@ -306,7 +306,7 @@ TEST(merged_ranks_are_context_parallel)
     assert_memory_equal(merged.costs.action[SP_ACTION_B], cp.costs.action[SP_ACTION_B],
                         sizeof *cp.costs.action[SP_ACTION_B]);
     assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
-    assert_int_equal(merged.costs.forward[0].p2p_ns, cp.costs.forward[0].p2p_ns);
+    assert_int_equal(merged.costs.forward_p2p[0].ns, cp.costs.forward_p2p[0].ns);
     assert_true(merged.costs.action[SP_ACTION_F][0].cp_ns > 0);
     end(&merged);
     end(&cp);

@@ -2,7 +2,7 @@
 // schedule and layout and with a model and lengths that the emulated device is fast enough for:
 // what ranks hold in real bytes, beside what the stack of the backend predicts for the very same
 // timeline; with cuDNN and without in turn.
-#include "experiments/execution/scenario_set.h"
+#include "experiments/execution/execution.h"
 #include "sim/base/json.h"
 #include "sim/simulate/memory.h"
 #include "tests/gpu/support/emulated_backend.h"

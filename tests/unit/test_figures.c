@@ -197,19 +197,19 @@ TEST(unknown_table)
 // Every file that travels with the program can be read, and says what it assumes.
 TEST(all_figures)
 {
-    figure_folder folder;
-    must_succeed(figure_folder_list(&folder, ERR));
+    sp_published folder;
+    must_succeed(sp_published_list(&figure_published, &folder, ERR));
     assert_true(folder.count > 15);
     for (int i = 0; i < folder.count; i++) {
         char path[SP_DATA_PATH];
         figure_spec spec;
-        must_succeed(figure_folder_file(&folder, folder.names[i], path, ERR));
+        must_succeed(figure_file(&folder, folder.names[i], path, ERR));
         must_succeed(figure_spec_read(path, &spec, ERR));
         assert_string_equal(spec.name, folder.names[i]);
         assert_true(json_array_size(spec.assumptions) > 0);
         figure_spec_fini(&spec);
     }
     char path[SP_DATA_PATH];
-    must_fail_with(figure_folder_file(&folder, "zb_table", path, ERR), SP_ERR_USAGE,
+    must_fail_with(figure_file(&folder, "zb_table", path, ERR), SP_ERR_USAGE,
                    "unknown figure 'zb_table' (did you mean 'zb_table5'?)");
 }

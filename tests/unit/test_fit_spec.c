@@ -1,7 +1,6 @@
 // Reading of slimpack/fit/1: what a specification says, and what is refused with which message.
-#include "experiments/fit/fit_spec.h"
+#include "experiments/fit/fit.h"
 
-#include "experiments/fit/fit_model.h"
 #include "sim/base/json.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -20,13 +19,12 @@ TEST(whole_specification)
 {
     fit_spec spec;
     must_succeed(
-        read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100',"
-             " 'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500},"
-             " 'constants': {'kernel.us': {'unit': 'us', 'start': 2, 'least': 1, 'most': 9,"
-             " 'expect': 3, 'within': 0.5}, 'memory.gb_per_s': {'least': 10, 'most': 20}},"
-             " 'tables': {'b': {'weight': 2, 'folds': 5}, 'a': {}},"
-             " 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3,"
-             " 'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
+        read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100', "
+             "'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500}, 'constants': "
+             "{'kernel.us': {'unit': 'us', 'start': 2, 'least': 1, 'most': 9, 'expect': 3, "
+             "'within': 0.5}, 'memory.gb_per_s': {'least': 10, 'most': 20}}, 'tables': {'b': "
+             "{'weight': 2, 'folds': 5}, 'a': {}}, 'loss_scale': 0.01, 'bootstrap': 7, 'seed': 3, "
+             "'ablations': [{'name': 'x', 'set': {'host': null}, 'scenario': ['stack.a=true']}]}",
              &spec, ERR));
     assert_string_equal(spec.name, "mine");
     assert_string_equal(spec.description, "d");
@@ -54,11 +52,11 @@ TEST(whole_specification)
 TEST(folds_of_groups)
 {
     fit_spec spec;
-    must_succeed(
-        read(HEAD "'constants': {'kernel.us': " CONSTANT "}, 'tables': {"
-                  "'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': ['tp', 'lengths']},"
-                  "'b': {'folds': {'group': ['model'], 'count': 3}}}}",
-             &spec, ERR));
+    must_succeed(read(HEAD
+                      "'constants': {'kernel.us': " CONSTANT
+                      "}, 'tables': {'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': "
+                      "['tp', 'lengths']},'b': {'folds': {'group': ['model'], 'count': 3}}}}",
+                      &spec, ERR));
     assert_int_equal(spec.tables[0].group_count, 2);
     assert_string_equal(spec.tables[0].group[1], "gpus");
     assert_int_equal(spec.tables[0].folds, 0);
@@ -134,8 +132,8 @@ TEST(document_paths)
 TEST(document_text)
 {
     json_t *root =
-        json_document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, "
-                      "'gemm': [{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
+        json_document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, 'gemm': "
+                      "[{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
     char text[1024] = "";
     FILE *file = tmpfile();
     assert_non_null(file);

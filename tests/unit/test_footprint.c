@@ -97,6 +97,54 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
     return unit;
 }
 
+// Adam's states: 4 bytes a parameter of master weights, which pure bf16 training has not, and two
+// moments of 4 bytes or as many as the stack says.
+TEST(optimizer_states_follow_the_stack)
+{
+    static const struct {
+        sp_stack stack;
+        int64_t bytes;
+    } cases[] = {{{.name = "fp32"}, 12},
+                 {{.moment_bytes = 1}, 6},
+                 {{.moment_bytes = 2, .no_master_weights = true}, 4}};
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
+    sp_stage stage = {.layers = 4};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &cases[i].stack, &stage, 1, &bytes);
+        int64_t parameters = sp_footprint_parameters(&model, &layout, &stage, 1);
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], cases[i].bytes * parameters / 4);
+    }
+}
+
+// Norms in PyTorch's operations keep their input and their result in fp32, 8 bytes a number, each
+// of two a layer and the head's, unless they are rebuilt.
+TEST(unfused_norms_are_held)
+{
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    const sp_stack stacks[] = {{.name = "fused"}, {.name = "unfused", .unfused_norms = true}};
+    int64_t held[2][2];
+    for (int i = 0; i < 4; i++) {
+        sp_unit_bytes unit = unit_under(&model, &layout, i / 2 != 0, &stacks[i % 2], 8192);
+        held[i / 2][i % 2] = unit.held.of[SP_MEM_ACTIVATIONS];
+    }
+    int64_t norm = 8 * model.hidden * (8192 / 2);
+    assert_int_equal(held[0][1] - held[0][0], 3 * 2 * norm);
+    assert_int_equal(held[1][1] - held[1][0], (3 * 2 + 1) * norm);
+    sp_stage stage = {.layers = 3};
+    sp_memory_options options = mode(SP_RECOMPUTE_ACTIVATION, SP_ATTENTION_FLASH);
+    sp_unit_bytes rebuilt[2];
+    for (int i = 0; i < 2; i++) {
+        options.stack = stacks[i];
+        sp_footprint_unit(&model, &layout, &stage, &options, &(sp_unit_load){.tokens = 8192},
+                          &rebuilt[i]);
+    }
+    assert_int_equal(rebuilt[0].held.of[SP_MEM_ACTIVATIONS],
+                     rebuilt[1].held.of[SP_MEM_ACTIVATIONS]);
+}
+
 // Bytes a logit at the end of the forward, held, and in the backward of the loss. The vocabulary is
 // large enough for the head to be the fullest moment.
 TEST(losses_hold_logits)
@@ -106,7 +154,10 @@ TEST(losses_hold_logits)
         int64_t held, forward, backward;
     } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
                  {{.fused_cross_entropy = false}, 4, 6, 6},
-                 {{.copied_logits = true}, 4, 10, 6}};
+                 {{.copied_logits = true}, 4, 10, 6},
+                 // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
+                 {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
+                 {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};

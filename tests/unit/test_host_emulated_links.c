@@ -14,18 +14,17 @@ enum { PACKS = 2 };
 
 // Forward to the next rank inside a node, backward across nodes; the two other tables must not be
 // read.
-static const sp_pack_costs forward_costs[PACKS] = {
-    {.p2p_ns = 1 * SECOND, .p2p_internode_ns = 700 * SECOND},
-    {.p2p_ns = 5 * SECOND, .p2p_internode_ns = 900 * SECOND}};
-static const sp_pack_costs backward_costs[PACKS] = {
-    {.p2p_ns = 700 * SECOND, .p2p_internode_ns = 10 * SECOND},
-    {.p2p_ns = 900 * SECOND, .p2p_internode_ns = 2 * SECOND}};
-static const sp_rank_costs far[2] = {{.crosses_nodes = false}, {.crosses_nodes = true}};
+static const sp_p2p_times forward_times[PACKS] = {{.ns = 1 * SECOND, .internode_ns = 700 * SECOND},
+                                                  {.ns = 5 * SECOND, .internode_ns = 900 * SECOND}};
+static const sp_p2p_times backward_times[PACKS] = {
+    {.ns = 700 * SECOND, .internode_ns = 10 * SECOND},
+    {.ns = 900 * SECOND, .internode_ns = 2 * SECOND}};
+static const bool far[2] = {false, true};
 static const sp_link_times times = {.forward_packs = PACKS,
                                     .backward_packs = PACKS,
-                                    .forward = forward_costs,
-                                    .backward = backward_costs,
-                                    .ranks = far};
+                                    .forward = forward_times,
+                                    .backward = backward_times,
+                                    .crosses_nodes = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 

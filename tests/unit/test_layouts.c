@@ -175,8 +175,8 @@ static bool check(const char *base, const char *strategy, const char *limit_gib,
         assert_within(best_ms(&layouts), all.fastest.well_ms, 0.0);
         for (int64_t i = 0; i < layouts.count; i++) {
             const sweep_layout *point = &layouts.point[i];
-            bool ok = point->evaluated && point->digest.status == SWEEP_OK;
-            assert_true(!ok || point->bound_ms <= point->digest.figure[SWEEP_ITERATION_MS]);
+            bool ok = point->evaluated && point->trial.status == SWEEP_OK;
+            assert_true(!ok || point->bound_ms <= point->trial.figure[SWEEP_ITERATION_MS]);
         }
         sweep_layouts_fini(&layouts);
     }
@@ -220,12 +220,12 @@ TEST(blocks_near_the_limit_that_fit)
 
 static bool is_tight(const sweep_layout *point)
 {
-    return point->digest.fits == SP_FITS_TIGHT;
+    return point->trial.fits == SP_FITS_TIGHT;
 }
 
 static bool is_faster(const sweep_layout *a, const sweep_layout *b)
 {
-    return a->digest.figure[SWEEP_ITERATION_MS] < b->digest.figure[SWEEP_ITERATION_MS];
+    return a->trial.figure[SWEEP_ITERATION_MS] < b->trial.figure[SWEEP_ITERATION_MS];
 }
 
 // Several strategies and the whole space: bounds leave out nothing that is the fastest, the ranks
@@ -247,10 +247,9 @@ TEST(the_whole_space_of_several_strategies)
                                                   .threads = run == 1 ? 1 : 3});
         assert_int_equal(points_of(&layouts), layouts.count);
         for (int64_t i = 1; i < layouts.ranked_count; i++) {
-            assert_false(
-                sweep_is_better(&layouts.ranked[i]->digest, &layouts.ranked[i - 1]->digest));
+            assert_false(sweep_is_better(&layouts.ranked[i]->trial, &layouts.ranked[i - 1]->trial));
         }
-        best[run] = layouts.ranked[0]->digest.figure[SWEEP_ITERATION_MS];
+        best[run] = layouts.ranked[0]->trial.figure[SWEEP_ITERATION_MS];
         assert_true(run != 2 || layouts.left_out == left_out);
         left_out = layouts.left_out;
         sweep_layouts_fini(&layouts);
@@ -281,8 +280,8 @@ TEST(survivors_without_a_cheap_strategy)
     for (int64_t i = 0; i < alone->count; i++) {
         assert_true(alone->point[i].strategy < 2);
     }
-    const sweep_digest *found = &alone->ranked[0]->digest;
-    const sweep_digest *beside = &layouts[1].ranked[0]->digest;
+    const sweep_trial *found = &alone->ranked[0]->trial;
+    const sweep_trial *beside = &layouts[1].ranked[0]->trial;
     assert_within(found->figure[SWEEP_ITERATION_MS], beside->figure[SWEEP_ITERATION_MS], 0.0);
     for (int with = 0; with < 2; with++) {
         sweep_layouts_fini(&layouts[with]);
@@ -352,10 +351,10 @@ TEST(survivors_whatever_their_blocks)
     int lacking = 0; // rows whose bytes fit, and whose blocks lack half of the memory
     for (int64_t i = 0; i < layouts.count; i++) {
         const sweep_layout *row = &layouts.point[i];
-        if (row->strategy != 0 || !row->evaluated || row->digest.status != SWEEP_OK) {
+        if (row->strategy != 0 || !row->evaluated || row->trial.status != SWEEP_OK) {
             continue;
         }
-        lacking += row->digest.figure[SWEEP_RESERVED_GIB] > 1.5 * 0.65;
+        lacking += row->trial.figure[SWEEP_RESERVED_GIB] > 1.5 * 0.65;
         bool tried = false;
         for (int64_t s = 0; s < layouts.count; s++) {
             const sweep_layout *search = &layouts.point[s];

@@ -1,6 +1,6 @@
 // Fits of synthetic models: constants that are known, closed forms of linear problems, bounds,
 // priors, outliers, and a model that fails.
-#include "experiments/fit/least_squares.h"
+#include "experiments/fit/fit.h"
 
 #include "tests/support/test_main.h"
 

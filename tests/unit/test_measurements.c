@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-#include "experiments/fit/fit_model.h"
+#include "experiments/fit/fit.h"
 #include "experiments/measure/measurements.h"
-#include "experiments/measure/validation.h"
 #include "solver/evaluate/evaluate.h"
 
 // ---- rows as scenarios ----
@@ -70,9 +69,9 @@ TEST(map_rules)
     assert_true(m.cases[1].measured == 500.0);
     assert_int_equal(m.cases[1].line, 3);
     assert_string_equal(m.cases[0].measured_column, "seconds");
-    assert_string_equal(m.cases[0].label,
-                        "shape=S hidden=1024 seq=512 tp=2 dp=2 batch=8 alpha=0 recompute=no "
-                        "split=true");
+    assert_string_equal(
+        m.cases[0].label,
+        "shape=S hidden=1024 seq=512 tp=2 dp=2 batch=8 alpha=0 recompute=no split=true");
     assert_same_scenario(
         &m.cases[0].scenario,
         "{'cluster': 'a100-8', 'model': {'layers': 4, 'hidden': 1024, 'ffn': 4096, 'heads': 8, "
@@ -98,8 +97,8 @@ TEST(measured_columns)
         "pp,f,gpipe,zb\n4,2,0.3,0.2\n2,2,0.1,0.05\n",
         "{'measured': {'is': 'bubble_ratio', 'columns': {'gpipe': {'with': {'schedule.kind': "
         "'gpipe'}}, 'zb': {'with': {'schedule.kind': 'zb-h1'}, 'at_most': true}}}, 'base': "
-        "{'uniform_costs': {'b_ms': 1, 'w_ms': 1}, 'schedule': {'microbatches': 8}}, "
-        "'columns': {'pp': 'parallel.pp', 'f': {'path': 'uniform_costs.f_ms', 'scale': 0.5}}}",
+        "{'uniform_costs': {'b_ms': 1, 'w_ms': 1}, 'schedule': {'microbatches': 8}}, 'columns': "
+        "{'pp': 'parallel.pp', 'f': {'path': 'uniform_costs.f_ms', 'scale': 0.5}}}",
         &m);
     assert_int_equal(m.count, 4);
     assert_int_equal(m.cases[2].scenario.schedule.kind, SP_SCHEDULE_GPIPE);
@@ -146,9 +145,9 @@ TEST(columns_by_other_names)
     assert_same_scenario(&m.cases[0].scenario,
                          "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'tp': 2, 'dp': "
                          "4}, 'workload': {'context': 8192, 'samples_per_batch': 16}}");
-    assert_same_scenario(&m.cases[1].scenario,
-                         "{'model': 'llama-3-8b', 'workload': {'context': 8192}, 'memory': "
-                         "{'recompute': 'full'}}");
+    assert_same_scenario(
+        &m.cases[1].scenario,
+        "{'model': 'llama-3-8b', 'workload': {'context': 8192}, 'memory': {'recompute': 'full'}}");
     sp_measurements_fini(&m);
 }
 
@@ -277,9 +276,8 @@ TEST(speedup_over_a_baseline)
 {
     static const char map[] =
         "{'measured': {'column': 'times', 'is': 'speedup', 'baseline': {'with': {'schedule.kind': "
-        "'1f1b'}, 'columns': {'p': 'parallel.pp'}}}, 'base': {'uniform_costs': {'f_ms': 1, "
-        "'b_ms': 2}, 'schedule': {'kind': 'gpipe'}}, 'columns': {'m': 'schedule.microbatches', "
-        "'p': null}}";
+        "'1f1b'}, 'columns': {'p': 'parallel.pp'}}}, 'base': {'uniform_costs': {'f_ms': 1, 'b_ms': "
+        "2}, 'schedule': {'kind': 'gpipe'}}, 'columns': {'m': 'schedule.microbatches', 'p': null}}";
     sp_measurements m;
     sp_validation validation;
     must_read("m,p,times\n8,4,1.375\n2,1,1\n4,8,5.5\n", map, &m);
@@ -385,7 +383,7 @@ static void must_read_published(const char *name, sp_measurements *m)
     char path[SP_PUBLISHED_PATH];
     fixture_begin();
     sp_error_clear(ERR);
-    if (sp_published_list(&published, ERR) != SP_OK ||
+    if (sp_published_list(&sp_published_tables, &published, ERR) != SP_OK ||
         sp_published_file(&published, name, path, ERR) != SP_OK ||
         sp_measurements_read(path, NULL, NULL, 0, m, ERR) != SP_OK) {
         fail_msg("%s", ERR->message[0]);
@@ -422,7 +420,7 @@ TEST(published_tables)
     }
     sp_published published;
     char path[SP_PUBLISHED_PATH];
-    must_succeed(sp_published_list(&published, ERR));
+    must_succeed(sp_published_list(&sp_published_tables, &published, ERR));
     assert_int_equal(sp_published_file(&published, "zb_w", path, ERR), SP_ERR_USAGE);
 }
 
@@ -579,8 +577,8 @@ TEST(long_labels_end_in_dots)
         must_read(csv,
                   "{'schema': 'slimpack/measurements/1', 'measured': {'column': 's', 'is': "
                   "'iteration_ms'}, 'base': {'model': 'llama-13b', 'cluster': 'a100-8', "
-                  "'workload': {'uniform': 2048}}, 'columns': {'tp': 'parallel.tp', 'note': "
-                  "null}, 'label': ['note']}",
+                  "'workload': {'uniform': 2048}}, 'columns': {'tp': 'parallel.tp', 'note': null}, "
+                  "'label': ['note']}",
                   &m);
         const char *label = m.cases[0].label;
         json_t *text = json_string(label);

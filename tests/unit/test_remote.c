@@ -1,6 +1,6 @@
 // Cases of a set that another machine executes: what comes out is what executing here gives.
 #include "backends/api/device.h"
-#include "experiments/execution/scenario_set.h"
+#include "experiments/execution/execution.h"
 #include "sim/base/json.h"
 #include "tests/support/host_run.h"
 #include "tests/support/scenario_run.h"

@@ -87,46 +87,45 @@ static void same_when_written_out(const char *text, const char *set, const char 
 
 TEST(overrides_inside_a_name)
 {
-    same_when_written_out("{'model': 'llama-13b', 'cluster': 'h800-8'}",
-                          "cluster.nic_gbit_per_s=800",
-                          "{'model': 'llama-13b',"
-                          " 'cluster': {'name': 'h800-8', 'nic_gbit_per_s': 800}}");
+    same_when_written_out(
+        "{'model': 'llama-13b', 'cluster': 'h800-8'}", "cluster.nic_gbit_per_s=800",
+        "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'nic_gbit_per_s': 800}}");
     same_when_written_out("{'model': 'llama-13b', 'cluster': 'cluster.json'}",
                           "cluster.nic_latency_us=9",
-                          "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', "
-                          "'nvlink_gb_per_s': 100, 'nic_latency_us': 9}}");
-    same_when_written_out("{'model': 'llama-13b'}", "cluster.nic_gbit_per_s=800",
-                          "{'model': 'llama-13b',"
-                          " 'cluster': {'name': 'h100-8', 'nic_gbit_per_s': 800}}");
+                          "{'model': 'llama-13b', 'cluster': {'name': 'h800-8', 'nvlink_gb_per_s': "
+                          "100, 'nic_latency_us': 9}}");
+    same_when_written_out(
+        "{'model': 'llama-13b'}", "cluster.nic_gbit_per_s=800",
+        "{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nic_gbit_per_s': 800}}");
     same_when_written_out("{'model': 'llama-13b', 'profile': 'a100'}", "cluster.nic_gbit_per_s=100",
-                          "{'model': 'llama-13b', 'profile': 'a100',"
-                          " 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': 100}}");
+                          "{'model': 'llama-13b', 'profile': 'a100', 'cluster': {'name': 'a100-8', "
+                          "'nic_gbit_per_s': 100}}");
     same_when_written_out("{'model': 'llama-13b', 'stack': 'megatron-core-2024'}",
                           "stack.cp_overlap=blocking",
-                          "{'model': 'llama-13b',"
-                          " 'stack': {'name': 'megatron-core-2024', 'cp_overlap': 'blocking'}}");
+                          "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
+                          "'cp_overlap': 'blocking'}}");
     // LLaMA 13B's numbers (arXiv 2302.13971, table 2) with half of its layers.
     same_when_written_out("{'model': 'llama-13b'}", "model.layers=20",
-                          "{'model': {'name': 'llama-13b', 'layers': 20, 'hidden': 5120,"
-                          " 'ffn': 13824, 'heads': 40, 'vocab': 32000}}");
+                          "{'model': {'name': 'llama-13b', 'layers': 20, 'hidden': 5120, 'ffn': "
+                          "13824, 'heads': 40, 'vocab': 32000}}");
 }
 
 // layers_per_chunk is resolved as chunks_per_rank, and names as the objects that they stand for.
 TEST(every_key_is_resolved_as_stated)
 {
     static const char *const documents[] = {
-        "{'schema': 'slimpack/scenario/1', 'cluster': {'name': 'h800-8'}, "
-        "'nodes': 16, 'profile': 'h800', 'parallel': {'tp': 8, 'cp': 2, 'pp': 4, 'dp': 2, "
-        "'chunks_per_rank': 2, 'sequence_parallel': false, 'vocab_parallel': true, 'zero': 3, "
-        "'order': 'cp-tp-dp-pp'}, 'schedule': {'kind': 'interleaved', 'microbatches': 12, "
-        "'microbatch_samples': 2, 'group': 6}, 'memory': {'recompute': 'full', 'offload_ratio': "
-        "0.25, 'limit_gib': 70.5, 'reserve_gib': 2.5, 'attention': 'unfused'}, 'workload': "
-        "{'lengths': 'lengths.csv', 'column': 'mine', 'context': 8192, 'samples_per_batch': 64, "
-        "'batches': 3, 'seed': 9, 'order': 'file', 'over_length': 'truncate'}, 'strategy': "
-        "{'kind': 'padded', 'pad_to': 'longest', 'outlier_queues': 3, 'outlier_tokens': 7, "
-        "'pack_tokens': 8, 'max_per_pack': 9, 'rank_tokens': 10, 'group_start_ms': 0.5, "
-        "'pack_rounds': true, 'attention_across': true, 'chunk_tokens': 11, 'slice_tokens': 12, "
-        "'time_limit_ms': 13, 'mip_gap': 0.0, 'slices': false, 'gathers': false}}",
+        "{'schema': 'slimpack/scenario/1', 'cluster': {'name': 'h800-8'}, 'nodes': 16, 'profile': "
+        "'h800', 'parallel': {'tp': 8, 'cp': 2, 'pp': 4, 'dp': 2, 'chunks_per_rank': 2, "
+        "'sequence_parallel': false, 'vocab_parallel': true, 'zero': 3, 'order': 'cp-tp-dp-pp'}, "
+        "'schedule': {'kind': 'interleaved', 'microbatches': 12, 'microbatch_samples': 2, 'group': "
+        "6}, 'memory': {'recompute': 'full', 'offload_ratio': 0.25, 'limit_gib': 70.5, "
+        "'reserve_gib': 2.5, 'attention': 'unfused'}, 'workload': {'lengths': 'lengths.csv', "
+        "'column': 'mine', 'context': 8192, 'samples_per_batch': 64, 'batches': 3, 'seed': 9, "
+        "'order': 'file', 'over_length': 'truncate'}, 'strategy': {'kind': 'padded', 'pad_to': "
+        "'longest', 'outlier_queues': 3, 'outlier_tokens': 7, 'pack_tokens': 8, 'max_per_pack': 9, "
+        "'rank_tokens': 10, 'group_start_ms': 0.5, 'pack_rounds': true, 'attention_across': true, "
+        "'chunk_tokens': 11, 'slice_tokens': 12, 'time_limit_ms': 13, 'mip_gap': 0.0, 'slices': "
+        "false, 'gathers': false}}",
         "{'jitter': {'gpu_cv': 0.1, 'seed': 3}, 'network': {'detail': 'auto', 'collectives': "
         "'tree'}, 'schedule': {'group': 'even', 'slices': 3, 'slice_rule': 'flops', 'exchange': "
         "true, 'retained_chunks': 2, 'memory_limit_microbatches': 1.5}, 'prefill': {'attention': "
@@ -170,10 +169,10 @@ TEST(null_is_absent)
 TEST(model_object)
 {
     sp_scenario s;
-    must_read("{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, "
-              "'kv_heads': 2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, "
-              "'parallel': {'pp': 2}}",
-              &s);
+    must_read(
+        "{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, 'kv_heads': "
+        "2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, 'parallel': {'pp': 2}}",
+        &s);
     assert_string_equal(s.model.name, "tiny");
     assert_int_equal(s.model.kv_heads, 2);
     assert_int_equal(s.model.head_dim, 8); // hidden/heads
@@ -204,10 +203,10 @@ static void write_text(const char *path, const char *text)
 // names, in the working directory and beside the scenario.
 TEST(existing_paths_beat_names)
 {
-    static const char small[] = "{'model_type': 'llama', 'hidden_size': 64, 'vocab_size': 100, "
-                                "'intermediate_size': 128, 'num_attention_heads': 4, "
-                                "'num_hidden_layers': 3, 'time_step_limit': [0.0, Infinity], "
-                                "'eps': NaN}";
+    static const char small[] =
+        "{'model_type': 'llama', 'hidden_size': 64, 'vocab_size': 100, 'intermediate_size': 128, "
+        "'num_attention_heads': 4, 'num_hidden_layers': 3, 'time_step_limit': [0.0, Infinity], "
+        "'eps': NaN}";
     static const char text[] = "{'model': 'llama-3.1-70b', 'cluster': 'h800-8', 'profile': 'a100', "
                                "'workload': {'lengths': 'wikipedia'}}";
     sp_scenario s;
@@ -387,8 +386,7 @@ TEST(default_batch_size)
     } cases[] = {
         // dp * 2 pp and dp * microbatches * microbatch_samples
         {"'parallel': {'pp': 4, 'dp': 3}", 24, 0, 4096, 4096},
-        {"'parallel': {'pp': 4, 'dp': 3}, 'schedule': {'microbatches': 5, 'microbatch_samples': "
-         "2}",
+        {"'parallel': {'pp': 4, 'dp': 3}, 'schedule': {'microbatches': 5, 'microbatch_samples': 2}",
          30, 0, 4096, 4096},
         {"'workload': {'uniform': 1000}, 'parallel': {'pp': 2}", 4, 0, 1000, 1000},
         {"'workload': {'context': 512}, 'parallel': {'pp': 2}", 4, 0, 512, 512},
@@ -452,9 +450,9 @@ TEST(length_sources)
 TEST(uniform_costs)
 {
     sp_scenario s;
-    must_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, "
-              "'zero': 1}}",
-              &s);
+    must_read(
+        "{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, 'zero': 1}}",
+        &s);
     assert_true(s.uniform);
     assert_true(s.uniform_costs.f_ms == 1.0);
     assert_true(s.uniform_costs.b_ms == 1.5);
@@ -502,9 +500,8 @@ TEST(schedule_change_is_resolved)
     must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
     assert_int_equal(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0],
-                        "scenario.json: schedule.kind: \"1f1b\" runs one chunk per "
-                        "rank, parallel.chunks_per_rank is 2");
+    assert_string_equal(ERR->message[0], "scenario.json: schedule.kind: \"1f1b\" runs one chunk "
+                                         "per rank, parallel.chunks_per_rank is 2");
     sp_scenario_fini(&s);
 }
 
@@ -546,9 +543,9 @@ static int64_t derived_int(const json_t *derived, const char *key)
 TEST(derived_facts)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': "
-              "2}}",
-              &s);
+    must_read(
+        "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}",
+        &s);
     json_t *derived = sp_scenario_derived(&s);
     assert_int_equal(derived_int(derived, "ranks"), 24);
     assert_int_equal(derived_int(derived, "nodes"), 3);
@@ -607,8 +604,7 @@ TEST(round_trip_of_documents)
         "{'model': 'llama-13b', 'cluster': {'name': 'a800-8', 'nvls': true}, 'network': "
         "{'collectives': 'nvls'}}",
         "{'model': 'llama-13b', 'cluster': {'name': 'h100-8', 'nvls': false}, 'network': "
-        "{'detail': "
-        "'flows', 'collectives': 'auto'}}",
+        "{'detail': 'flows', 'collectives': 'auto'}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-13b', 'workload': {'lengths': [5, 6.0, 70], 'context': 8}}",
         "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia', 'tokens_per_batch': 1000000, "
@@ -672,11 +668,10 @@ TEST(what_nobody_stated_is_undone)
 TEST(names_in_any_case)
 {
     sp_scenario s;
-    must_read(
-        "{'model': 'Llama-13B', 'cluster': 'H100_8', 'profile': 'H100', 'stack': "
-        "'Megatron-Core-2025', 'schedule': {'kind': '1F1B'}, 'memory': {'recompute': 'Full'}, "
-        "'strategy': {'kind': 'SlimPack_ZB'}, 'workload': {'lengths': 'Wikipedia'}}",
-        &s);
+    must_read("{'model': 'Llama-13B', 'cluster': 'H100_8', 'profile': 'H100', 'stack': "
+              "'Megatron-Core-2025', 'schedule': {'kind': '1F1B'}, 'memory': {'recompute': "
+              "'Full'}, 'strategy': {'kind': 'SlimPack_ZB'}, 'workload': {'lengths': 'Wikipedia'}}",
+              &s);
     assert_string_equal(s.profile.name, "h100");
     assert_string_equal(s.memory.stack.name, "megatron-core-2025");
     assert_string_equal(s.strategy.kind, "slimpack-zb");
@@ -703,10 +698,9 @@ TEST(windows_no_shorter_than_the_samples)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        const char *text =
-            json_text("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 999, "
-                      "'window_tokens': 4096}, 'workload': %s}",
-                      cases[i].workload);
+        const char *text = json_text("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 4, "
+                                     "'vocab': 999, 'window_tokens': 4096}, 'workload': %s}",
+                                     cases[i].workload);
         json_t *root = json_document(text);
         if (cases[i].got == NULL) {
             must_succeed_for(text, sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR));
@@ -714,9 +708,9 @@ TEST(windows_no_shorter_than_the_samples)
             sp_scenario_fini(&s);
             continue;
         }
-        must_fail_with(sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), SP_ERR_CONTENT,
-                       "s.json: workload.context: expected at most 4096, the window of the model's "
-                       "attention");
+        must_fail_with(
+            sp_scenario_from_json(root, "s.json", NULL, 0, &s, ERR), SP_ERR_CONTENT,
+            "s.json: workload.context: expected at most 4096, the window of the model's attention");
         json_decref(root);
         const char *end = strrchr(ERR->message[0], ' ') + 1;
         assert_string_equal(end, cases[i].got);
@@ -784,9 +778,8 @@ TEST(nothing_points_into_the_document)
     sp_scenario s;
     fixture_begin();
     sp_error_clear(ERR);
-    json_t *root = json_document(
-        "{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt', 'samples_per_batch': 2}, "
-        "'strategy': {'kind': 'sorted'}}");
+    json_t *root = json_document("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt', "
+                                 "'samples_per_batch': 2}, 'strategy': {'kind': 'sorted'}}");
     must_succeed(sp_scenario_from_json(root, "scenario.json", NULL, 0, &s, ERR));
     json_decref(root);
     sp_batches batches;

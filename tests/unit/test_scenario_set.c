@@ -1,6 +1,6 @@
 // Sets of scenarios: how settings come together, what is refused, and what cases come to.
 #include "backends/api/device.h"
-#include "experiments/execution/scenario_set.h"
+#include "experiments/execution/execution.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

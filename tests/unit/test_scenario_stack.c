@@ -51,15 +51,15 @@ TEST(scenario_beats_profile_beats_default)
     sp_scenario_fini(&s);
 
     // Single switches change the profile's stack, a name replaces it.
-    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', "
-              "'stack': {'hide_forward_gather': false}}",
+    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', 'stack': "
+              "{'hide_forward_gather': false}}",
               NULL, 0, &s);
     assert_string_equal(s.memory.stack.name, "megatron-core-2024");
     assert_true(s.memory.stack.unfused_norms && s.memory.stack.hide_backward_gather);
     assert_false(s.memory.stack.hide_forward_gather);
     sp_scenario_fini(&s);
-    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', "
-              "'stack': 'megatron-deepspeed-2022'}",
+    read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8', 'stack': "
+              "'megatron-deepspeed-2022'}",
               NULL, 0, &s);
     assert_string_equal(s.memory.stack.name, "megatron-deepspeed-2022");
     assert_false(s.memory.stack.unfused_norms || s.memory.stack.hide_backward_gather);
@@ -117,9 +117,9 @@ TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
              &run_verified, &r);
     bool told = false;
     for (int i = 0; i < r.result.warnings.count; i++) {
-        told = told || strcmp(r.result.warnings.text[i],
-                              "profile h800 is stated; its numbers for stack nanotron-2025 are "
-                              "profile other's") == 0;
+        told = told ||
+               strcmp(r.result.warnings.text[i], "profile h800 is stated; its numbers for stack "
+                                                 "nanotron-2025 are profile other's") == 0;
     }
     assert_true(told);
     run_fini(&r);
@@ -176,10 +176,10 @@ TEST(wrong_ones_get_a_hint)
 // Heads of queries and of keys.
 TEST(heads_must_divide)
 {
-    const char *text = "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': %d, "
-                       "'kv_heads': 4, 'vocab': 100}, 'cluster': 'h800-8', 'profile': "
-                       "'h800-fitted', 'parallel': {'tp': 2, 'cp': 4}, 'stack': {'cp_overlap': "
-                       "'a2a'}, 'workload': {'uniform': 64, 'samples_per_batch': 2}}";
+    const char *text =
+        "{'model': {'layers': 2, 'hidden': 64, 'ffn': 128, 'heads': %d, 'kv_heads': 4, 'vocab': "
+        "100}, 'cluster': 'h800-8', 'profile': 'h800-fitted', 'parallel': {'tp': 2, 'cp': 4}, "
+        "'stack': {'cp_overlap': 'a2a'}, 'workload': {'uniform': 64, 'samples_per_batch': 2}}";
     static const int heads[] = {4, 16};
     for (int i = 0; i < 2; i++) {
         char made[512];
@@ -324,10 +324,10 @@ static prediction predict(const char *text, const char *const *overrides, int co
 // model has as many key heads as heads, so that a gather may hide behind the QKV projection.
 static const char everything[] =
     "{'model': {'name': 'tiny', 'layers': 8, 'hidden': 512, 'ffn': 1376, 'heads': 12, 'kv_heads': "
-    "12, 'head_dim': 64, 'vocab': 8000, 'activation': 'swiglu', 'norm': 'rmsnorm'}, "
-    "'cluster': 'h800-8', 'parallel': {'tp': 2, 'cp': 2, 'pp': 2, 'dp': 2, 'chunks_per_rank': 2}, "
-    "'memory': {'attention': 'unfused'}, 'schedule': {'kind': 'interleaved'}, "
-    "'workload': {'uniform': 1000, 'samples_per_batch': 8}, 'strategy': {'kind': 'padded'}}";
+    "12, 'head_dim': 64, 'vocab': 8000, 'activation': 'swiglu', 'norm': 'rmsnorm'}, 'cluster': "
+    "'h800-8', 'parallel': {'tp': 2, 'cp': 2, 'pp': 2, 'dp': 2, 'chunks_per_rank': 2}, 'memory': "
+    "{'attention': 'unfused'}, 'schedule': {'kind': 'interleaved'}, 'workload': {'uniform': 1000, "
+    "'samples_per_batch': 8}, 'strategy': {'kind': 'padded'}}";
 
 typedef enum direction { FASTER, SLOWER, OTHER_MEMORY } direction;
 
@@ -431,22 +431,18 @@ TEST(idle_switches)
     } cases[] = {
         {"{'name': 'cuda', 'transposed_output': true}",
          "scenario.json: stack.transposed_output: changes nothing: stack.tensors is \"explicit\", "
-         "and "
-         "attention gives its output by tokens"},
+         "and attention gives its output by tokens"},
         {"{'name': 'ours', 'cudnn_attention': true}",
          "scenario.json: stack.cudnn_attention: changes nothing: stack.tensors is \"autograd\""},
         {"{'name': 'megatron-core-2025', 'copied_logits': true}",
          "scenario.json: stack.copied_logits: changes nothing: stack.fused_cross_entropy is on, "
-         "which "
-         "makes no copy of the logits"},
+         "which makes no copy of the logits"},
         {"{'name': 'reference', 'split_limit_mib': 20}",
          "scenario.json: stack.split_limit_mib: changes nothing: stack.tensors is \"explicit\", "
-         "and "
-         "its blocks are not PyTorch's"},
+         "and its blocks are not PyTorch's"},
         {"{'name': 'megatron-core-2025', 'blocking_launches': true, 'hide_forward_gather': true}",
          "scenario.json: stack.hide_forward_gather: changes nothing: stack.blocking_launches is "
-         "on, "
-         "and nothing runs beside a kernel"},
+         "on, and nothing runs beside a kernel"},
         {"{'name': 'megatron-core-2025', 'blocking_launches': true}", NULL},
         {"{'name': 'cuda', 'transposed_output': false}", NULL},
         {"{'name': 'megatron-core-2025', 'fused_cross_entropy': false, 'copied_logits': true}",

@@ -7,8 +7,8 @@
 
 #include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
+#include "sim/scenario/scenario.h"
 #include "sim/scenario/scenario_private.h"
-#include "sim/scenario/settings.h"
 #include "solver/setting_uses.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
@@ -165,6 +165,9 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.tensors", TRAIN, "", "'autograd'", "*"),
     TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "parallel.dp=2 stack.hide_gradient_reduce=true", "0", "100"),
     FIGURE("stack.split_limit_mib", TRAIN, "", "0", "32", "peak_memory_reserved_gib"),
+    TIME_OR_MEMORY("stack.no_master_weights", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("stack.moment_bytes", TRAIN, "", "0", "1"),
+    TIME_OR_MEMORY("stack.loss_chunks", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),
 

@@ -1,5 +1,5 @@
 // The rows of settings: that each is read, what values may be, and whom a name means.
-#include "sim/scenario/settings.h"
+#include "sim/scenario/scenario_private.h"
 
 #include "sim/model/model.h"
 #include "tests/support/scenario_fixture.h"

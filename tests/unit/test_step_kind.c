@@ -23,12 +23,12 @@ static void read_kind(const char *text, sp_step_kind *kind)
 TEST(figures_of_a_scenario)
 {
     sp_step_kind kind;
-    read_kind("{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 16, 'vocab': 100, "
-              "'activation': 'gelu', 'experts': 4, 'experts_per_token': 2}, 'cluster': 'a100-8', "
-              "'parallel': {'tp': 16, 'cp': 2, 'pp': 2, 'dp': 3, 'zero': 0}, 'memory': "
-              "{'recompute': 'full', 'attention': 'unfused'}, 'workload': {'uniform': 512, "
-              "'context': 512, 'samples_per_batch': 6}}",
-              &kind);
+    read_kind(
+        "{'model': {'layers': 2, 'hidden': 64, 'ffn': 96, 'heads': 16, 'vocab': 100, 'activation': "
+        "'gelu', 'experts': 4, 'experts_per_token': 2}, 'cluster': 'a100-8', 'parallel': {'tp': "
+        "16, 'cp': 2, 'pp': 2, 'dp': 3, 'zero': 0}, 'memory': {'recompute': 'full', 'attention': "
+        "'unfused'}, 'workload': {'uniform': 512, 'context': 512, 'samples_per_batch': 6}}",
+        &kind);
     assert_true(kind.figure[SP_STEP_EXPERTS] == 4.0);
     assert_true(kind.figure[SP_STEP_GPUS] == 16.0 * 2.0 * 2.0 * 3.0);
     assert_true(kind.figure[SP_STEP_TP] == 16.0);
@@ -68,15 +68,14 @@ TEST(equal_figures_make_a_cluster)
 {
     static const struct {
         const char *cluster, *word;
-    } cases[] = {{"{'name': 'h800-8', 'peak_tflops': 300}", "h800-8"},
-                 {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 80, "
-                  "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, "
-                  "'nic_gbit_per_s': 200}",
-                  "a100-8"},
-                 {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 40, "
-                  "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, "
-                  "'nic_gbit_per_s': 200}",
-                  "mine"}};
+    } cases[] = {
+        {"{'name': 'h800-8', 'peak_tflops': 300}", "h800-8"},
+        {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 80, "
+         "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, 'nic_gbit_per_s': 200}",
+         "a100-8"},
+        {"{'name': 'mine', 'profile': 'a100', 'peak_tflops': 312, 'memory_gib': 40, "
+         "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, 'nic_gbit_per_s': 200}",
+         "mine"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[300];
         sp_step_kind kind;
@@ -135,9 +134,9 @@ TEST(profile_has_a_stack_of_its_own)
 {
     sp_scenario s;
     sp_step_kind kind;
-    read_scenario("{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', "
-                  "'split_limit_mib': 21}}",
-                  &s);
+    read_scenario(
+        "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}}",
+        &s);
     sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");
     s.profile.stack = s.memory.stack;

@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-#include "experiments/sweep/point.h"
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"
 
@@ -150,7 +149,7 @@ TEST(lines_hold_the_closed_forms)
     assert_int_equal(summary.of_status[SWEEP_OK], valid);
     assert_int_equal(summary.of_status[SWEEP_INVALID], UNIFORM_POINTS - valid);
     // No step with 8 micro-batches is faster than one without a bubble: 8 * 3 ms.
-    assert_within(summary.best[0].digest.figure[SWEEP_ITERATION_MS], 24.0, 1e-9);
+    assert_within(summary.best[0].trial.figure[SWEEP_ITERATION_MS], 24.0, 1e-9);
     assert_int_equal(summary.best_count, SWEEP_TOP);
     json_decref(lines);
 }
@@ -217,17 +216,17 @@ TEST(lines_tell_what_is_lost)
     json_t *lines = fresh_lines(LOSING_SWEEP, 2, &summary);
     assert_int_equal(summary.of_status[SWEEP_OK], 3);
     for (size_t i = 0; i < 3; i++) {
-        sweep_digest digest;
+        sweep_trial trial;
         const char *expected;
         json_t *line = json_array_get(lines, i);
-        assert_true(sweep_digest_read(line, &digest, &expected));
-        assert_near(digest.figure[SWEEP_LEFT_OUT_SHARE], left_out[i], 1e-12, 0.0);
-        assert_near(digest.figure[SWEEP_CUT_SHARE], cut[i], 1e-12, 0.0);
-        assert_near(digest.figure[SWEEP_OVER_LENGTH_SHARE], 2000.0 / 3600.0, 1e-12, 0.0);
-        assert_int_equal(digest.lossy, left_out[i] > 0.0);
+        assert_true(sweep_trial_read(line, &trial, &expected));
+        assert_near(trial.figure[SWEEP_LEFT_OUT_SHARE], left_out[i], 1e-12, 0.0);
+        assert_near(trial.figure[SWEEP_CUT_SHARE], cut[i], 1e-12, 0.0);
+        assert_near(trial.figure[SWEEP_OVER_LENGTH_SHARE], 2000.0 / 3600.0, 1e-12, 0.0);
+        assert_int_equal(trial.lossy, left_out[i] > 0.0);
         // As long as all 1,600 tokens would take at its pace.
-        double pace_ms = 1600.0 / digest.figure[SWEEP_TOKENS_PER_S] * 1e3;
-        assert_near(sweep_whole_ms(&digest), pace_ms, 1e-9 * pace_ms, 0.0);
+        double pace_ms = 1600.0 / trial.figure[SWEEP_TOKENS_PER_S] * 1e3;
+        assert_near(sweep_whole_ms(&trial), pace_ms, 1e-9 * pace_ms, 0.0);
     }
     json_decref(lines);
 }

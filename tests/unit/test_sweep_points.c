@@ -1,7 +1,7 @@
 // Points of large grids, drawn points, and the front of a summary.
 #include <math.h>
 
-#include "experiments/sweep/run.h"
+#include "experiments/sweep/sweep.h"
 #include "tests/support/test_main.h"
 
 static void read_text(const char *text, sweep_spec *spec)
@@ -137,8 +137,7 @@ TEST(draws_are_fair)
     sweep_spec spec;
     int64_t times[8] = {0};
     read_text(
-        "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != "
-        "8\"}",
+        "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != 8\"}",
         &spec);
     for (int i = 0; i < 42000; i++) {
         int64_t drawn[3];
@@ -196,10 +195,9 @@ TEST(shards_take_every_point_once)
     sweep_spec spec;
     int64_t expected[64];
     int64_t count = 0;
-    read_text(
-        "{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, \"where\": "
-        "\"a != b\"}",
-        &spec);
+    read_text("{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, "
+              "\"where\": \"a != b\"}",
+              &spec);
     for (int64_t shards = 1; shards <= 25; shards++) {
         int64_t seen[64] = {0};
         int64_t points = 0;
@@ -234,18 +232,18 @@ TEST(shards_take_every_point_once)
 
 enum { LINES = 300 };
 
-static sweep_digest random_digest(sp_prng *prng)
+static sweep_trial random_trial(sp_prng *prng)
 {
-    sweep_digest digest;
-    sweep_digest_begin(&digest, sp_prng_below(prng, 5) == 0 ? SWEEP_OOM : SWEEP_OK);
+    sweep_trial trial;
+    sweep_trial_begin(&trial, sp_prng_below(prng, 5) == 0 ? SWEEP_OOM : SWEEP_OK);
     // Few values, so that there are equal ones.
-    digest.figure[SWEEP_ITERATION_MS] = (double)sp_prng_below(prng, 40);
-    digest.figure[SWEEP_MFU] = (double)sp_prng_below(prng, 40);
-    digest.fits = sp_prng_below(prng, 4) == 0 ? SP_FITS_TIGHT : SP_FITS_YES;
-    return digest;
+    trial.figure[SWEEP_ITERATION_MS] = (double)sp_prng_below(prng, 40);
+    trial.figure[SWEEP_MFU] = (double)sp_prng_below(prng, 40);
+    trial.fits = sp_prng_below(prng, 4) == 0 ? SP_FITS_TIGHT : SP_FITS_YES;
+    return trial;
 }
 
-static bool dominates(const sweep_digest *a, const sweep_digest *b)
+static bool dominates(const sweep_trial *a, const sweep_trial *b)
 {
     double time = b->figure[SWEEP_ITERATION_MS] - a->figure[SWEEP_ITERATION_MS];
     double mfu = a->figure[SWEEP_MFU] - b->figure[SWEEP_MFU];
@@ -253,7 +251,7 @@ static bool dominates(const sweep_digest *a, const sweep_digest *b)
 }
 
 // In a list by MFU: a step that fits tightly comes after all that do not.
-static bool comes_before(const sweep_digest *a, const sweep_digest *b)
+static bool comes_before(const sweep_trial *a, const sweep_trial *b)
 {
     int tight = (a->fits == SP_FITS_TIGHT) - (b->fits == SP_FITS_TIGHT);
     return tight < 0 || (tight == 0 && a->figure[SWEEP_MFU] > b->figure[SWEEP_MFU]);
@@ -273,37 +271,37 @@ TEST(front_and_list_agree_with_all_pairs)
                                            .x = SWEEP_ITERATION_MS,
                                            .y = SWEEP_MFU};
     for (int round = 0; round < 50; round++) {
-        sweep_digest digests[LINES];
+        sweep_trial trials[LINES];
         bool listed[LINES], best[LINES];
         sweep_summary summary;
         int64_t front = 0;
         must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
         for (int i = 0; i < LINES; i++) {
-            digests[i] = random_digest(&prng);
-            listed[i] = digests[i].status == SWEEP_OK && i % 3 <= 1 &&
-                        digests[i].figure[SWEEP_ITERATION_MS] < 35.0;
-            must_succeed(sweep_summary_add(&summary, i % 3, &digests[i], ERR));
+            trials[i] = random_trial(&prng);
+            listed[i] = trials[i].status == SWEEP_OK && i % 3 <= 1 &&
+                        trials[i].figure[SWEEP_ITERATION_MS] < 35.0;
+            must_succeed(sweep_summary_add(&summary, i % 3, &trials[i], ERR));
         }
         for (int i = 0; i < LINES; i++) {
             best[i] = listed[i];
             for (int k = 0; k < LINES; k++) {
-                bool equal = k < i && memcmp(digests[k].figure, digests[i].figure,
-                                             sizeof digests[i].figure) == 0;
-                best[i] = best[i] && !(listed[k] && (dominates(&digests[k], &digests[i]) || equal));
+                bool equal = k < i && memcmp(trials[k].figure, trials[i].figure,
+                                             sizeof trials[i].figure) == 0;
+                best[i] = best[i] && !(listed[k] && (dominates(&trials[k], &trials[i]) || equal));
             }
             front += best[i];
         }
         assert_int_equal(summary.front_count, front);
         for (int64_t i = 1; i < summary.front_count; i++) {
-            assert_true(summary.front[i - 1].digest.figure[SWEEP_ITERATION_MS] <
-                        summary.front[i].digest.figure[SWEEP_ITERATION_MS]);
+            assert_true(summary.front[i - 1].trial.figure[SWEEP_ITERATION_MS] <
+                        summary.front[i].trial.figure[SWEEP_ITERATION_MS]);
         }
         assert_int_equal(summary.best_count, 7);
         for (int i = 0; i < LINES; i++) {
-            assert_true(!listed[i] || !comes_before(&digests[i], &summary.best[0].digest));
+            assert_true(!listed[i] || !comes_before(&trials[i], &summary.best[0].trial));
         }
         for (int i = 1; i < 7; i++) {
-            assert_false(comes_before(&summary.best[i].digest, &summary.best[i - 1].digest));
+            assert_false(comes_before(&summary.best[i].trial, &summary.best[i - 1].trial));
         }
         sweep_summary_fini(&summary);
     }
@@ -323,13 +321,13 @@ TEST(points_of_other_work_are_not_mixed)
     sweep_summary summary;
     must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
     for (int64_t c = 0; c < 6; c++) {
-        sweep_digest digest;
-        sweep_digest_begin(&digest, SWEEP_OK);
+        sweep_trial trial;
+        sweep_trial_begin(&trial, SWEEP_OK);
         // With tp a step takes less time and more memory, with the context four times as much.
         double tp = (double)(1 << c / 2);
-        digest.figure[SWEEP_ITERATION_MS] = (c % 2 == 0 ? 100.0 : 400.0) / tp;
-        digest.figure[SWEEP_PEAK_MEMORY_GIB] = (c % 2 == 0 ? 1.0 : 50.0) + tp;
-        must_succeed(sweep_summary_add(&summary, c, &digest, ERR));
+        trial.figure[SWEEP_ITERATION_MS] = (c % 2 == 0 ? 100.0 : 400.0) / tp;
+        trial.figure[SWEEP_PEAK_MEMORY_GIB] = (c % 2 == 0 ? 1.0 : 50.0) + tp;
+        must_succeed(sweep_summary_add(&summary, c, &trial, ERR));
     }
     static const int64_t front[] = {4, 2, 0, 5, 3, 1};
     static const int64_t best[] = {4, 2, 5, 3};
@@ -361,11 +359,10 @@ TEST(search_finds_the_front)
 {
     sweep_spec spec;
     int64_t first[600] = {0};
-    read_text(
-        "{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": [0,1,2,3,4,5,6,7,8,9], "
-        "\"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], \"e\": "
-        "[0,1,2,3,4,5,6,7,8,9]}, \"where\": \"a + b + c >= 3\"}",
-        &spec);
+    read_text("{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": "
+              "[0,1,2,3,4,5,6,7,8,9], \"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], "
+              "\"e\": [0,1,2,3,4,5,6,7,8,9]}, \"where\": \"a + b + c >= 3\"}",
+              &spec);
     for (int round = 0; round < 2; round++) {
         const sweep_choice_options options = {.search = 600, .seed = 9};
         const sweep_summary_options front = {
@@ -384,19 +381,19 @@ TEST(search_finds_the_front)
                 int64_t digit[SWEEP_AXES];
                 must_succeed(sweep_choice_next(&choice, &combination, &found, ERR));
                 if (found) {
-                    sweep_digest digest;
-                    sweep_digest_begin(&digest, SWEEP_OK);
+                    sweep_trial trial;
+                    sweep_trial_begin(&trial, SWEEP_OK);
                     sweep_spec_digits(&spec, combination, digit);
                     double far = 0.0;
                     for (int a = 0; a < 5; a++) {
                         far += (double)(digit[a] * digit[a]);
                     }
-                    digest.figure[SWEEP_ITERATION_MS] = far;
-                    digest.figure[SWEEP_MFU] = 1.0;
+                    trial.figure[SWEEP_ITERATION_MS] = far;
+                    trial.figure[SWEEP_MFU] = 1.0;
                     assert_true(digit[0] + digit[1] + digit[2] >= 3);
                     assert_true(round == 0 || first[evaluated] == combination);
                     first[evaluated++] = combination;
-                    must_succeed(sweep_summary_add(&summary, combination, &digest, ERR));
+                    must_succeed(sweep_summary_add(&summary, combination, &trial, ERR));
                 }
             }
             must_succeed(sweep_choice_extend(&choice, &summary, ERR));
@@ -409,7 +406,7 @@ TEST(search_finds_the_front)
         }
         // a = b = c = 1, d = e = 0 among 100,000 points.
         assert_int_equal(summary.front_count, 1);
-        assert_within(summary.front[0].digest.figure[SWEEP_ITERATION_MS], 3.0, 1e-12);
+        assert_within(summary.front[0].trial.figure[SWEEP_ITERATION_MS], 3.0, 1e-12);
         sweep_summary_fini(&summary);
         sweep_choice_end(&choice);
     }

@@ -1,7 +1,7 @@
 // The condition and the grid of a sweep.
 #include <jansson.h>
 
-#include "experiments/sweep/spec.h"
+#include "experiments/sweep/sweep.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -17,11 +17,11 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     sp_timeline timeline;
     assert_true(sp_rank_order_read(order, &s.layout.order));
     flow_step_uniform(&s, 40000.0, 40000.0);
-    s.costs.ranks[0].crosses_nodes = s.costs.ranks[1].crosses_nodes = 1;
+    s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
     for (int k = 0; k < dp; k++) {
         s.costs.action[SP_ACTION_F][k].compute_ns = F_NS + k * later_ns;
         s.costs.action[SP_ACTION_B][k].compute_ns = B_NS;
-        s.costs.forward[k].p2p_internode_ns = s.costs.backward[k].p2p_internode_ns =
+        s.costs.forward_p2p[k].internode_ns = s.costs.backward_p2p[k].internode_ns =
             llround(40000.0 / rate * dp * 1e9);
     }
     flow_step_schedule(&s, SP_SCHEDULE_1F1B, detail);

@@ -138,7 +138,7 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
     flow_step_set_exchanges(s, 0.0);
     s->costs.shards = true;
     for (int p = 0; p < 2; p++) {
-        s->costs.stages[p].sharded.gather = (sp_exchanged){
+        s->costs.sharded[p].gather = (sp_exchanged){
             .s = (double)whole_ns * 1e-9, .bytes = bytes, .bare_s = (double)bare_ns * 1e-9};
     }
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
@@ -198,7 +198,7 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.shards = true;
         // Each of two rings sends three quarters of a half.
-        s.costs.stages[0].sharded.scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
+        s.costs.sharded[0].scatter = (sp_exchanged){.s = 6e-6, .bytes = 80000.0};
         for (size_t k = 0; k < 4; k++) {
             s.costs.action[SP_ACTION_B][k] =
                 (sp_action_cost){.compute_ns = F_NS + 2000 * (int)k, .dp_ns = 6000};

@@ -54,8 +54,8 @@ static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
 static void set_transfers(pipeline *s, int64_t intranode_ns, int64_t internode_ns)
 {
     for (size_t k = 0; k < s->costs.forward_packs; k++) {
-        s->costs.forward[k].p2p_ns = s->costs.backward[k].p2p_ns = intranode_ns;
-        s->costs.forward[k].p2p_internode_ns = s->costs.backward[k].p2p_internode_ns = internode_ns;
+        s->costs.forward_p2p[k].ns = s->costs.backward_p2p[k].ns = intranode_ns;
+        s->costs.forward_p2p[k].internode_ns = s->costs.backward_p2p[k].internode_ns = internode_ns;
     }
 }
 
@@ -77,16 +77,16 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
     int64_t sum_ns = 0, most_ns = 0;
     set_transfers(s, link_ns[0], link_ns[1]);
     for (int r = 0; r < p; r++) {
-        s->costs.ranks[r].crosses_nodes = (uint8_t)sp_prng_below(prng, 2);
+        s->costs.crosses_nodes[r] = (uint8_t)sp_prng_below(prng, 2);
     }
     // On a ring of two the way up and the way back are the same link.
-    s->costs.ranks[p - 1].crosses_nodes =
-        p == 2 ? s->costs.ranks[0].crosses_nodes : s->costs.ranks[p - 1].crosses_nodes;
+    s->costs.crosses_nodes[p - 1] =
+        p == 2 ? s->costs.crosses_nodes[0] : s->costs.crosses_nodes[p - 1];
     for (int i = 0; i < p; i++) {
         int64_t f_ns = 1 + (int64_t)sp_prng_below(prng, 1000);
         int64_t b_ns = 1 + (int64_t)sp_prng_below(prng, 3000);
-        int64_t sends_ns = (i + 1 < p ? link_ns[s->costs.ranks[i].crosses_nodes] : 0) +
-                           (i > 0 ? link_ns[s->costs.ranks[i - 1].crosses_nodes] : 0);
+        int64_t sends_ns = (i + 1 < p ? link_ns[s->costs.crosses_nodes[i]] : 0) +
+                           (i > 0 ? link_ns[s->costs.crosses_nodes[i - 1]] : 0);
         if (level) {
             b_ns = 10000 - f_ns - sends_ns;
         } else if (slow_end && i + 1 == p && f_ns + b_ns + sends_ns < most_ns) {
@@ -163,10 +163,9 @@ static int64_t recursion_ns(const pipeline *s, int m)
             int64_t end_ns = later(free_ns[i], input_ns) + costs[i].compute_ns;
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
-            int64_t send_ns = !sends ? 0
-                              : s->costs.ranks[link].crosses_nodes
-                                  ? s->costs.forward[0].p2p_internode_ns
-                                  : s->costs.forward[0].p2p_ns;
+            int64_t send_ns = !sends                         ? 0
+                              : s->costs.crosses_nodes[link] ? s->costs.forward_p2p[0].internode_ns
+                                                             : s->costs.forward_p2p[0].ns;
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
             last_ns = later(last_ns, end_ns);

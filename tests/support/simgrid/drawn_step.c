@@ -27,12 +27,12 @@ static void draw_actions(sp_prng *prng, sp_action_cost *costs, size_t packs, dou
     }
 }
 
-static void draw_sends(sp_prng *prng, sp_pack_costs *packs, size_t n)
+static void draw_sends(sp_prng *prng, sp_pack_costs *packs, sp_p2p_times *times, size_t n)
 {
     for (size_t k = 0; k < n; k++) {
-        packs[k].p2p_ns = between_ns(prng, 0.1, 1.0);
-        packs[k].p2p_internode_ns = between_ns(prng, 1.0, 8.0);
-        packs[k].p2p_bytes = floor(40e9 * 1e-9 * (double)packs[k].p2p_internode_ns);
+        times[k].ns = between_ns(prng, 0.1, 1.0);
+        times[k].internode_ns = between_ns(prng, 1.0, 8.0);
+        packs[k].p2p_bytes = floor(40e9 * 1e-9 * (double)times[k].internode_ns);
     }
 }
 
@@ -46,8 +46,8 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
     draw_actions(prng, costs->action[SP_ACTION_B], packs, 40.0, cp);
     draw_actions(prng, costs->action[SP_ACTION_I], packs, 20.0, cp);
     draw_actions(prng, costs->action[SP_ACTION_W], packs, 20.0, false);
-    draw_sends(prng, costs->forward, packs);
-    draw_sends(prng, costs->backward, packs);
+    draw_sends(prng, costs->forward, costs->forward_p2p, packs);
+    draw_sends(prng, costs->backward, costs->backward_p2p, packs);
     for (size_t k = 0; cp && k < packs; k++) {
         costs->forward[k].cp = draw_exchange(prng);
         costs->backward[k].cp = draw_exchange(prng);
@@ -56,7 +56,7 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
         costs->stages[v].layers = 2;
     }
     for (int p = 0; p < layout->pp; p++) {
-        costs->ranks[p].crosses_nodes = 1;
+        costs->crosses_nodes[p] = 1;
         costs->ranks[p].epilogue =
             (sp_epilogue_cost){.grad_reduce_ns = between_ns(prng, 10.0, 50.0),
                                .optimizer_ns = between_ns(prng, 1.0, 3.0),

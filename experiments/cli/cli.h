@@ -1,0 +1,547 @@
+// The commands of the program: their options, and how they print answers, errors and notes.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_CLI_H
+#define SLIMPACK_EXPERIMENTS_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "backends/api/device.h"
+#include "experiments/execution/execution.h"
+#include "experiments/sweep/sweep.h"
+#include "experiments/tune/layouts.h"
+#include "sim/base/files.h"
+#include "sim/base/writer.h"
+#include "sim/metrics/export.h"
+#include "sim/metrics/result.h"
+#include "sim/plan/timeline.h"
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate.h"
+#include "solver/setting_uses.h"
+
+// ---- text ----
+
+// Names of models and files, and all else that a command prints by %s, may hold what steers a
+// terminal: whatever is printed here goes through sp_print().
+#define printf(...) sp_print(stdout, __VA_ARGS__)
+#define fprintf(...) sp_print(__VA_ARGS__)
+
+// ---- options ----
+
+typedef enum cli_kind {
+    CLI_FLAG,   // bool
+    CLI_INT,    // int64_t from min to max
+    CLI_STRING, // const char *
+    CLI_FILE,   // const char *, a file that is read, "-" for standard input
+    CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
+    CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
+    CLI_FOLDER, // const char *
+    CLI_LIST,   // cli_list, may be given several times
+    CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
+} cli_kind;
+
+// The values of a repeated option, in order. The texts belong to argv.
+typedef struct cli_list {
+    const char **items; // owned
+    int count;
+} cli_list;
+
+// A row of an option table; the table ends with a row without a name. The value is stored at byte
+// `at` of the command's own argument struct, with the type its kind says; what is not given keeps
+// the value that the struct had.
+typedef struct cli_option {
+    cli_kind kind;
+    char letter;       // -j; 0: none
+    const char *name;  // "jobs" for --jobs
+    const char *value; // what stands for the value in help ("N", "FILE"); NULL for flags
+    const char *help;
+    size_t at;
+    int64_t min, max;   // CLI_INT
+    bool counts_tokens; // CLI_INT: 32K stands for 32768, 1M for 1048576
+    // A CLI_STRING may hold these, several with commas between, for completion; NULL: any.
+    const char *const *names;
+} cli_option;
+
+// Every command takes these: a member `common` of the argument struct and
+// CLI_COMMON_OPTIONS(struct) in the table.
+typedef struct cli_common {
+    bool json;
+    bool quiet;
+} cli_common;
+
+enum { CLI_MOST_THREADS = 1024 };
+
+// clang-format off
+// Rows of the table, for a member of the argument struct `type`.
+#define CLI_FLAG_OPTION(long_name, type, member, text) \
+    {.kind = CLI_FLAG, .name = long_name, .at = offsetof(type, member), .help = text}
+#define CLI_INT_OPTION(long_name, stands, type, member, least, most, text)                         \
+    {.kind = CLI_INT, .name = long_name, .value = stands, .at = offsetof(type, member),            \
+     .min = least, .max = most, .help = text}
+#define CLI_TOKENS_OPTION(long_name, type, member, text)                                           \
+    {.kind = CLI_INT, .name = long_name, .value = "N", .at = offsetof(type, member), .min = 1,     \
+     .max = (int64_t)1 << 40, .counts_tokens = true, .help = text}
+// Values of `of_kind` are texts; short_name 0: none.
+#define CLI_TEXT_OPTION(of_kind, short_name, long_name, stands, type, member, text)                \
+    {.kind = of_kind, .letter = short_name, .name = long_name, .value = stands,                    \
+     .at = offsetof(type, member), .help = text}
+// A text that is one of `list`, or several of them with commas between.
+#define CLI_NAMES_OPTION(long_name, stands, type, member, list, text)                              \
+    {.kind = CLI_STRING, .name = long_name, .value = stands, .at = offsetof(type, member),         \
+     .names = list, .help = text}
+
+#define CLI_COMMON_OPTIONS(type)                                                                  \
+    CLI_FLAG_OPTION("json", type, common.json,                                                    \
+                    "print the result as JSON on standard output, and nothing else there"),       \
+    {.kind = CLI_FLAG, .letter = 'q', .name = "quiet", .at = offsetof(type, common.quiet),        \
+     .help = "no progress and no notes on standard error"}
+
+// A member `int64_t jobs` of the argument struct; 0 stands for all cores.
+#define CLI_JOBS_OPTION(type)                                                                     \
+    {.kind = CLI_INT, .letter = 'j', .name = "jobs", .value = "N", .at = offsetof(type, jobs),    \
+     .help = "threads to use (default: all cores); the result does not depend on it",             \
+     .min = 1, .max = CLI_MOST_THREADS}
+
+// Members `int64_t sample, seed` of the argument struct: which points of a sweep are drawn.
+#define CLI_SAMPLE_OPTIONS(type)                                                                  \
+    CLI_INT_OPTION("sample", "N", type, sample, 1, SWEEP_MOST_POINTS,                             \
+                   "evaluate N points that are drawn at random, in the order of the grid"),       \
+        CLI_INT_OPTION("seed", "N", type, seed, 0, INT64_MAX,                                     \
+                       "of --sample and --search (default 0)")
+
+// A member `cli_list set` of the argument struct.
+#define CLI_SET_OPTION(type)                                                                      \
+    {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
+     .help = "override a scalar of the scenario, such as parallel.pp=8; may be repeated"}
+// clang-format on
+
+// ---- commands ----
+
+// The arguments that are no options, in order; points into argv.
+typedef struct cli_operands {
+    char **items;
+    int count;
+} cli_operands;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;         // one line, no full stop
+    const char *operands;        // as in the usage line ("SCENARIO|PLAN"); NULL: none
+    int min_operands;            // fewer are refused
+    int max_operands;            // more are refused; negative: any number
+    bool operands_are_words;     // "-" is none of standard input; else they name files
+    const char *description;     // paragraphs, separated by an empty line
+    const char *const *examples; // command lines, NULL-terminated; may be NULL
+    const cli_option *options;   // ends with a row without a name
+    void (*list)(FILE *out);     // more of the help, after the options; NULL: nothing
+    size_t args_bytes;           // of the command's argument struct
+    const void *defaults;        // such a struct; NULL: all zero
+    // `args` is the argument struct as given; returns the exit status.
+    int (*run)(const void *args, const cli_operands *operands);
+} cli_command;
+
+// Rows of a command: its operands, and by what it runs.
+#define CLI_TAKES(text, least, most) .operands = text, .min_operands = least, .max_operands = most
+#define CLI_RUNS(function, type, option_rows, example_lines) \
+    .run = function, .args_bytes = sizeof(type), .options = option_rows, .examples = example_lines
+
+// One object per cmd_*.c; a new command is declared here and listed in help.c.
+extern const cli_command cli_cmd_simulate;
+extern const cli_command cli_cmd_compare;
+extern const cli_command cli_cmd_plan;
+extern const cli_command cli_cmd_sweep;
+extern const cli_command cli_cmd_merge;
+extern const cli_command cli_cmd_tune;
+extern const cli_command cli_cmd_prefill;
+extern const cli_command cli_cmd_run;
+extern const cli_command cli_cmd_validate;
+extern const cli_command cli_cmd_decode;
+extern const cli_command cli_cmd_reproduce;
+extern const cli_command cli_cmd_calibrate;
+extern const cli_command cli_cmd_lengths;
+extern const cli_command cli_cmd_report;
+extern const cli_command cli_cmd_help;
+
+// NULL when there is none of that name.
+const cli_command *cli_find_command(const char *name);
+
+// Reports an unknown command with the nearest name; returns the exit status.
+int cli_unknown_command(const char *name);
+
+// Help for people: the list of commands, and the help of one.
+void cli_print_overview(FILE *out);
+void cli_print_help(FILE *out, const cli_command *command);
+
+// ---- running ----
+
+enum { CLI_PROCEED = -1 };
+
+// Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
+// the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
+// bundled letters; `--` ends the options; the last of several values counts. "-" as a file is a
+// standard stream, and where that is standard output, people are told things on stderr. An output
+// that is also another file of the command line is refused. argv is put in another order.
+int cli_run(const cli_command *command, int argc, char **argv);
+
+// Does the value of such an option name a file?
+bool cli_is_file(cli_kind kind);
+
+// Threads for a number of jobs that CLI_JOBS_OPTION read.
+int cli_threads(int64_t jobs);
+
+// Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
+
+// Prints every message of the record ("error: ...") and returns its exit status.
+int cli_fail(const sp_error *err);
+
+// Ends a command that has no answer. With --json, and a reason that is an answer itself
+// (SP_ERR_INFEASIBLE, SP_ERR_STOPPED), it prints `nothing`, the keys of the answer with null, which
+// it takes over, with schema, status ("infeasible", "stopped") and reason. Then it tells the error
+// as cli_fail() does; of several processes that execute together those but the first say who they
+// are, and print no JSON.
+int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, const sp_error *err);
+
+// The exit status of a command that printed its answer: 1 where all went well and the answer is
+// negative.
+int cli_answer(int exit_status, bool positive);
+
+// Takes away what is half written, gnuplot and its folder; safe in a signal handler that ends the
+// program.
+void cli_abandon_outputs(void);
+
+// Ends the process by a signal whose handler this is, and leaves no part of an output behind.
+void cli_end(int signal_number);
+
+// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
+void cli_catch_stop(void);
+
+// The exit status of a command that such a signal stopped, as a shell reports it: 130 or 143.
+int cli_exit_of_stop(void);
+
+// Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
+int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
+
+// "warning: ..." on stderr, unless quiet.
+void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
+
+// Takes over `root` (NULL: of a name that is not UTF-8, which is told) and prints it with a final
+// newline. Returns the exit status.
+int cli_print_json(json_t *root);
+
+// Takes over `root` and writes to a file what cli_print_json() prints.
+sp_status cli_write_json(const char *path, json_t *root, sp_error *err);
+
+// Opens an output (sim/base/files.h), has `write` fill it, and closes it. An SP_ERR_IO error names
+// the file; what the stream could not write is one, whether `write` looks or not.
+typedef sp_status (*cli_writer)(FILE *file, const void *what, sp_error *err);
+sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err);
+
+// Puts the file before what the error record says of writing it; returns SP_ERR_IO.
+sp_status cli_name_file(const char *path, sp_error *err);
+
+// Does the name of a file end so?
+bool cli_ends_in(const char *path, const char *ending);
+
+// Figures: data for gnuplot, and gnuplot itself.
+// Is the name one that can be drawn to, and can it be written?
+sp_status cli_plot_check(const char *path, sp_error *err);
+
+// Draws to `path` (.png or .svg) with a script of plots/ from data that `write` writes, or writes
+// that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
+// reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
+sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
+                   sp_error *err);
+
+// Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
+sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
+                              const sp_timeline *measured, sp_error *err);
+
+// Prints words from `indent` on, the first line beginning at column `column`, wrapped at column 80;
+// an empty line in the text stays one. Ends with a newline.
+void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
+
+// ---- tables ----
+
+// The columns of a table are a text, such as "-12 strategy|14 @iteration_ms|10 @bubble_ratio=idle|0
+// note". A bar parts two columns; each is
+//     WIDTH HEADING            cells of a command's own
+//     WIDTH @KEY[=HEADING]     a figure (sim/metrics/result.h), which says how its values are shown
+//                              and, unless a heading is given, what stands above them
+// Cells are right-aligned, with a negative width left-aligned, and with width 0 as long as they
+// are.
+typedef struct cli_row {
+    FILE *out;
+    const char *columns; // those to come
+    bool begun;
+} cli_row;
+
+// The headings, without a newline.
+void cli_print_heads(FILE *out, const char *columns);
+// The next cell of a row.
+void cli_cell(cli_row *row, const char *format, ...) SP_PRINTF(2, 3);
+// A number by its format, "-" where it is not finite.
+void cli_number_cell(cli_row *row, const char *format, double value);
+// All columns from here on that are figures, up to one that is none.
+void cli_figure_cells(cli_row *row, double (*value)(const void *source, const char *key),
+                      const void *source);
+// The value is that of an sp_result.
+double cli_figure_of_result(const void *result, const char *key);
+
+// Thousands in "4.19 M" style; returns text.
+enum { CLI_SHORT_NUMBER = 24 };
+const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER]);
+
+enum { CLI_PERCENT = 32, CLI_GROUPED = 32 };
+
+// A share by a format for its percent, such as "%+.1f %%", or "-" where it is not finite; returns
+// text.
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT]);
+
+// 1234567 as "1,234,567"; returns text.
+const char *cli_grouped(int64_t value, char text[CLI_GROUPED]);
+
+// Zero and NULL: not given.
+typedef struct cli_execute {
+    const char *backend, *clock, *precision;
+    int64_t device, seed, steps;
+    cli_list options;
+    bool remote; // another machine executes: the device need not be here
+} cli_execute;
+
+enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
+
+// clang-format off
+// A member `cli_execute execute` of the argument struct.
+#define CLI_EXECUTE_OPTIONS(type, default_steps)                                                  \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", type, execute.backend,                      \
+                    "what executes: host, cuda, or another plug-in by name or path"),             \
+    CLI_INT_OPTION("device", "N", type, execute.device, 0, CLI_MOST_DEVICES,                      \
+                   "device of the backend (default 0)"),                                          \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "clock", "CLOCK", type, execute.clock,                         \
+                    "virtual (actions one by one, replayed side by side) or wall (default: wall " \
+                    "where the device has it and the ranks do not exceed the cores)"),            \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "precision", "P", type, execute.precision,                     \
+                    "fp64, fp32 or bf16 (default: fp32 where the device has it)"),                \
+    CLI_INT_OPTION("seed", "N", type, execute.seed, 1, INT64_MAX,                                 \
+                   "seed of parameters and tokens (default 1)"),                                  \
+    CLI_INT_OPTION("steps", "N", type, execute.steps, 1, CLI_MOST_STEPS,                          \
+                   "steps of each batch; of several the first warms up and the one of median "    \
+                   "time among the others is shown (default " default_steps ")"),                 \
+    CLI_TEXT_OPTION(CLI_LIST, 0, "option", "KEY=VALUE", type, execute.options,                    \
+                    "a setting of the backend; may be repeated")
+// clang-format on
+
+// A backend that was found, and how it is to execute.
+typedef struct cli_executor {
+    sp_registry *registry;
+    sp_backend *absent; // stands for a backend that is not built here; NULL: none does
+    sp_backend_option *settings;
+    char *texts;            // keys and values of the settings
+    uint64_t capabilities;  // of the device
+    int process, processes; // which of those that execute together (device.h); 0 of 1: alone
+    sp_execution_options options;
+} cli_executor;
+
+// Finds backend and device and chooses what was not given. An unknown backend, clock, precision or
+// device is an error that names what there is. Where another machine executes, the backend need not
+// be built here (what it names of itself, its stack, is then the scenario's to state), the clock is
+// virtual unless it is given, and a precision must be given unless the device is here.
+// cli_executor_end is called whatever happened. Processes but the first print nothing on standard
+// output from here on; files are for the caller to leave alone.
+sp_status cli_executor_begin(const cli_execute *args, const sp_scenario *scenario,
+                             int default_steps, cli_executor *executor, sp_error *err);
+void cli_executor_end(cli_executor *executor);
+
+// Asks a backend which process this is, and closes the mouth of all but the first.
+sp_status cli_find_process(const sp_backend *backend, int *process, int *processes, sp_error *err);
+
+// The precision of this name, or, with NULL, fp32 where the device can, else bf16, else fp64.
+sp_status cli_choose_precision(const char *text, const sp_device_info *device,
+                               sp_precision *precision, sp_error *err);
+
+enum { CLI_MOST_BATCHES = 1000000 };
+
+// Members are NULL or false where nobody asked for them. All but the plan show one batch.
+typedef struct cli_exports {
+    int64_t batch;
+    const char *trace;
+    const char *trace_ranks;  // "0-3,8": pipeline ranks
+    const char *trace_window; // "FROM-TO" in ms
+    const char *plot;         // PNG or SVG
+    const char *snapshot;
+    const char *graphml;
+    const char *topology; // SVG
+    sp_network network;   // whose links it shows
+    bool timeline;        // text, to `text`
+    bool critical_path;   // text, to `text`
+    FILE *text;
+    const char *plan;
+    bool planner_memory;      // memory.model is no sum of tensors
+    const json_t *scenario;   // resolved, for the plan
+    const sp_batches *formed; // for the plan
+    const sp_result *result;  // for the plan, which is noted with what stands there afterwards
+    sp_warnings *warnings;    // of what is shown
+    sp_output plan_file;      // open while batches are evaluated
+    sp_export_window window;  // trace_ranks and trace_window as read
+    int *ranks;               // those of the window
+} cli_exports;
+
+// clang-format off
+// Rows of an option table, for a member `cli_exports exports` of the argument struct.
+#define CLI_STEP_OPTIONS(type)                                                                    \
+    CLI_TEXT_OPTION(CLI_OUTPUT, 0, "trace", "FILE", type, exports.trace,                            \
+                    "write a trace that opens in ui.perfetto.dev, as JSON; compressed where FILE "  \
+                    "ends in .gz"),                                                               \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-ranks", "LIST", type, exports.trace_ranks,              \
+                    "pipeline ranks that trace, timeline and plot show, such as 0-3,7"),          \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "trace-window", "FROM-TO", type, exports.trace_window,         \
+                    "part of the step that they show, in milliseconds"),                          \
+    CLI_FLAG_OPTION("timeline", type, exports.timeline, "draw the timeline in the terminal"),     \
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", type, exports.plot,                              \
+                    "draw timeline and memory with gnuplot (.png or .svg), or keep the data for " \
+                    "that (.dat)")
+// `shows` is text: what of it shows one batch.
+#define CLI_BATCH_OPTION(type, shows)                                                             \
+    CLI_INT_OPTION("batch", "N", type, exports.batch, 0, CLI_MOST_BATCHES,                        \
+                   "batch that " shows " show (default 0)")
+// clang-format on
+
+// Do the exports need the whole memory timeline?
+bool cli_exports_need_memory(const cli_exports *exports);
+
+// Reads the selections for `pp` pipeline ranks, checks the names of files that are drawn, and opens
+// the plan file. cli_exports_end closes it, and leaves none after an error; call both, whatever
+// happened between.
+sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err);
+sp_status cli_exports_end(cli_exports *exports, sp_error *err);
+
+// An sp_step_observer; context is the cli_exports.
+sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error *err);
+
+// Model, cluster and layout, without a newline.
+void cli_print_place(FILE *out, const sp_scenario *scenario);
+
+// One line: model, layout, cluster, schedule.
+void cli_print_headline(FILE *out, const sp_scenario *scenario);
+
+// "tp 4, cp 1, pp 8, dp 4, 2 chunks, interleaved, recompute none, rank_tokens 8192"; returns text.
+enum { CLI_LAYOUT = 256 };
+const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
+                            char text[CLI_LAYOUT]);
+
+// The figures of one result, with time and memory broken down and a table of pipeline ranks, the
+// first CLI_RANKS_SHOWN of them.
+enum { CLI_RANKS_SHOWN = 32 };
+void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
+
+// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
+extern const char *const cli_time_part_names[];
+
+// On standard error, into a result, and into `warnings` of its JSON (NULL stays).
+// Forms the batches, and warns beforehand of a workload that takes long.
+sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
+                           sp_error *err);
+void cli_print_warnings(bool quiet, const sp_warnings *warnings);
+void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
+void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
+// Warnings, and table ranges that were left, on standard error.
+void cli_print_notes(bool quiet, const sp_result *result);
+// Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
+void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario);
+// The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
+// without effect.
+void cli_print_profile_notes(bool quiet, const sp_scenario *scenario);
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run);
+// Adds the latter to `warnings` of their result; NULL stays.
+void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run);
+
+// "h100 (assumed)"; of rates that the cluster's GPU changed "h100, scaled by 0.303 (peak) and 0.299
+// (HBM) (assumed)"; returns text.
+enum { CLI_PROFILE = SP_PROFILE_NAME + 80 };
+const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char text[CLI_PROFILE]);
+
+// "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
+// validated: ..." with the reason; returns text.
+enum { CLI_STEP_ERROR = 640 };
+const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
+
+// A figure of a point of a sweep, for cli_figure_cells().
+double cli_figure_of_trial(const void *trial, const char *key);
+// {"ok", "oom", "infeasible", "invalid"}: how many points; the caller owns it.
+json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
+
+// Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
+// work?
+bool cli_waits_for_peers(const sp_result *result);
+
+// "ok", "tight" or "oom".
+const char *cli_memory_word(const sp_result *result);
+
+// Shares of tokens that are not trained as asked: a strategy leaves them out or cuts them off from
+// the beginning of their document, or batches were formed without them because of the context. Not
+// finite: not known.
+typedef struct cli_loss {
+    double left_out, cut, over_length;
+    bool lossy; // whether tokens show it or not
+} cli_loss;
+
+// "", or "12.3 % of tokens left out, 1.2 % of tokens cut from their beginning, 4.5 % of tokens over
+// the context", or
+// "not lossless" where no token shows it; returns text.
+enum { CLI_LOSS = 120 };
+cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
+const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
+
+// ---- executed steps ----
+
+// The measured result as `simulate` prints a predicted one, then time and loss of each step.
+void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Predicted beside measured.
+void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+enum { CLI_FRONT_SHOWN = 12 }; // points of the front of time against memory
+
+typedef struct cli_tuned {
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts;
+    const sp_scenario *scenario; // at the fastest layout
+    const sp_result *result;     // there
+    const sp_batches *batches;   // that all were evaluated on
+    double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
+    double current_left_out; // share of tokens that its strategy leaves out
+    const char *current;     // why not, else NULL
+    int top;                 // layouts listed
+    bool stopped;            // by a signal: the answer is the best so far
+    const char *go_on;       // the command that makes something of the answer
+} cli_tuned;
+
+// The answer in a line, the fastest layouts, the front of time against memory, what limits the
+// step, and what other choices cost.
+void cli_print_tuned(const cli_tuned *tuned);
+
+// {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
+// answer's is not known), "within_error" (points behind the first), "go_on" (a command),
+// "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
+// "limits_ms", "findings", "choices"}; the caller owns it.
+json_t *cli_tuned_json(const cli_tuned *tuned);
+
+// Its keys where no point fits, null but for the question and the counts of points.
+json_t *cli_tuned_json_empty(const cli_tuned *tuned);
+
+// This holds for models with experts.
+#define CLI_TUNE_EXPERTS \
+    "expert parallelism is not searched: every GPU holds all experts of its layers"
+
+enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
+
+// "tp 8, cp 4, ..., packed"; returns text.
+const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,
+                           const sweep_layout *point, char text[CLI_TUNE_POINT]);
+
+// "12.3 GiB", of less than one "0.123 GiB"; returns text.
+const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
+
+#endif

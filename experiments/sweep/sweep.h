@@ -1,0 +1,411 @@
+// A sweep (slimpack/sweep/1): a base scenario, a grid of settings that take its place, and a
+// condition that chooses among the combinations; its points, their lines in a results file, and the
+// summary of these.
+#ifndef SLIMPACK_EXPERIMENTS_SWEEP_SWEEP_H
+#define SLIMPACK_EXPERIMENTS_SWEEP_SWEEP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/prng.h"
+#include "sim/base/status.h"
+#include "sim/metrics/result.h"
+#include "sim/scenario/scenario.h"
+#include "solver/evaluate/evaluate.h"
+
+typedef enum sweep_kind { SWEEP_NULL, SWEEP_BOOL, SWEEP_NUMBER, SWEEP_STRING } sweep_kind;
+
+typedef struct sweep_value {
+    sweep_kind kind;
+    double number;    // of a number; 0 or 1 of a bool
+    const char *text; // of a string; not owned
+} sweep_value;
+
+// A setting that a condition can name: a scalar of the base (axis -1, one value) or an axis of the
+// grid, with one value per value of the axis.
+typedef struct sweep_symbol {
+    char *path; // "parallel.tp"; owned
+    int axis;
+    sweep_value *values; // owned
+} sweep_symbol;
+
+typedef struct sweep_symbols {
+    sweep_symbol *items; // owned
+    size_t count, capacity;
+    const char *unknown; // what a name is that none of them has
+} sweep_symbols;
+
+void sweep_symbols_fini(sweep_symbols *symbols);
+
+typedef struct sweep_where sweep_where;
+
+enum {
+    SWEEP_WHERE_BYTES = 4096, // longest condition
+    SWEEP_WHERE_DEPTH = 100,  // deepest nesting
+};
+
+// Reads a condition. Grammar, from loosest to tightest: || ; && ; == != < <= > >= (which do not
+// chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
+// A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
+// that number beside a number. A name is the full path of a setting or its last part where no other
+// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them.
+// Errors name source, path and the character. All of these are referred to and must outlive the
+// condition.
+sp_status sweep_where_parse(const char *text, const char *source, const char *path,
+                            const sweep_symbols *symbols, sweep_where **where, sp_error *err);
+void sweep_where_free(sweep_where *where);
+
+// Does the condition hold where axis a takes its value number digit[a]? Wrong types and division by
+// zero are content errors with the character. O(length of the condition); thread-safe.
+sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
+                            sp_error *err);
+
+// A part of the condition that must hold by itself: the condition is parts joined by &&.
+typedef struct sweep_where_part {
+    int node;
+    uint32_t axes; // bit a: it reads axis a
+} sweep_where_part;
+
+#define SWEEP_SCHEMA "slimpack/sweep/1"
+
+#define SWEEP_COMBINATIONS ((int64_t)1 << 53) // exact as numbers of JSON
+
+enum {
+    SWEEP_AXES = 32,
+    SWEEP_AXIS_VALUES = 1000000,
+    SWEEP_TAG = 17,
+    SWEEP_SOURCE = 256,
+};
+
+typedef struct sweep_axis {
+    const char *path; // "parallel.tp"; belongs to the document, as do the values
+    const json_t *values;
+    int64_t count;
+} sweep_axis;
+
+typedef struct sweep_spec {
+    char source[SWEEP_SOURCE]; // file name, for messages
+    json_t *document;          // owned
+    const json_t *base;
+    sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
+    int axis_count;
+    int64_t combinations;
+    sweep_symbols symbols;
+    sweep_where *where;       // NULL: every combination is a point
+    char base_tag[SWEEP_TAG]; // of the base and of what the files that are named hold
+} sweep_spec;
+
+// Tells a text from another: FNV-1a (Fowler, Noll, Vo; 64 bits) in hexadecimal.
+void sweep_tag(const char *text, size_t bytes, char tag[SWEEP_TAG]);
+
+sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err);
+// Takes over the document.
+sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec *spec,
+                               sp_error *err);
+void sweep_spec_fini(sweep_spec *spec);
+
+// {"parallel.tp": 1, ...}; the caller owns it.
+json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES]);
+
+// The scenario of a point: the base with the axes' values in their places, from `document`, the
+// spec's own or a deep copy of it. The result shares parts with it: threads must not have one
+// document in common. The caller owns it.
+json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
+                            const int64_t digit[SWEEP_AXES]);
+
+// ---- points ----
+
+enum { SWEEP_PARTS = 64 };
+
+// Walks the points in order: row-major over the axes, the first one slowest. Values that a part of
+// the condition rules out whatever the later axes hold are passed over at once.
+typedef struct sweep_cursor {
+    const sweep_spec *spec;
+    sweep_where_part parts[SWEEP_PARTS];
+    int part_count;
+    bool begun;
+    bool ended;
+    int64_t combination;       // of the current point
+    int64_t digit[SWEEP_AXES]; // its value's number on each axis
+} sweep_cursor;
+
+void sweep_cursor_begin(sweep_cursor *cursor, const sweep_spec *spec);
+// Goes to the next point; *found is false after the last one.
+sp_status sweep_cursor_next(sweep_cursor *cursor, bool *found, sp_error *err);
+
+// The digits of a combination, and back.
+void sweep_spec_digits(const sweep_spec *spec, int64_t combination, int64_t digit[SWEEP_AXES]);
+int64_t sweep_spec_combination(const sweep_spec *spec, const int64_t digit[SWEEP_AXES]);
+
+// Points in all. O(combinations of the axes that the condition names), at most
+// SWEEP_LOOKED_AT of them: SP_ERR_LIMIT beyond.
+enum { SWEEP_LOOKED_AT = 100000000 };
+sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *err);
+
+// Draws `count` of the `points` points, each set of so many with equal chance, and writes their
+// combinations in ascending order; all where there are no more. As costly as counting them.
+sp_status sweep_spec_draw(const sweep_spec *spec, int64_t points, int64_t count, sp_prng *prng,
+                          int64_t *combinations, sp_error *err);
+
+// ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
+// cannot; invalid: no scenario.
+typedef enum sweep_status {
+    SWEEP_OK,
+    SWEEP_OOM,
+    SWEEP_INFEASIBLE,
+    SWEEP_INVALID,
+    SWEEP_STATUSES
+} sweep_status;
+
+extern const char *const sweep_status_names[]; // "ok", ..., NULL
+
+enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
+
+// The figures of a line: X(name, key, 1: more is better, -1: less is).
+#define SWEEP_FIGURES(X)                            \
+    X(ITERATION_MS, "iteration_ms", -1)             \
+    X(BUBBLE_RATIO, "bubble_ratio", -1)             \
+    X(TOKENS_PER_S, "tokens_per_s", 1)              \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)      \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)          \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1)  \
+    X(MFU, "mfu", 1)                                \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
+    X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
+    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)    \
+    X(LEFT_OUT_SHARE, "left_out_share", -1)         \
+    X(CUT_SHARE, "cut_share", -1)                   \
+    X(OVER_LENGTH_SHARE, "over_length_share", -1)
+
+typedef enum sweep_figure {
+#define X(name, key, better) SWEEP_##name,
+    SWEEP_FIGURES(X)
+#undef X
+        SWEEP_FIGURE_COUNT
+} sweep_figure;
+
+extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
+extern const int sweep_figure_better[];        // 1 or -1
+
+enum { SWEEP_DEGREES = 4 };
+extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
+
+// The outcome of a point, which its line holds beside it. Figures are NAN where the line has none.
+typedef struct sweep_trial {
+    sweep_status status;
+    int degree[SWEEP_DEGREES];       // 0: not evaluated
+    char strategy[32], schedule[32]; // "": not evaluated
+    double figure[SWEEP_FIGURE_COUNT];
+    double stall_ms; // of its time, because it does not fit well; no part of a line
+    sp_fits fits;
+    bool lossy;                           // trains less, or other attention, than the samples ask
+    double median_error;                  // of predicted times, on logged steps like this one
+    char not_validated[SP_NOT_VALIDATED]; // why that is not known, where a time is predicted
+    char reason[SP_ERROR_TEXT];
+} sweep_trial;
+
+// A trial of that status with no figures.
+void sweep_trial_begin(sweep_trial *trial, sweep_status status);
+
+// The means by which the threads of a sweep evaluate points.
+typedef struct sweep_evaluator {
+    const sweep_spec *spec; // NULL: scenarios are given as documents
+    int threads;
+    json_t **documents; // the threads' own copies of the spec's, made when first used; owned
+    sp_scenario_cache *files;
+    struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
+    // Figures that no line holds are left out, and so are the settings with which a point out of
+    // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
+    sp_evaluate_options options;
+} sweep_evaluator;
+
+// sweep_evaluator_fini is called whatever happened.
+void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads);
+void sweep_evaluator_fini(sweep_evaluator *evaluator);
+
+// The scenario of a point, for that thread alone; the caller owns it.
+json_t *sweep_evaluator_scenario(const sweep_evaluator *evaluator, int thread,
+                                 const int64_t digit[SWEEP_AXES]);
+
+// Evaluates a scenario that no other thread reads. The error is of the scenario, unless it is
+// fatal; `status` says which kind of point it makes. The caller frees the result in any case.
+sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                  sweep_status *status, sp_result *result, sp_error *err);
+
+// Evaluates the point of a combination on one of the threads. What is wrong with a point is its
+// result; only a stop, what the system refuses, and defects of ours are errors.
+sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
+                               sweep_trial *trial, sp_error *err);
+
+// The time at which the point would train all tokens of its batches, at its own pace where it
+// leaves some out: what times of strategies that do not the same work are compared by. NAN: no
+// time.
+double sweep_whole_ms(const sweep_trial *trial);
+
+// Does a come before b, both of points that fit, in the order of their speed?
+bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
+
+// ---- lines ----
+
+// A point with its line.
+typedef struct sweep_row {
+    int64_t combination;
+    sweep_trial trial;
+    char *line; // with its newline; owned, freed with sp_free()
+} sweep_row;
+
+// Evaluates the combination on one of the threads and writes the line.
+sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
+                             sp_error *err);
+
+// The text of a point as it stands in the line; freed with free().
+char *sweep_point_text(const json_t *point);
+
+// Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
+bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected);
+
+// Where a line stands, for messages: line `number`, from 1, of a file.
+typedef struct sweep_line_place {
+    const char *path;
+    long number;
+} sweep_line_place;
+
+// Reads the line of a combination, without its newline; a content error where it is that of another
+// point or sweep, or was changed.
+sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
+                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
+                          sp_error *err);
+
+// The error of a line that is not of this sweep; `text` says why.
+sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
+                              const char *text, sp_error *err);
+
+enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000, SWEEP_MOST_GROUPS = 1024 };
+
+typedef struct sweep_summary_options {
+    int64_t top;     // points that are kept of a group, the best first; 0: SWEEP_TOP
+    bool by_figure;  // the best by figure `by`; else the fastest. Those that fit tightly come last
+    sweep_figure by; //
+    const char *where; // condition on settings and figures of the points that are listed, as in
+                       // "tp <= 4 && peak_memory_gib < 60"; NULL: all that fit
+    bool front;        // keep the front of figures x and y, ascending in x
+    sweep_figure x, y;
+    // Called with every line in order, of which those that fit and for which `where` holds are
+    // listed; may be NULL.
+    void (*each)(void *context, int64_t combination, const sweep_trial *trial, bool listed);
+    void *context;
+} sweep_summary_options;
+
+typedef struct sweep_best {
+    int64_t combination;
+    int64_t group;
+    sweep_trial trial;
+} sweep_best;
+
+// Covers the whole file, with what an earlier run had written.
+typedef struct sweep_summary {
+    sweep_summary_options options;
+    int64_t points;  // of the sweep
+    int64_t resumed; // found in the file
+    int64_t written; // lines in the file now
+    int64_t of_status[SWEEP_STATUSES];
+    char reason[SWEEP_STATUSES][SP_ERROR_TEXT]; // the first of each
+    int group_axes[SWEEP_AXES];                 // by which points are grouped
+    int group_axis_count;
+    int64_t mixed;    // groups that are too many to be told apart: all points are one; else 0
+    sweep_best *best; // by group, then the best first, of equal ones the first; owned
+    int64_t best_count;
+    size_t best_capacity;
+    sweep_best *front; // by group; owned
+    int64_t front_count;
+    size_t front_capacity;
+    bool stopped;             // before the end
+    const sweep_spec *spec;   // not owned
+    sweep_symbols symbols;    // of the condition
+    sweep_symbol *of_figures; // SWEEP_FIGURE_COUNT of them, then status and fits
+    sweep_where *where;
+} sweep_summary;
+
+// The caller calls sweep_summary_fini(), also after an error.
+sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
+                              const sweep_summary_options *options, sp_error *err);
+sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
+                            sp_error *err);
+void sweep_summary_fini(sweep_summary *summary);
+
+// Does a setting change what is to be trained?
+bool sweep_is_work(const char *path);
+
+// The figure of that name; false where there is none.
+bool sweep_figure_find(const char *name, sweep_figure *figure);
+
+enum { SWEEP_MOST_POINTS = 100000000, SWEEP_MOST_SHARDS = 100000 };
+
+typedef struct sweep_choice_options {
+    int64_t sample; // so many points, drawn with equal chance, in the order of the grid; 0: all
+    int64_t search; // so many points, found by a search; 0: none
+    int64_t seed;   // of both
+    int64_t shard,
+        shards; // of the points every `shards`th, from number `shard`, 1 to shards; 0: all
+} sweep_choice_options;
+
+typedef struct sweep_choice {
+    const sweep_spec *spec;
+    sweep_choice_options options;
+    int64_t in_grid; // points of the whole grid
+    int64_t points;  // that the run evaluates
+    int64_t passed;  // points of all shards that were passed
+    sweep_cursor cursor;
+    int64_t *chosen; // combinations; NULL: those of the cursor; owned
+    int64_t chosen_count;
+    int64_t *sorted; // of a search: the chosen ones, ascending; owned
+    sp_prng prng;
+} sweep_choice;
+
+// The caller calls sweep_choice_end(), also after an error.
+sp_status sweep_choice_begin(sweep_choice *choice, const sweep_spec *spec,
+                             const sweep_choice_options *options, sp_error *err);
+
+// The next point; *found is false after the last one that is chosen so far.
+sp_status sweep_choice_next(sweep_choice *choice, int64_t *combination, bool *found, sp_error *err);
+
+// Has a search choose more points by what is known of those before, all of which are in `summary`.
+// Children of the front: one to three settings of a point on it are changed, or taken from another
+// one. Nothing depends on threads or on time.
+sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err);
+
+void sweep_choice_end(sweep_choice *choice);
+
+// ---- running ----
+
+enum { SWEEP_MOST_THREADS = 1024 };
+
+typedef struct sweep_run_options {
+    int threads; // 1 to SWEEP_MOST_THREADS
+    bool resume; // go on with a file that is there
+    bool quiet;  // no progress
+    sweep_choice_options choice;
+} sweep_run_options;
+
+// Runs the sweep into `path` and adds its lines to `summary`, which has begun. The lines do not
+// depend on the number of threads. After an error the file holds whole lines and can be
+// gone on with. A kill, and a stop (sp_stop_request), which ends the run soon and is no error, lose
+// the points in work and those that wait for an earlier one, at most SWEEP_WINDOW for each thread.
+// SP_ERR_LIMIT where more than SWEEP_MOST_POINTS points would be walked.
+enum { SWEEP_WINDOW = 256 };
+sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_options *options,
+                    sweep_summary *summary, sp_error *err);
+
+// ---- merging ----
+
+// Writes the lines of `count` files, one for each shard, in the order of the points to `path`, and
+// adds them to `summary`, which has begun. The files may stand in any order. A content error names
+// the file and line where a point is missing or another one is found, or the shard that is missing
+// or there twice; `path` is then not made.
+sp_status sweep_merge(const sweep_spec *spec, const sweep_choice_options *options,
+                      const char *const *files, int count, const char *path, sweep_summary *summary,
+                      sp_error *err);
+
+#endif

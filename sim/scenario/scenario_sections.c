@@ -1,0 +1,1006 @@
+// Reading the sections of a scenario, and what follows from them.
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/files.h"
+#include "sim/base/units.h"
+#include "sim/base/writer.h"
+#include "sim/inference/decode.h"
+#include "sim/scenario/scenario_private.h"
+
+enum { CLUSTER_LIMIT_BYTES = 1 << 20 };
+
+// ---- model, cluster and profile ----
+
+static void read_model(sp_i_scenario_reader *reader);
+static void read_profile(sp_i_scenario_reader *reader);
+static void read_cluster(sp_i_scenario_reader *reader);
+static void default_profile(sp_i_scenario_reader *reader);
+static void read_stack(sp_i_scenario_reader *reader);
+
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    read_model(reader);
+    read_profile(reader);
+    read_cluster(reader);
+    default_profile(reader);
+    sp_profile_join(&scenario->profile, &scenario->cluster);
+    read_stack(reader);
+    int of_cluster = scenario->cluster.nodes;
+    scenario->cluster.nodes =
+        (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
+    const json_t *stated = json_object_get(reader->root.json, "cluster");
+    if (json_object_get(stated, "nodes") != NULL && of_cluster > 0 &&
+        scenario->cluster.nodes != of_cluster) {
+        sp_object_error(&reader->root, "nodes", "is %d, cluster.nodes is %d: state one of them",
+                        scenario->cluster.nodes, of_cluster);
+    }
+}
+
+static void named_model(sp_i_scenario_reader *reader, const char *name)
+{
+    const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
+    sp_error found;
+    bool known;
+    sp_error_clear(&found);
+    sp_status status = sp_model_named(name, &reader->scenario->model, &known, &found);
+    if (!known) {
+        sp_i_names_error(&models, &reader->root, "model", true);
+    }
+    if (status != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "model", &found);
+        reader->scenario->model = (sp_model){0};
+    }
+}
+
+static void read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const json_t *model = sp_object_get(&reader->root, "model");
+    int before = sp_i_errors_so_far(reader);
+    if (model == NULL) {
+        sp_object_error(&reader->root, "model",
+                        "is missing: expected a name, the path of a Hugging Face config.json or an "
+                        "object (or uniform_costs in its place)");
+    } else if (json_is_string(model)) {
+        named_model(reader, json_string_value(model));
+    } else if (json_is_object(model)) {
+        sp_object object;
+        sp_object_member(&reader->root, "model", &object);
+        sp_model_from_object(&object, &scenario->model);
+    } else {
+        sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
+    }
+    if (sp_i_errors_so_far(reader) == before) {
+        sp_model_check(&scenario->model, scenario->source, "model", reader->err);
+    }
+    if (sp_i_errors_so_far(reader) != before) {
+        scenario->model = (sp_model){0};
+    }
+}
+
+// The stack that the scenario names, "" where it names none.
+static const char *stated_stack(const sp_i_scenario_reader *reader)
+{
+    const json_t *stack = json_object_get(reader->root.json, "stack");
+    const char *name =
+        json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
+    return name != NULL ? name : "";
+}
+
+// The profile that this one names for the stated stack; NULL: itself.
+static const char *profile_for_stack(const sp_profile *profile, const char *stack)
+{
+    for (int i = 0; i < profile->for_stacks; i++) {
+        if (sp_same_name(profile->for_stack[i].stack, stack)) {
+            return profile->for_stack[i].profile;
+        }
+    }
+    return NULL;
+}
+
+// By the scenario, or by the cluster in it: no other takes its place.
+static bool is_profile_stated(const sp_i_scenario_reader *reader)
+{
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    const json_t *object = json_object_get(reader->root.json, "cluster");
+    sp_cluster builtin;
+    return json_object_get(reader->root.json, "profile") != NULL ||
+           json_object_get(object, "profile") != NULL ||
+           sp_cluster_builtin(cluster->name, &builtin, NULL) != SP_OK ||
+           strcmp(builtin.profile, cluster->profile) != 0;
+}
+
+static void load_profile(sp_i_scenario_reader *reader, const char *name)
+{
+    sp_profile *profile = &reader->scenario->profile;
+    sp_error found;
+    sp_error_clear(&found);
+    reader->profile = name;
+    sp_status status = sp_i_scenario_cache_profile(reader->cache, name, profile, &found);
+    const char *other = status == SP_OK ? profile_for_stack(profile, stated_stack(reader)) : NULL;
+    if (other != NULL && is_profile_stated(reader)) {
+        snprintf(profile->of_stack, sizeof profile->of_stack, "%s", other);
+    } else if (other != NULL) {
+        snprintf(reader->profile_name, sizeof reader->profile_name, "%s", other);
+        reader->profile = reader->profile_name;
+        sp_profile_fini(profile);
+        status = sp_i_scenario_cache_profile(reader->cache, reader->profile, profile, &found);
+    }
+    if (status != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "profile", &found);
+    }
+}
+
+static void read_profile(sp_i_scenario_reader *reader)
+{
+    const json_t *profile = sp_object_get(&reader->root, "profile");
+    if (profile != NULL && !json_is_string(profile)) {
+        sp_object_expected(&reader->root, "profile", profile, "a name or a path");
+    } else if (profile != NULL) {
+        load_profile(reader, json_string_value(profile));
+    }
+}
+
+sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err)
+{
+    return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
+}
+
+// A profile that is named alone brings the cluster it carries, else the first built-in one that
+// uses it.
+static void cluster_of_profile(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    if (scenario->profile.has_cluster) {
+        scenario->cluster = scenario->profile.cluster;
+        return;
+    }
+    if (sp_cluster_of_profile(reader->profile, &scenario->cluster)) {
+        return;
+    }
+    if (scenario->profile.name[0] != '\0') {
+        sp_object_error(&reader->root, "cluster",
+                        "is missing: the profile carries no cluster, name one");
+    }
+}
+
+static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
+{
+    json_t *root = NULL;
+    sp_object object;
+    sp_error found;
+    sp_error_clear(&found);
+    if (sp_i_scenario_cluster_file(path, &root, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "cluster", &found);
+        return;
+    }
+    sp_object_begin(&object, root, path, "", reader->err);
+    sp_cluster *cluster = &reader->scenario->cluster;
+    sp_cluster_from_object(&object, cluster);
+    json_decref(root);
+    const char *slash = strrchr(path, '/');
+    sp_cluster named;
+    if (sp_cluster_builtin(slash != NULL ? slash + 1 : path, &named, NULL) == SP_OK) {
+        sp_append(cluster->source, sizeof cluster->source, "%s" SP_CLUSTER_FILE,
+                  cluster->source[0] != '\0' ? "; " : "");
+        size_t room = sizeof cluster->source - strlen(cluster->source);
+        sp_append(cluster->source, sizeof cluster->source, "%.*s", (int)sp_fitting(path, room),
+                  path);
+    }
+}
+
+static void read_cluster(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_i_names clusters = {"cluster", sp_cluster_builtin_count(), sp_cluster_builtin_name};
+    const json_t *cluster = sp_object_get(&reader->root, "cluster");
+    if (cluster == NULL && reader->profile != NULL) {
+        cluster_of_profile(reader);
+    } else if (cluster == NULL) {
+        sp_cluster_builtin(SP_I_DEFAULT_CLUSTER, &scenario->cluster, reader->err);
+    } else if (json_is_object(cluster)) {
+        sp_object object;
+        sp_object_member(&reader->root, "cluster", &object);
+        sp_cluster_from_object(&object, &scenario->cluster);
+    } else if (!json_is_string(cluster)) {
+        sp_object_expected(&reader->root, "cluster", cluster, "a name, a path or an object");
+    } else if (sp_cluster_builtin(json_string_value(cluster), &scenario->cluster, NULL) == SP_OK) {
+        return;
+    } else if (sp_is_file(json_string_value(cluster))) {
+        cluster_of_file(reader, json_string_value(cluster));
+    } else {
+        sp_i_names_error(&clusters, &reader->root, "cluster", true);
+    }
+}
+
+static void default_profile(sp_i_scenario_reader *reader)
+{
+    const sp_cluster *cluster = &reader->scenario->cluster;
+    if (sp_object_has(&reader->root, "profile") || cluster->memory_bytes == 0) {
+        return;
+    }
+    if (cluster->profile[0] == '\0') {
+        sp_object_error(&reader->root, "profile",
+                        "is missing: the cluster has no profile of its own, name one");
+        return;
+    }
+    load_profile(reader, cluster->profile);
+}
+
+// A stated stack beats the profile's, which beats the default.
+static void read_stack(sp_i_scenario_reader *reader)
+{
+    sp_stack *stack = &reader->scenario->memory.stack;
+    *stack = reader->scenario->profile.stack;
+    if (stack->name[0] == '\0') {
+        sp_stack_builtin("ours", stack);
+    }
+    const json_t *stated = json_object_get(reader->root.json, "stack");
+    reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
+    reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
+    reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
+    sp_stack_from_member(&reader->root, "stack", stack);
+    sp_stack_drop_idle(&reader->root, "stack", stack);
+}
+
+// ---- memory ----
+
+// A stated limit goes before what the reserve leaves.
+void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    int64_t gpu_bytes = scenario->cluster.memory_bytes;
+    sp_object memory;
+    sp_i_begin_section(reader, sp_i_memory_settings, scenario, &memory);
+    int64_t reserve_bytes = scenario->memory_reserve_bytes;
+    if (!sp_object_has(&memory, "limit_gib")) {
+        scenario->memory_limit_bytes = gpu_bytes - reserve_bytes;
+        if (gpu_bytes > 0 && reserve_bytes >= gpu_bytes) {
+            sp_object_error(&memory, "reserve_gib",
+                            "expected less than the %.4g GiB that a GPU has, got %.4g",
+                            sp_gib_from_bytes(gpu_bytes), sp_gib_from_bytes(reserve_bytes));
+        }
+    }
+    sp_object_end(&memory);
+}
+
+// ---- uniform costs ----
+
+// A whole step lies within half of what an int64_t of nanoseconds holds.
+static const double most_step_ms = 4e12;
+
+static void read_costs(sp_i_scenario_reader *reader)
+{
+    sp_uniform_costs *costs = &reader->scenario->uniform_costs;
+    sp_object object;
+    sp_i_begin_section(reader, sp_i_uniform_settings, costs, &object);
+    double sum = costs->unit_f + costs->unit_b + costs->unit_w;
+    if (costs->has_units && (sum > 1e-9 || sum < -1e-9)) {
+        sp_object_error(&object, "memory_units", "f + b + w must be 0, is %g", sum);
+    }
+    sp_object_end(&object);
+}
+
+// Keys without a use beside uniform costs, and why.
+static void refuse_beside_uniform(sp_i_scenario_reader *reader)
+{
+    static const char *const refused[][2] = {
+        {"model", "uniform_costs stand in place of a model"},
+        {"cluster", "uniform_costs give every time, no cluster is asked"},
+        {"nodes", "uniform_costs give every time, no cluster is asked"},
+        {"profile", "uniform_costs give every time, no profile is asked"},
+        {"stack", "uniform_costs give every time, no stack is asked"},
+        {"network", "uniform_costs give every time, no network is asked"},
+        {"jitter", "uniform_costs give every time, no GPU is asked"},
+        {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
+        {"workload", "uniform_costs have no samples, see schedule.microbatches"},
+        {"strategy", "uniform_costs have no samples to pack"},
+        {"prefill", "uniform_costs have no prompts to read"},
+        {"decode", "uniform_costs are those of a training step"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (sp_object_has(&reader->root, refused[i][0])) {
+            sp_object_error(&reader->root, refused[i][0], "has no use here: %s", refused[i][1]);
+        }
+    }
+}
+
+void sp_i_scenario_read_uniform(sp_i_scenario_reader *reader)
+{
+    read_costs(reader);
+    refuse_beside_uniform(reader);
+}
+
+// Uniform costs know pipeline ranks, chunks and data-parallel ranks; all else must stay at what has
+// no effect.
+static void refuse_parallel(const sp_i_scenario_reader *reader, sp_object *parallel)
+{
+    static const char reason[] = "has no use beside uniform_costs, got %s";
+    static const char *const keys[] = {"tp",
+                                       "cp",
+                                       "zero",
+                                       "sequence_parallel",
+                                       "vocab_parallel",
+                                       "layers_per_chunk",
+                                       "stage_layers",
+                                       "order",
+                                       "zero_group"};
+    const sp_layout *layout = &reader->scenario->layout;
+    bool neutral[] = {layout->tp == 1,
+                      layout->cp == 1,
+                      layout->zero == 1,
+                      !layout->sequence_parallel,
+                      !layout->vocab_parallel,
+                      !sp_object_has(parallel, "layers_per_chunk"),
+                      !sp_object_has(parallel, "stage_layers"),
+                      !layout->order.given,
+                      layout->zero_group == 0};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!neutral[i]) {
+            char found[80];
+            sp_json_quote(sp_object_get(parallel, keys[i]), found, sizeof found);
+            sp_object_error(parallel, keys[i], reason, found);
+        }
+    }
+}
+
+void sp_i_scenario_resolve_uniform(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_uniform_costs *costs = &scenario->uniform_costs;
+    if (scenario->microbatches == 0) {
+        scenario->microbatches = 2 * scenario->layout.pp;
+    }
+    // All actions and transfers one after the other.
+    double units = (double)scenario->microbatches * scenario->layout.pp * scenario->layout.chunks;
+    double step_ms = units * (costs->f_ms + costs->b_ms + costs->w_ms + 2.0 * costs->p2p_ms);
+    if (step_ms > most_step_ms) {
+        sp_object_error(&reader->root, "uniform_costs",
+                        "the actions of a step add up to %g ms, more than the %g that are timed",
+                        step_ms, most_step_ms);
+    }
+}
+
+// ---- parallel ----
+
+void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    const sp_layout *layout = &scenario->layout;
+    sp_object parallel;
+    reader->errors_before = sp_i_errors_so_far(reader);
+    sp_i_begin_section(reader, sp_i_parallel_settings, scenario, &parallel);
+    scenario->chunks_given = sp_object_has(&parallel, "chunks_per_rank") ||
+                             sp_object_has(&parallel, "layers_per_chunk") ||
+                             (layout->stage_layers != NULL && !scenario->cuts_layers);
+    if (scenario->uniform) {
+        refuse_parallel(reader, &parallel);
+    }
+    int64_t ranks = sp_layout_ranks(layout);
+    if (ranks > SP_I_MAX_RANKS) {
+        sp_object_error(&reader->root, "parallel",
+                        "tp x cp x pp x dp makes %lld ranks, more than the %d that are simulated",
+                        (long long)ranks, SP_I_MAX_RANKS);
+    }
+    sp_object_end(&parallel);
+}
+
+// ---- what fits together ----
+
+static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *kind = sp_schedule_names[scenario->schedule.kind];
+    int chunks = sp_schedule_traits_of(scenario->schedule.kind).chunks;
+    if (chunks != 0 && layout->chunks != chunks) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" runs %s per rank, parallel.chunks_per_rank is %d", kind,
+                           chunks == 1 ? "one chunk" : "two chunks", layout->chunks);
+    }
+    if (layout->chunks > 1 && layout->pp == 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "schedule.kind",
+                           "\"%s\" with several chunks needs parallel.pp of at least 2", kind);
+    }
+    return SP_OK;
+}
+
+static sp_status check_stages(const sp_scenario *scenario, const sp_layout *layout, sp_error *err)
+{
+    sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
+    sp_status status =
+        sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
+    sp_free(stages);
+    return status;
+}
+
+static sp_status check_layers(const sp_scenario *scenario, sp_error *err)
+{
+    return check_stages(scenario, &scenario->layout, err);
+}
+
+sp_status sp_scenario_check_shares(const sp_scenario *scenario, sp_error *err)
+{
+    sp_layout equal = scenario->layout;
+    equal.stage_layers = NULL;
+    return scenario->shares_open ? check_stages(scenario, &equal, err) : SP_OK;
+}
+
+void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)
+{
+    sp_free(scenario->chosen_layers);
+    scenario->chosen_layers = stage_layers;
+    scenario->layout.chunks = chunks;
+    scenario->layout.stage_layers = stage_layers;
+}
+
+// Attention is handed over in stretches of one length, of as many layers here as there.
+static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    if (schedule->kind != SP_SCHEDULE_SLIMPIPE || !schedule->exchange ||
+        sp_layout_is_even(&scenario->layout)) {
+        return SP_OK;
+    }
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, "schedule.exchange",
+        "needs equally many layers on every virtual stage, parallel.stage_layers differ");
+}
+
+// Uneven shares are known of the flash attention's time alone, and of whole packs: an exchange
+// would hand over parts of them.
+static sp_status check_cp_sharding(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    const char *sharding = sp_cp_sharding_names[scenario->layout.cp_sharding];
+    if (scenario->layout.cp_sharding == SP_SHARD_EVEN) {
+        return SP_OK;
+    }
+    if (scenario->memory.attention == SP_ATTENTION_UNFUSED) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" needs memory.attention \"flash\"", sharding);
+    }
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with stack.cp_overlap \"a2a+p2p\", whose all-to-all "
+                           "levels the shares of neighbours",
+                           sharding);
+    }
+    if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.cp_sharding",
+                           "\"%s\" does not go with schedule.exchange, which levels even shares",
+                           sharding);
+    }
+    return SP_OK;
+}
+
+// Query heads and key heads that a tensor-parallel rank has; at least 1, since sp_layout_check()
+// may not have refused the layout yet.
+static int64_t heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.heads / scenario->layout.tp);
+}
+
+static int64_t key_heads_per_rank(const sp_scenario *scenario)
+{
+    return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
+}
+
+// Neighbours exchange heads where others of a CP group are in a ring: by default as many as share a
+// node and have each whole query heads and key heads.
+static void resolve_head_groups(sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    int64_t heads = sp_gcd(heads_per_rank(scenario), key_heads_per_rank(scenario));
+    scenario->layout.cp_a2a = 0;
+    if (stack->cp_overlap == SP_CP_A2A_P2P && stack->cp_a2a_ranks > 0) {
+        scenario->layout.cp_a2a = (int)stack->cp_a2a_ranks;
+    } else if (stack->cp_overlap == SP_CP_A2A_P2P) {
+        scenario->layout.cp_a2a =
+            sp_cluster_node_cp_ranks(&scenario->cluster, &scenario->layout, (int)heads);
+    }
+}
+
+// Transformer Engine asks for both: query heads and key heads that the all-to-all divides.
+static sp_status check_nested_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int64_t ranks = scenario->memory.stack.cp_a2a_ranks;
+    if (ranks == 0) {
+        return SP_OK; // chosen to divide them
+    }
+    if (layout->cp > 1 && layout->cp % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide parallel.cp: %lld of %d ranks", (long long)ranks,
+                           layout->cp);
+    }
+    if (heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the heads of a TP rank: %lld ranks, %lld heads",
+                           (long long)ranks, (long long)heads_per_rank(scenario));
+    }
+    if (key_heads_per_rank(scenario) % ranks != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_a2a_ranks",
+                           "must divide the key heads of a TP rank: %lld ranks, %lld key heads",
+                           (long long)ranks, (long long)key_heads_per_rank(scenario));
+    }
+    return SP_OK;
+}
+
+// All-to-all gives each rank of a CP group some of the heads, of queries and of keys.
+static sp_status check_head_groups(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const sp_stack *stack = &scenario->memory.stack;
+    bool heads = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
+    if (heads && stack->tensors != SP_TENSORS_AUTOGRAD) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                           "is \"%s\", but passes written by hand (stack \"%s\") exchange keys and "
+                           "values, not heads",
+                           sp_cp_overlap_names[stack->cp_overlap], stack->name);
+    }
+    int64_t groups = (int64_t)layout->tp * layout->cp;
+    bool queries = scenario->model.heads % groups == 0;
+    if (scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P) {
+        return check_nested_groups(scenario, err);
+    }
+    if (scenario->memory.stack.cp_overlap != SP_CP_A2A || layout->cp == 1 ||
+        (queries && scenario->model.kv_heads % groups == 0)) {
+        return SP_OK;
+    }
+    const char *which = queries ? "key heads" : "heads";
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                       "a2a needs %s that tp x cp divides: %d %s, %lld ranks%s", which,
+                       queries ? scenario->model.kv_heads : scenario->model.heads, which,
+                       (long long)groups,
+                       queries && groups % scenario->model.kv_heads == 0
+                           ? ", as in Megatron-Core and Transformer Engine; verl and DeepSpeed's "
+                             "ALST repeat key heads, which is not modelled"
+                           : "");
+}
+
+// DeepSpeed's PipelineEngine asserts it (deepspeed/runtime/pipe/engine.py).
+static sp_status check_zero(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    if (!sp_stack_is_deepspeed(&scenario->memory.stack) || layout->pp == 1 || layout->zero < 2) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero",
+                       "DeepSpeed (stack \"%s\") refuses ZeRO %d with pipeline parallelism: "
+                       "expected at most 1 with parallel.pp %d, or parallel.pp 1",
+                       scenario->memory.stack.name, layout->zero, layout->pp);
+}
+
+static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    int replicas = layout->dp * layout->cp;
+    if (layout->zero_group == 0) {
+        return SP_OK;
+    }
+    if (replicas % layout->zero_group != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero_group",
+                           "expected a divisor of the %d ranks of parallel.dp x cp, got %d",
+                           replicas, layout->zero_group);
+    }
+    // Neither flows nor the algorithms over a spine know of groups within the replicas.
+    if (layout->zero_group < replicas && (scenario->network != SP_NETWORK_CLOSED ||
+                                          scenario->profile.algorithm != SP_ALGORITHM_PROFILE)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "parallel.zero_group",
+                           "groups of %d of %d ranks need network.detail \"closed\" and "
+                           "network.collectives \"profile\"",
+                           layout->zero_group, replicas);
+    }
+    return SP_OK;
+}
+
+// A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
+// (sim/plan/walk.h).
+static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->network != SP_NETWORK_FLOWS || !scenario->layout.vocab_parallel) {
+        return SP_OK;
+    }
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, "network.detail",
+        "\"flows\" does not go with parallel.vocab_parallel (\"auto\" falls back on \"closed\")");
+}
+
+static sp_status check_nvls(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->profile.algorithm != SP_ALGORITHM_NVLS || scenario->cluster.nvls) {
+        return SP_OK;
+    }
+    char names[256] = "";
+    for (int i = 0; i < sp_cluster_builtin_count(); i++) {
+        sp_cluster cluster;
+        sp_cluster_builtin(sp_cluster_builtin_name(i), &cluster, NULL);
+        if (cluster.nvls) {
+            sp_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "", cluster.name);
+        }
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "network.collectives",
+                       "the NVSwitches of cluster %s have no NVLS (cluster.nvls); those of these "
+                       "clusters have it: %s",
+                       scenario->cluster.name, names);
+}
+
+static sp_status check_layout(const sp_scenario *scenario, sp_error *err)
+{
+    return sp_layout_check(&scenario->layout, &scenario->model, scenario->source, err);
+}
+
+// All errors are told, the status is that of the first. Uniform costs know of chunks alone.
+bool sp_scenario_exchange_is_open(const sp_scenario *scenario)
+{
+    return !scenario->cp_overlap_given && scenario->memory.attention == SP_ATTENTION_FLASH &&
+           scenario->memory.stack.tensors == SP_TENSORS_AUTOGRAD;
+}
+
+sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario)
+{
+    sp_schedule_kind kind = scenario->schedule.kind;
+    return (sp_planner_options){.order = kind == SP_SCHEDULE_SLIMPIPE  ? SP_PLANNER_SLIMPIPE
+                                         : scenario->layout.chunks > 1 ? SP_PLANNER_INTERLEAVED
+                                                                       : SP_PLANNER_1F1B,
+                                .slices = scenario->schedule.slices,
+                                .memory = scenario->memory};
+}
+
+// Before anything is packed, which may take long.
+static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
+{
+    sp_planner_options options = sp_scenario_planner_options(scenario);
+    return scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+               ? sp_planner_memory_check(&scenario->model, &scenario->layout, &options,
+                                         scenario->source, err)
+               : SP_OK;
+}
+
+sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
+{
+    typedef sp_status check(const sp_scenario *scenario, sp_error *err);
+    static check *const checks[] = {check_chunks,   check_layout,      check_layers,
+                                    check_exchange, check_cp_sharding, check_head_groups,
+                                    check_zero,     check_zero_group,  check_flows,
+                                    check_nvls,     check_planner};
+    size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
+    sp_status first = SP_OK;
+    scenario->layout.placement =
+        sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
+    if (!scenario->uniform) {
+        resolve_head_groups(scenario);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sp_status status = checks[i](scenario, err);
+        first = first == SP_OK ? status : first;
+    }
+    return first;
+}
+
+// ---- the workload ----
+
+static void read_source(sp_i_scenario_reader *reader, sp_object *workload);
+static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload);
+
+void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
+{
+    sp_object workload;
+    sp_i_begin_section(reader, sp_i_workload_settings, reader->scenario, &workload);
+    read_source(reader, &workload);
+    read_batch_size(reader, &workload);
+    sp_object_end(&workload);
+}
+
+static const char *distribution_name(int index)
+{
+    return sp_distribution_at(index)->name;
+}
+
+// A whole real (4096.0) is as good as an integer, as everywhere in a scenario.
+static bool length_of(const json_t *value, int64_t *tokens)
+{
+    double number = json_is_number(value) ? json_number_value(value) : 0.0;
+    if (!(number >= 1.0 && number <= SP_MAX_LENGTH_TOKENS) || number != floor(number)) {
+        return false;
+    }
+    *tokens = (int64_t)number;
+    return true;
+}
+
+static void read_array(sp_i_scenario_reader *reader, sp_object *workload, const json_t *array)
+{
+    sp_lengths *lengths = &reader->scenario->lengths;
+    size_t count = json_array_size(array);
+    if (count == 0 || count > SP_I_MAX_SAMPLES) {
+        sp_object_error(workload, "lengths", "expected 1 to %d lengths, got %zu", SP_I_MAX_SAMPLES,
+                        count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        int64_t tokens = 0;
+        const json_t *value = json_array_get(array, i);
+        if (!length_of(value, &tokens)) {
+            char key[64];
+            snprintf(key, sizeof key, "lengths[%zu]", i);
+            sp_object_expected(workload, key, value, "an integer from 1 to %d",
+                               SP_MAX_LENGTH_TOKENS);
+        } else {
+            sp_lengths_append(lengths, tokens);
+        }
+    }
+    reader->scenario->workload.lengths = lengths;
+}
+
+static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const char *name)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    reader->lengths = name;
+    spec->distribution = sp_distribution_find(name);
+    if (spec->distribution != NULL) {
+        return;
+    }
+    if (sp_lengths_are_there(name)) {
+        spec->lengths = &reader->scenario->lengths;
+        return;
+    }
+    sp_i_names names = {"length distribution", sp_distribution_count(), distribution_name};
+    sp_i_names_error(&names, workload, "lengths", true);
+}
+
+static void read_uniform(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    sp_setting_read_key(workload, sp_i_workload_settings, "uniform", reader->scenario);
+    if (spec->context == 0) {
+        spec->context = spec->uniform_tokens;
+    }
+}
+
+static void read_source(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    const sp_workload_spec *spec = &reader->scenario->workload;
+    const json_t *lengths = sp_object_get(workload, "lengths");
+    const char *column = sp_object_string(workload, "column", NULL);
+    if (lengths != NULL && sp_object_has(workload, "uniform")) {
+        sp_object_error(workload, "uniform", "give lengths or uniform, not both");
+        return;
+    }
+    if (lengths == NULL) {
+        read_uniform(reader, workload);
+    } else if (json_is_array(lengths)) {
+        read_array(reader, workload, lengths);
+    } else if (json_is_string(lengths)) {
+        read_named(reader, workload, json_string_value(lengths));
+    } else {
+        sp_object_expected(workload, "lengths", lengths, "a name, a path or an array");
+    }
+    bool from_file = reader->lengths != NULL && spec->distribution == NULL;
+    if (column != NULL && !from_file) {
+        sp_object_error(workload, "column", "only a file of lengths has columns");
+    }
+    reader->column = from_file ? column : NULL;
+}
+
+static int64_t default_samples(sp_i_scenario_reader *reader)
+{
+    const sp_scenario *scenario = reader->scenario;
+    if (scenario->workload.uniform_tokens > 0) {
+        // A training step fills its pipeline; of prompts there is one where no more are asked for.
+        bool is_prefill = sp_object_has(&reader->root, "prefill");
+        int64_t microbatches = scenario->microbatches > 0 ? scenario->microbatches
+                               : is_prefill               ? 1
+                                                          : 2 * scenario->layout.pp;
+        // At most 1e6 * 1e6 here; the product with the third factor is taken only below the limit.
+        int64_t rows = microbatches * scenario->layout.dp;
+        int64_t each = scenario->strategy.microbatch_samples;
+        return rows > SP_I_MAX_SAMPLES ? INT64_MAX : rows * each;
+    }
+    if (reader->lengths == NULL) {
+        // An array that was refused is not counted; nothing left is told when the batches
+        // are formed, with the lengths and the context.
+        int64_t samples =
+            scenario->workload.lengths != NULL ? sp_workload_samples(&scenario->workload) : 0;
+        return samples > 0 ? samples : 1;
+    }
+    return SP_I_DEFAULT_SAMPLES;
+}
+
+static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
+{
+    sp_workload_spec *spec = &reader->scenario->workload;
+    bool by_samples = sp_object_has(workload, "samples_per_batch");
+    bool by_tokens = sp_object_has(workload, "tokens_per_batch");
+    sp_setting_read_key(workload, sp_i_workload_settings, "samples_per_batch", reader->scenario);
+    sp_setting_read_key(workload, sp_i_workload_settings, "tokens_per_batch", reader->scenario);
+    if (by_samples && by_tokens) {
+        sp_object_error(
+            workload, "tokens_per_batch",
+            "give samples_per_batch or tokens_per_batch, not both (null takes one back)");
+        return;
+    }
+    if (!by_tokens && !by_samples) {
+        spec->samples_per_batch = default_samples(reader);
+    }
+    if (spec->samples_per_batch > SP_I_MAX_SAMPLES) {
+        sp_object_error(workload, "samples_per_batch",
+                        spec->lengths != NULL
+                            ? "the lengths make more than %d samples of up to the context"
+                            : "dp x microbatches x microbatch_samples makes more than %d samples",
+                        SP_I_MAX_SAMPLES);
+    } else if (spec->samples_per_batch * spec->batches > SP_I_MAX_SAMPLES_IN_ALL) {
+        sp_object_error(workload, "batches",
+                        "%d batches of %lld samples are more than the %d samples that are held",
+                        spec->batches, (long long)spec->samples_per_batch, SP_I_MAX_SAMPLES_IN_ALL);
+    }
+}
+
+sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    if (reader->lengths == NULL || scenario->workload.distribution != NULL) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_scenario_cache_lengths(reader->cache, reader->lengths, reader->column,
+                                                   &scenario->lengths, reader->err);
+    if (status == SP_OK && scenario->lengths.count == 0) {
+        status = sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "workload.lengths",
+                             "no lengths in %s", reader->lengths);
+    }
+    return status;
+}
+
+// Tokens of the longest sample there may be; INT64_MAX: that is not known.
+static int64_t longest_of(const sp_workload_spec *spec)
+{
+    if (spec->context > 0 || spec->lengths == NULL) {
+        return spec->context > 0 ? spec->context : INT64_MAX;
+    }
+    int64_t longest = 0;
+    for (size_t i = 0; i < spec->lengths->count; i++) {
+        longest = sp_larger(longest, spec->lengths->tokens[i]);
+    }
+    return longest;
+}
+
+static sp_status refuse_window(const sp_scenario *scenario, const char *key, const char *most,
+                               int64_t longest, sp_error *err)
+{
+    char got[32] = "none";
+    if (longest < INT64_MAX) {
+        snprintf(got, sizeof got, "%lld", (long long)longest);
+    }
+    return sp_error_in(
+        err, SP_ERR_CONTENT, scenario->source, key,
+        "expected %s most %lld, the window of the model's attention (sliding_window; null: none), "
+        "since windows shorter than a sample are not modelled, got %s",
+        most, (long long)scenario->model.window_tokens, got);
+}
+
+// Text that is generated needs no workload.
+sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader)
+{
+    const sp_scenario *scenario = reader->scenario;
+    const sp_decode_spec *decode = scenario->decode;
+    int64_t window = scenario->model.window_tokens;
+    int64_t text = decode != NULL ? decode->prompt_tokens + decode->output_tokens : 0;
+    bool trains = decode == NULL || json_object_get(reader->root.json, "workload") != NULL;
+    int64_t longest = window > 0 && trains ? longest_of(&scenario->workload) : 0;
+    if (window > 0 && text > window) {
+        return refuse_window(scenario, "decode.prompt_tokens", "prompt and output tokens of at",
+                             text, reader->err);
+    }
+    return longest > window
+               ? refuse_window(scenario, "workload.context", "at", longest, reader->err)
+               : SP_OK;
+}
+
+// ---- generated text ----
+
+enum { MOST_YIELD = 20000000 }; // tokens of all sequences
+
+static bool is_text_stated(const sp_object *decode, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(decode->json, "text"), key);
+    return value != NULL && !json_is_null(value);
+}
+
+static void refuse_both(sp_object *decode, const char *ease, const char *yield)
+{
+    if (is_text_stated(decode, ease) && is_text_stated(decode, yield)) {
+        char key[64];
+        snprintf(key, sizeof key, "text.%s", ease);
+        sp_object_error(decode, key, "follows from %s, state one of them", yield);
+    }
+}
+
+static void check_yield(sp_object *decode, const char *key, double yield, int depth)
+{
+    if (yield > depth + 1.0) {
+        sp_object_error(decode, key, "is %g, more than the %g of a tree of decode.depth %d", yield,
+                        depth + 1.0, depth);
+    }
+}
+
+static void check_draft_gpus(sp_object *object, const sp_scenario *scenario,
+                             const sp_decode_spec *spec)
+{
+    const sp_model *shape = spec->draft_kind == SP_DRAFT_MODEL ? &spec->draft : &scenario->model;
+    // As of the target's ranks (sp_layout_check()).
+    bool splits_kv = shape->kv_heads > 0 && (shape->kv_heads % spec->draft_tp == 0 ||
+                                             spec->draft_tp % shape->kv_heads == 0);
+    if (shape->heads % spec->draft_tp != 0 || (shape->heads > 0 && !splits_kv)) {
+        sp_object_error(object, "draft_tp",
+                        "must divide the draft's %d heads, and divide its %d of keys and values or "
+                        "be a multiple of them, is %d",
+                        shape->heads, shape->kv_heads, spec->draft_tp);
+    }
+    if (!spec->draft_apart && spec->draft_tp > scenario->layout.tp) {
+        sp_object_error(object, "draft_tp",
+                        "is %d, of which the target has only parallel.tp %d GPUs to share",
+                        spec->draft_tp, scenario->layout.tp);
+    }
+}
+
+void sp_i_scenario_read_decode(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_object object;
+    sp_decode_spec spec = {.seed = scenario->workload.seed};
+    sp_i_begin_section(reader, sp_i_decode_settings, &spec, &object);
+    check_yield(&object, "text.tokens_per_call", spec.tokens_per_call, spec.how.depth);
+    check_yield(&object, "text.training_tokens_per_call", spec.training_tokens_per_call,
+                spec.how.depth);
+    refuse_both(&object, "ease", "tokens_per_call");
+    refuse_both(&object, "training_ease", "training_tokens_per_call");
+    check_draft_gpus(&object, scenario, &spec);
+    if (spec.sequences * spec.output_tokens > MOST_YIELD) {
+        sp_object_error(&object, "output_tokens",
+                        "makes %lld tokens of all sequences, more than the %d that are simulated",
+                        (long long)(spec.sequences * spec.output_tokens), (int)MOST_YIELD);
+    }
+    if (object.json != NULL && scenario->layout.cp > 1) {
+        sp_object_error(
+            &object, "method",
+            "has no use for parallel.cp %d: decoding is not spread over context-parallel ranks",
+            scenario->layout.cp);
+    }
+    sp_object_end(&object);
+    if (object.json == NULL) {
+        return;
+    }
+    scenario->decode = sp_malloc(sizeof spec);
+    *scenario->decode = spec;
+}
+
+sp_decode_machine sp_decode_machine_of(const sp_scenario *scenario)
+{
+    return (sp_decode_machine){.model = &scenario->model,
+                               .cluster = &scenario->cluster,
+                               .profile = &scenario->profile,
+                               .stack = &scenario->memory.stack,
+                               .layout = &scenario->layout,
+                               .memory_limit_bytes = scenario->memory_limit_bytes};
+}
+
+sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *result, sp_error *err)
+{
+    if (scenario->decode == NULL) {
+        return sp_error_in(
+            err, SP_ERR_CONTENT, scenario->source, "decode",
+            "is missing: expected an object that says how text is generated, {} with the defaults");
+    }
+    if (scenario->jitter.gpu_cv > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "jitter.gpu_cv",
+                           "GPUs of one speed generate text, expected 0, got %g",
+                           scenario->jitter.gpu_cv);
+    }
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
+    sp_status status = sp_scenario_check_shares(scenario, err);
+    return status == SP_OK ? sp_decode_run(scenario->decode, &machine, result, err) : status;
+}
