@@ -1,73 +1,126 @@
-# The ranges of measured over predicted times of logged steps that are unlike those of their profile,
-# as C (error_ranges.inc), and how well they cover sources that were left out of them (ranges.md). The
-# rows (evidence_rows.awk) come in the order of these ratios; judged are those that the table's own
-# profile predicts.
+# The ranges of measured over predicted times of logged steps that are unlike those of their profile, as
+# C (error_ranges.inc), the steps of one source that waited (waiting_steps.inc), and how well ranges
+# cover sources that were left out of them (ranges.md). The rows (evidence_rows.awk) come in the order
+# of their ratios; evidence are those that a user would be told "not validated" of.
 #
-# Rows are alike that compute for a like share of their time and differ as much. The range of such
-# rows holds 8 in 10, every source with the same weight; where fewer than four sources have such rows,
-# those of all distances stand in for them, and where they are too few, there is no range.
-function share_class(share) { return share >= 0.8 ? 1 : share >= 0.5 ? 2 : 3 }
-function distance(differing) { return differing < 0 ? 3 : differing <= 3 ? 1 : 2 }
-# Of rows of a class, of all distances with far 0, without a source ("": none).
-function collect(class, far, but,   r, s) {
+# Steps are alike that differ as much from those that their profile was fitted to. Their range
+# leaves out a twentieth on either side, every source with the same weight, so that of a source that is
+# not among them 8 in 10 lie within. Where a layer's micro-batch is short, its launches may take longer
+# than computation: in steps that are predicted by another stack's rates, the range reaches to what 9 in
+# 10 such took.
+#
+# Steps of nanotron with tensor parallelism over nodes, or on 512 GPUs, are no part of it: most waited
+# for something that no model has and no other source shows. How many steps of this source waited,
+# by nodes, is told beside the range.
+BEGIN {
+    short_ms = 8 # launches of a layer take up to this in the profiles that were fitted
+    waits_ms = 400
+    waiting = "Benchmark of" # the Ultra-Scale Playbook
+    split("up to 3 traits of model and layout differ|others differ, or more|no record", words, "|")
+}
+function is_apart(table) { return table ~ /^h100_nanotron_(512|network)$/ }
+# Puts the rows of a distance without a source ("": none) into taken[], of short layers alone, in the
+# order of their times, or of others.
+function collect(far, but,   r) {
     split("", count); split("", taken); sources = steps = 0
     for (r = 1; r <= rows; r++) {
-        if (share[r] == class && (!far || away[r] == far) && source[r] != but) { taken[++steps] = r; if (!count[source[r]]++) { sources++ } }
+        if (source[r] == but || is_apart(table[r])) { continue }
+        if (far ? away[r] != far || (far > 1 && layer[r] < short_ms) : away[r] != 2 || layer[r] >= short_ms) { continue }
+        taken[++steps] = r
+        if (!count[source[r]]++) { sources++ }
     }
 }
-function find_range(class, far, but,   i, weight) {
-    collect(class, far, but)
-    if (sources < 4) { collect(class, 0, but) }
-    least = most = 0
-    if (sources < 4) { return 0 }
+function quantile(share, value,   i, weight) {
     for (i = 1; i <= steps; i++) {
         weight += 1 / count[source[taken[i]]] / sources
-        if (!least && weight >= 0.1 - 1e-9) { least = ratio[taken[i]] }
-        if (!most && weight >= 0.9 - 1e-9) { most = ratio[taken[i]] }
+        if (weight >= share - 1e-9) { return value[taken[i]] }
     }
-    return 1
 }
-function percent(x) { return sprintf("%.0f %%", 100 * x) }
-$6 == "-" {
-    source[++rows] = $2; ratio[rows] = $3; away[rows] = distance($4); share[rows] = share_class($5); judged[rows] = $7
-    if ($7 && !(($2, $8) in seen)) { seen[$2, $8] = 1; tables[$2] = tables[$2] (tables[$2] == "" ? "" : ", ") "`" $8 "`" }
+# Sorts taken[] by times of a layer.
+function by_time(   i, j, t) {
+    for (i = 2; i <= steps; i++) { for (j = i; j > 1 && time[taken[j]] < time[taken[j - 1]]; j--) { t = taken[j]; taken[j] = taken[j - 1]; taken[j - 1] = t } }
+}
+function find_ranges(but,   far) {
+    for (far = 1; far <= 3; far++) {
+        collect(far, but)
+        least[far] = quantile(0.05, ratio); most[far] = quantile(0.95, ratio)
+        all_steps[far] = steps; all_sources[far] = sources
+    }
+    collect(0, but)
+    by_time()
+    launch = quantile(0.9, time); launch_steps = steps; launch_sources = sources
+}
+function percent(x, n) { return n ? sprintf("%.0f %%", 100 * x / n) : "-" }
+function put(what, row) { printf "| %s | %s |\n", what, row >md }
+function ceiling(far, r) { return far > 1 && launch / layer[r] > most[far] ? launch / layer[r] : most[far] }
+# Lines of all rows, of those but the source that waits, and of the mean of sources.
+function judge(what, far, apart,   s, n, w, k, i, all, all_in, all_narrow, mean, mean_narrow, l, of_it, of_it_in, of_it_narrow) {
+    for (i = 1; i <= names; i++) {
+        s = name[i]; n = w = k = 0
+        for (far_of = 1; far_of <= 3; far_of++) {
+            if (far ? far_of != far : far_of == 3) { continue }
+            n += judged[s, far_of] + (apart ? judged[s, far_of, "apart"] : 0)
+            w += within[s, far_of] + (apart ? within[s, far_of, "apart"] : 0)
+            k += narrow[s, far_of] + (apart ? narrow[s, far_of, "apart"] : 0)
+        }
+        if (!n) { continue }
+        all += n; all_in += w; all_narrow += k; mean += w / n; mean_narrow += k / n; l++
+        if (s == waiting) { of_it = n; of_it_in = w; of_it_narrow = k }
+    }
+    put(what ", all steps", all " | " l " | " percent(all_in, all) " | " percent(all_narrow, all))
+    put(what ", but nanotron", all - of_it " | " l - (of_it > 0) " | " percent(all_in - of_it_in, all - of_it) " | " percent(all_narrow - of_it_narrow, all - of_it))
+    put(what ", mean of sources", all " | " l " | " percent(mean, l) " | " percent(mean_narrow, l))
+}
+($1 == "V" || $1 == "W") && $2 && $3 == waiting {
+    over = $10 > 8; nodes = $9 > 8 ? $9 / 8 : 1
+    if (!((over, nodes) in logged)) { list[over] = list[over] " " nodes }
+    logged[over, nodes]++; waited[over, nodes] += $11 >= waits_ms
+}
+($1 == "V" && $8 == "-" && $5 != 0) || ($1 == "L" && $5 != 0) {
+    source[++rows] = $3; ratio[rows] = $4; away[rows] = $5; layer[rows] = $6; table[rows] = $7; time[rows] = $4 * $6
+    if (!($3 in seen)) { seen[$3] = 1; name[++names] = $3 }
+    if (!(($3, $7) in seen)) { seen[$3, $7] = 1; tables[$3] = tables[$3] (tables[$3] == "" ? "" : ", ") "`" $7 "`" }
 }
 END {
     inc = out "/error_ranges.inc"
     md = out "/ranges.md"
-    split("0.8 0.5 -1e9", bound, " "); split("3 1000 -1", differing, " ")
-    split("80 % or more, 50 to 80 %, less than 50 %", words, ", "); split("1 to 3, 4 or more, no record", far, ", ")
+    find_ranges("")
     print "// Written by experiments/evidence.sh: do not edit." >inc
-    print "| computing | traits that differ | steps | sources | 8 in 10 took, of the predicted time |\n| --- | --- | ---: | ---: | --- |" >md
-    for (c = 1; c <= 3; c++) {
-        for (d = 1; d <= 3; d++) {
-            known = find_range(c, d, "")
-            if (known) { printf "{%s, %s, {%.2f, %.2f, %d, %d}},\n", bound[c], differing[d], least, most, steps, sources >inc }
-            printf "| %s | %s | %s |\n", words[c], far[d], known ? sprintf("%d | %d | %.2f to %.2f", steps, sources, least, most) : "- | - | too few sources" >md
-        }
+    print "| unlike logged steps | steps | sources | 9 in 10 took, of the predicted time | short layers up to, ms |\n| --- | ---: | ---: | --- | ---: |" >md
+    for (far = 1; far <= 3; far++) {
+        printf "{%.2f, %.2f, %d, %d, %.1f},\n", least[far], most[far], all_steps[far], all_sources[far], (far > 1 ? launch : 0) >inc
+        put(words[far], sprintf("%d | %d | %.2f to %.2f | %s", all_steps[far], all_sources[far], least[far], most[far], (far > 1 ? sprintf("%.1f", launch) : "-")))
     }
-    print "\n| tables of a source, left out | steps | with a range | within it | range narrower than ± 40 % |\n| --- | ---: | ---: | ---: | ---: |" >md
-    for (s in tables) { names[++n] = s }
-    for (i = 2; i <= n; i++) { for (j = i; j > 1 && names[j] < names[j - 1]; j--) { t = names[j]; names[j] = names[j - 1]; names[j - 1] = t } }
-    for (i = 1; i <= n; i++) {
-        own = ranged = within = narrow = 0
-        split("", made)
+    printf "\nThe last column is of %d steps of %d sources with layers that take less than %d ms.\n", launch_steps, launch_sources, short_ms >md
+    for (i = 2; i <= names; i++) { for (j = i; j > 1 && tables[name[j]] < tables[name[j - 1]]; j--) { t = name[j]; name[j] = name[j - 1]; name[j - 1] = t } }
+    print "\n| a source, left out | steps | within its range | range narrower than ± 40 % |\n| --- | ---: | ---: | ---: |" >md
+    for (i = 1; i <= names; i++) {
+        s = name[i]
+        find_ranges(s)
         for (r = 1; r <= rows; r++) {
-            if (source[r] != names[i] || !judged[r]) { continue }
-            own++
-            key = share[r] " " away[r]
-            if (!(key in made)) { made[key] = find_range(share[r], away[r], names[i]); low[key] = least; high[key] = most }
-            if (!made[key]) { continue }
-            ranged++
-            within += low[key] <= ratio[r] && ratio[r] <= high[key]
-            narrow += high[key] - low[key] < 0.8
+            if (source[r] != s) { continue }
+            far = away[r]
+            high = ceiling(far, r)
+            is_in = least[far] <= ratio[r] && ratio[r] <= high; is_narrow = high - least[far] < 0.8
+            if (is_apart(table[r])) { judged[s, far, "apart"]++; within[s, far, "apart"] += is_in; narrow[s, far, "apart"] += is_narrow }
+            else { judged[s, far]++; within[s, far] += is_in; narrow[s, far] += is_narrow }
         }
-        printf "| %s | %d | %d | %s | %s |\n", tables[names[i]], own, ranged, ranged ? percent(within / ranged) : "-", ranged ? percent(narrow / ranged) : "-" >md
-        total += own; total_ranged += ranged; total_within += within; total_narrow += narrow
-        if (own > most_own) { most_own = own; most_ranged = ranged; most_within = within; most_narrow = narrow }
-        if (ranged) { n_ranged++; mean += within / ranged; mean_narrow += narrow / ranged }
+        n = judged[s, 1] + judged[s, 2] + judged[s, 3]
+        put(tables[s], n " | " percent(within[s, 1] + within[s, 2] + within[s, 3], n) " | " percent(narrow[s, 1] + narrow[s, 2] + narrow[s, 3], n))
     }
-    printf "| all steps | %d | %d | %s | %s |\n", total, total_ranged, percent(total_within / total_ranged), percent(total_narrow / total_ranged) >md
-    printf "| all but the largest source | %d | %d | %s | %s |\n", total - most_own, total_ranged - most_ranged, percent((total_within - most_within) / (total_ranged - most_ranged)), percent((total_narrow - most_narrow) / (total_ranged - most_ranged)) >md
-    printf "| mean of sources | | | %s | %s |\n", percent(mean / n_ranged), percent(mean_narrow / n_ranged) >md
+    print "\n| every source left out in turn | steps | sources | within the range | narrower than ± 40 % |\n| --- | ---: | ---: | ---: | ---: |" >md
+    judge("of profiles with records", 0, 0)
+    for (far = 1; far <= 3; far++) { judge(words[far], far, 0) }
+    judge("with the steps that wait: of profiles with records", 0, 1)
+    print "\n| steps of nanotron | nodes | steps | waited 0.4 s a micro-batch and more |\n| --- | ---: | ---: | ---: |" >md
+    wait = out "/waiting_steps.inc"
+    print "// Written by experiments/evidence.sh: do not edit." >wait
+    for (over = 0; over <= 1; over++) {
+        n = split(list[over], of, " ")
+        for (i = 2; i <= n; i++) { for (j = i; j > 1 && of[j] + 0 < of[j - 1] + 0; j--) { t = of[j]; of[j] = of[j - 1]; of[j - 1] = t } }
+        for (i = 1; i <= n; i++) {
+            printf "{%s, {%d, %d, %d}},\n", over ? "true" : "false", of[i], logged[over, of[i]], waited[over, of[i]] >wait
+            put(over ? "TP over nodes" : "TP inside a node", of[i] " | " logged[over, of[i]] " | " percent(waited[over, of[i]], logged[over, of[i]]))
+        }
+    }
 }

@@ -15,8 +15,8 @@ function find_decile(table, but,   i, j, k, n, size) {
     decile = found[k]
 }
 function put(name, what, n, all,   share) { printf "| %s | %s | %d | %.0f %% |\n", name, what, n, 100 * all / n }
-$1 == "L" { of_table[++left] = $2; group[left] = $3; error[left] = $4 < 0 ? -$4 : $4; if (!($2 in count)) { names[++tables] = $2 } count[$2]++; if (!(($2, $3) in seen)) { seen[$2, $3] = 1; folds[$2]++; member[$2, folds[$2]] = $3 } }
-$1 == "R" && $6 != "-" { if (!($8 in known)) { others[++later] = $8 } known[$8]++; d = 1 / $3 - 1; held[$8] += (d < 0 ? -d : d) <= $6 }
+$1 == "L" { of_table[++left] = $9; group[left] = $10; error[left] = $8 < 0 ? -$8 : $8; if (!($9 in count)) { names[++tables] = $9 } count[$9]++; if (!(($9, $10) in seen)) { seen[$9, $10] = 1; folds[$9]++; member[$9, folds[$9]] = $10 } }
+$1 == "V" && $8 != "-" { if (!($7 in known)) { others[++later] = $7 } known[$7]++; d = 1 / $4 - 1; held[$7] += (d < 0 ? -d : d) <= $8 }
 END {
     print "| logged steps | judged by | steps | within the printed p90 |\n| --- | --- | ---: | ---: |"
     for (t = 1; t <= tables; t++) {

@@ -1,9 +1,15 @@
 # Logged steps of what the program says in JSON, as lines of fields with tabs between them:
-#   of `validate --published --json`:  R source measured/predicted-time differing compute-share p90 own table
-#     own: 1 where the profile is the one that the table names. Tables that it was fitted to are left out.
-#     differing: -1 where the profile has no record, p90 where the error is known, else -
-#   of a specification and `calibrate --json`:  L table folds-group error, of rows that were left out;
-#     where whole tables were left out, L specification table error
+#   kind own source ratio distance layer-ms table more...
+#     kind: V of `validate --published --json`, W of the same where the profile was fitted to the table,
+#       L of a specification (before it the maps of its tables) and `calibrate --json`, left out of the fit
+#     own: 1 where the profile is the one that the table names
+#     ratio: measured over predicted time
+#     distance: 0 where the error is known, 1 where up to three traits of model and layout differ, 2 where
+#       more do or another, 3 where the profile has no record
+#     more, of V and W: p90 ("-": the error is not known), GPUs, TP, and what a micro-batch took in ms
+#       beyond what is predicted ("-": a throughput was measured)
+#     more, of L: error, what judges its interval (a table, or the specification where whole tables were
+#       left out), group
 # The order of keys and the indentation are the program's.
 function value(   text) {
     text = $0
@@ -19,7 +25,11 @@ function group_of(table, label,   n, i, keys, group) {
     for (i = 1; i <= n; i++) { if (match(" " label " ", " " keys[i] "=[^ ]*")) { group = group substr(" " label " ", RSTART, RLENGTH) } }
     return group == "" ? r["line"] : group
 }
+function distance() { return r["differing_traits"] == "null" ? 3 : r["differing_traits"] == 0 ? 0 : r["differing_traits"] <= 3 && r["foreign_traits"] == 0 ? 1 : 2 }
 BEGIN { OFS = "\t" }
+# A map.
+/^  "schema": "slimpack\/measurements/ { map = FILENAME; sub(/.*\//, "", map); sub(/\.json$/, "", map) }
+/^  "source": / { sources[map] = source_of(value()) }
 # A specification.
 /^  "name": / && !name { spec = value() }
 /^  "leave_out_tables": true/ { whole = 1 }
@@ -30,21 +40,22 @@ BEGIN { OFS = "\t" }
     next
 }
 { key = $1; gsub(/[":]/, "", key) }
-/^      "measured": / { rate = value() == "tokens_per_s" }
+/^      "measured": / { rates[name] = value() ~ /^tokens/ }
 /^      "source": / { source = source_of(value()) }
-/^      "table": / { name = value() }
-/^      "left_out": / { fitted = value() != "null" }
-(/^      "cases": \[/ && !fitted) || /^  "rows": \[/ { inside = 1; next }
-inside && key ~ /^(table|line|label|measured|computed|differing_traits|compute_share|p90|left_out_error_percent)$/ { r[key] = value() }
+/^      "(table|name)": / { name = value() }
+/^      "cases": \[/ || /^  "rows": \[/ { inside = 1; next }
+inside && key ~ /^(table|line|label|measured|computed|differing_traits|foreign_traits|layer_ms|microbatches|gpus|dp|tp|p90|left_out_error_percent)$/ { r[key] = value() }
 inside && /^        \}/ {
-    ratio = rate ? r["computed"] / r["measured"] : r["measured"] / r["computed"]
-    print "R", source, sprintf("%.6g", ratio), r["differing_traits"] == "null" ? -1 : r["differing_traits"], \
-        r["compute_share"], r["p90"] == "null" ? "-" : r["p90"], own, name
+    ratio = rates[name] ? r["computed"] / r["measured"] : r["measured"] / r["computed"]
+    waits = rates[name] ? "-" : sprintf("%.0f", (r["measured"] - r["computed"]) * r["dp"] / r["microbatches"])
+    print fitted ? "W" : "V", own, source, sprintf("%.6g", ratio), distance(), \
+        sprintf("%.6g", r["layer_ms"]), name, r["p90"] == "null" ? "-" : r["p90"], r["gpus"], r["tp"], waits
     delete r
 }
-inside && /^    \}/ && "left_out_error_percent" in r {
-    if (whole) { print "L", spec, r["table"], r["left_out_error_percent"] / 100 }
-    else { print "L", r["table"], group_of(r["table"], r["label"]), r["left_out_error_percent"] / 100 }
+inside && /^    \}/ && "layer_ms" in r {
+    error = r["left_out_error_percent"] / 100
+    print "L", 1, sources[r["table"]], sprintf("%.6g", rates[r["table"]] ? 1 + error : 1 / (1 + error)), distance(), \
+        sprintf("%.6g", r["layer_ms"]), r["table"], error, whole ? spec : r["table"], whole ? r["table"] : group_of(r["table"], r["label"])
     delete r
 }
 /^      \]/ || /^  \]/ { inside = 0 }

@@ -367,8 +367,9 @@ sp_status sp_i_exec_check_memory(const sp_i_exec_site *site, int64_t bytes, cons
     int64_t free_bytes = ops->free_bytes != NULL ? ops->free_bytes(site->runtime) : INT64_MAX;
     return bytes <= free_bytes
                ? SP_OK
-               : sp_error_set(err, SP_ERR_NO_MEMORY,
-                              "backend '%s': %s at least %.2f GiB on this machine, %.2f are free; %s",
-                              site->backend, what, sp_gib_from_bytes(bytes),
-                              sp_gib_from_bytes(free_bytes), advice);
+               : sp_error_set(
+                     err, SP_ERR_NO_MEMORY,
+                     "backend '%s': %s at least %.2f GiB on this machine, %.2f are free; %s",
+                     site->backend, what, sp_gib_from_bytes(bytes), sp_gib_from_bytes(free_bytes),
+                     advice);
 }

@@ -1,4 +1,5 @@
-// The commands of the program: their options, and how they print answers, errors and notes.
+// The commands of the program and their options: one table per command drives parsing, help, the
+// manual page and shell completion; and how commands print answers, errors and notes.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_CLI_H
 #define SLIMPACK_EXPERIMENTS_CLI_CLI_H
 
@@ -14,6 +15,7 @@
 #include "experiments/tune/layouts.h"
 #include "sim/base/files.h"
 #include "sim/base/writer.h"
+#include "sim/cost/op_time.h"
 #include "sim/metrics/export.h"
 #include "sim/metrics/result.h"
 #include "sim/plan/timeline.h"
@@ -191,6 +193,10 @@ bool cli_is_file(cli_kind kind);
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);
 
+// ---- answers, errors and notes ----
+
+// Commands print errors and notes on stderr, results on stdout.
+
 // Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
 
 // Prints every message of the record ("error: ...") and returns its exit status.
@@ -302,6 +308,10 @@ const char *cli_percent(double share, const char *format, char text[CLI_PERCENT]
 // 1234567 as "1,234,567"; returns text.
 const char *cli_grouped(int64_t value, char text[CLI_GROUPED]);
 
+// ---- execution ----
+
+// Commands that execute plans share these options, and what they stand for.
+
 // Zero and NULL: not given.
 typedef struct cli_execute {
     const char *backend, *clock, *precision;
@@ -360,6 +370,8 @@ sp_status cli_find_process(const sp_backend *backend, int *process, int *process
 // The precision of this name, or, with NULL, fp32 where the device can, else bf16, else fp64.
 sp_status cli_choose_precision(const char *text, const sp_device_info *device,
                                sp_precision *precision, sp_error *err);
+
+// ---- the files beside a result ----
 
 enum { CLI_MOST_BATCHES = 1000000 };
 
@@ -420,6 +432,8 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err);
 // An sp_step_observer; context is the cli_exports.
 sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error *err);
 
+// ---- steps for people ----
+
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);
 
@@ -451,10 +465,11 @@ void cli_print_notes(bool quiet, const sp_result *result);
 // Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
 void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario);
 // The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
-// without effect.
+// without effect, and ranges of the profile's tables that were left.
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario);
-void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run);
-// Adds the latter to `warnings` of their result; NULL stays.
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run,
+                      const sp_uncalibrated *uncalibrated);
+// Adds settings without effect to `warnings` of their result; NULL stays.
 void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run);
 
 // "h100 (assumed)"; of rates that the cluster's GPU changed "h100, scaled by 0.303 (peak) and 0.299
@@ -466,6 +481,11 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 // validated: ..." with the reason; returns text.
 enum { CLI_STEP_ERROR = 640 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
+
+// "runs with probability 0.72": by what logged steps that fill as much of the memory did. "" where
+// that is above 0.95, not known, or where the step is out of memory; returns text.
+enum { CLI_RISK = 40 };
+const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_trial(const void *trial, const char *key);
@@ -501,6 +521,8 @@ void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execut
 
 // Predicted beside measured.
 void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// ---- the answer of `tune` ----
 
 enum { CLI_FRONT_SHOWN = 12 }; // points of the front of time against memory
 

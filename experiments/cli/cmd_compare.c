@@ -1052,7 +1052,8 @@ const cli_command cli_cmd_compare = {
     .description =
         "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
         "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
-        "MFU full (by Megatron's formula, with all pairs of attention), MFU causal (with the pairs "
+        "MFU full (with all pairs of attention, Megatron-LM's formula before 2026), MFU causal "
+        "(with the pairs "
         "that a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
         "(busiest over mean), gap, micro-batches and solver time. The gap is that to the best "
         "bound proved for plans of the row's own kind (whole samples or slices, backward split or "

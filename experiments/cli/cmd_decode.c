@@ -238,17 +238,12 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
 static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode_result *r)
 {
     const char *warnings[SP_DECODE_WARNINGS + 1];
-    char lines[SP_RANGES][160];
-    int count = sp_uncalibrated_lines(&r->uncalibrated, lines);
     cli_print_profile_notes(quiet, scenario);
     sp_decode_warnings(scenario->decode, r, warnings);
     for (int i = 0; warnings[i] != NULL; i++) {
         cli_warn(quiet, "%s", warnings[i]);
     }
-    cli_print_unused(quiet, scenario, SP_RUN_DECODE);
-    for (int i = 0; i < count; i++) {
-        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
-    }
+    cli_print_unused(quiet, scenario, SP_RUN_DECODE, &r->uncalibrated);
 }
 
 // `e` is NULL where nothing was executed.

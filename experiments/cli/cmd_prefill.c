@@ -393,17 +393,6 @@ static json_t *execution_json(const prefill_args *args, const sp_prefill_result 
         SP_JSON("output_error", outcome->error), SP_JSON("output_error_bound", outcome->bound));
 }
 
-static void print_notes(bool quiet, const sp_scenario *scenario, const sp_prefill_result *result)
-{
-    char lines[SP_RANGES][160];
-    cli_print_profile_notes(quiet, scenario);
-    cli_print_unused(quiet, scenario, SP_RUN_PREFILL);
-    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
-    for (int i = 0; i < count; i++) {
-        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
-    }
-}
-
 // The answer is that of a scenario's prompts.
 typedef struct answer {
     sp_prefill_result result;
@@ -447,8 +436,10 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
             print_execution(args, &a->result, a->longest, &a->outcome);
         }
     }
-    print_notes(args->common.quiet || args->common.json, scenario, &a->result);
-    cli_print_warnings(args->common.quiet || args->common.json, &a->shown);
+    bool quiet = args->common.quiet || args->common.json;
+    cli_print_profile_notes(quiet, scenario);
+    cli_print_unused(quiet, scenario, SP_RUN_PREFILL, &a->result.uncalibrated);
+    cli_print_warnings(quiet, &a->shown);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 

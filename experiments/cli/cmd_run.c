@@ -1,3 +1,4 @@
+// `run` executes plans; the options of all commands that execute stand before it.
 #include <errno.h>
 #include <string.h>
 
@@ -6,6 +7,8 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
+
+// ---- backend, device, clock and precision ----
 
 static sp_status read_name(const char *option, const char *text, const char *const *names,
                            int *index, sp_error *err)
@@ -182,6 +185,8 @@ void cli_executor_end(cli_executor *executor)
     sp_registry_free(executor->registry);
     *executor = (cli_executor){0};
 }
+
+// ---- running a plan ----
 
 typedef struct run_args {
     cli_common common;

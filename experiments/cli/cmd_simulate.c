@@ -1,3 +1,4 @@
+// `simulate` predicts steps; the files that commands write of a step stand before it.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -348,6 +349,8 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
     return observe_one(exports, view, err);
 }
 
+// ---- simulating ----
+
 typedef struct simulate_args {
     cli_common common;
     cli_list set;
@@ -560,11 +563,14 @@ const cli_command cli_cmd_simulate = {
         "Packs the workload of a scenario, schedules it and simulates one training step per batch, "
         "or simulates the steps of a plan. Prints iteration time with the error of the profile on "
         "logged steps like this one (or why that is not known), bubble ratios, tokens/s/GPU, "
-        "TFLOP/s/GPU and MFU (by Megatron's formula, which counts all pairs of attention, and with "
-        "the causal pairs alone), and the memory of each pipeline rank. The margin is what the "
+        "TFLOP/s/GPU and MFU (with all pairs of attention, as Megatron-LM counted before January "
+        "2026, and with the causal pairs alone, as it counts since), and the memory of each "
+        "pipeline rank. The margin is what the "
         "limit leaves of what PyTorch's allocator would reserve, whose blocks are counted, or of "
         "the peak where they cannot be; a step fits tightly where less than 3 % of the limit (of "
-        "the peak: a tenth) is left.\n\nIn a trace a flow connects the actions of the critical "
+        "the peak: a tenth) is left. With which probability it runs, by logged steps that filled "
+        "as much of their memory, is told where that is not above 0.95.\n\nIn a trace a flow "
+        "connects the actions of the critical "
         "path, and an action that waited for another rank tells for what (waited_for).\n\nThe exit "
         "status is 1 when a rank needs more memory than its limit; the result is printed all the "
         "same, with a warning that says which sample needs how much.",

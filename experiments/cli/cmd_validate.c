@@ -65,11 +65,6 @@ static sp_status choose_overrides(const validate_args *args, char profile[OVERRI
 }
 
 // Tables of published bubble ratios state every cost: there is nothing to replace in them.
-static bool states_costs(const validate_args *args, const sp_measurements *measurements)
-{
-    return args->measurements == NULL && measurements->cases[0].scenario.uniform;
-}
-
 static sp_status read_table(const validate_args *args, const char *path,
                             sp_measurements *measurements, sp_error *err)
 {
@@ -79,7 +74,7 @@ static sp_status read_table(const validate_args *args, const char *path,
     sp_status status = choose_overrides(args, profile, overrides, &count, err);
     if (status == SP_OK && args->measurements == NULL && count > 0) {
         status = sp_measurements_read(path, args->map, NULL, 0, measurements, err);
-        if (status != SP_OK || states_costs(args, measurements)) {
+        if (status != SP_OK || measurements->cases[0].scenario.uniform) {
             return status;
         }
         sp_measurements_fini(measurements);
@@ -197,7 +192,7 @@ static int fitted_constants(const sp_measurements *measurements)
                : 0;
 }
 
-// ---- for people ----
+// ---- tables for people ----
 
 // A share in percent, or a difference of ratios as it is.
 static const char *error_text(const sp_validation *validation, double error, bool with_sign,
@@ -372,7 +367,7 @@ static void print_cases(const sp_validation *validation)
     }
 }
 
-// ---- JSON ----
+// ---- tables for programs ----
 
 // Adds what a model's step is, beside what the table's own words say of it.
 static void put_step(json_t *object, const sp_measured_case *c, const sp_validated_case *found)
@@ -387,13 +382,16 @@ static void put_step(json_t *object, const sp_measured_case *c, const sp_validat
                            SP_JSON("chunks_per_rank", l->chunks),
                            SP_JSON("microbatch_samples", c->scenario.strategy.microbatch_samples))),
         SP_JSON("fits", found->fits != SP_FITS_NONE ? json_string(sp_fits_names[found->fits])
-                                                    : json_null()));
+                                                    : json_null()),
+        SP_JSON("memory_share", found->memory_share));
     const sp_step_error *error = &found->step_error;
     sp_json_add(object, SP_JSON("profile", c->scenario.profile.name),
                 SP_JSON("p90", error->known ? json_real(error->p90) : json_null()),
                 SP_JSON("differing_traits",
                         error->differing < 0 ? json_null() : json_integer(error->differing)),
-                SP_JSON("compute_share", found->compute_share));
+                SP_JSON("foreign_traits", error->foreign),
+                SP_JSON("compute_share", found->compute_share),
+                SP_JSON("layer_ms", found->layer_ms), SP_JSON("microbatches", found->microbatches));
     if (found->measured_mfu > 0.0) {
         sp_json_put(object, "measured_mfu_megatron", json_real(found->measured_mfu));
     }
@@ -614,12 +612,6 @@ typedef struct set_run {
 
 // ---- the table ----
 
-static void print_heading(void)
-{
-    printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case", "pred. ms",
-           "executed ms", "error", "bubble", "exec.", "delta", "peak", "speed", "memory held");
-}
-
 static void print_memory(const sp_case_outcome *outcome)
 {
     if (!outcome->memory_compared) {
@@ -814,7 +806,9 @@ static sp_status run_cases(set_run *run, sp_error *err)
         status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
         if (status == SP_OK && !run->args->common.json) {
             if (i == 0) {
-                print_heading();
+                printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case",
+                       "pred. ms", "executed ms", "error", "bubble", "exec.", "delta", "peak",
+                       "speed", "memory held");
             }
             print_case(&run->outcomes[i]);
         }

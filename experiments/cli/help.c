@@ -166,8 +166,12 @@ static const struct {
      "Trained tokens a second, of all GPUs and of one: tokens_per_s, tokens_per_gpu_s."},
     {"tokens/s", "Trained tokens a second, of all GPUs together: tokens_per_s."},
     {"tokens/s/GPU", "Trained tokens a second and GPU: tokens_per_gpu_s."},
-    {"TFLOP/s/GPU", "Work of a GPU, of all pairs of tokens: tflops_per_gpu."},
-    {"MFU full", "MFU with all pairs counted, as Megatron and SlimPipe do: mfu_full_attention."},
+    {"TFLOP/s/GPU",
+     "Work of a GPU, of all pairs of tokens or of causal ones: tflops_per_gpu, "
+     "tflops_per_gpu_causal. Megatron-LM's logs count the latter since January 2026, and all pairs "
+     "before; Megatron-Bridge and NeMo AutoModel have formulas of their own."},
+    {"MFU full",
+     "MFU with all pairs counted, as Megatron-LM before 2026 and SlimPipe: mfu_full_attention."},
     {"MFU causal", "MFU with causal pairs counted once: mfu."},
     {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
               "document: left_out_share, cut_share, over_length_share."},
@@ -279,10 +283,22 @@ static const struct {
     {"rank correlation|correlation|ranking",
      "Spearman's, of measured and predicted times in a cell: 1 where the order of layouts is "
      "predicted as it was measured."},
-    {"least|most|sources|compute_share|differing_traits",
+    {"least|most|sources|compute_share|differing_traits|foreign_traits",
      "Of an error_range: least and most of measured over predicted time, of how many sources; its "
-     "steps differ in as many traits (differing_traits) from those that their profile was fitted "
-     "to, and computation is as large a part of them (compute_share)."},
+     "steps differ in about as many traits (differing_traits) from those that their profile was "
+     "fitted to, of these foreign_traits in the cluster, the stack or what is computed. "
+     "compute_share is the part of a step that is computation."},
+    {"layer_ms|launch_ms",
+     "What a layer's micro-batch is predicted to take, forward and backward, without the bubble; "
+     "where that is short, launches may take longer, up to launch_ms."},
+    {"share|nodes",
+     "Of a waiting_risk: the share of the logged steps of one source, on about as many nodes, that "
+     "waited 0.4 s a micro-batch and more, which no model has."},
+    {"fit_probability|runs with probability",
+     "That a step does not run out of memory: of logged steps that filled as much of the limit and "
+     "ran or failed, every source with the same weight."},
+    {"memory_share",
+     "What PyTorch would reserve, or the peak where that is not known, as a share of the limit."},
     {"regret|regret of the pick|worst_regret|worst_cell",
      "How much slower the layout was that is predicted to be the fastest of a cell, among those "
      "that fit well, than the fastest one."},

@@ -1,3 +1,5 @@
+// Errors, notes and results are printed here, tables by their columns; files and pictures are
+// written, and an end of the program by a signal leaves no part of them behind.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -43,13 +43,25 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
         snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
         if (range->steps > 0) {
             sp_append(text, CLI_STEP_ERROR,
-                      ". %d other logged steps, of %d sources, %s: 8 in 10 took %.2f to %.2f times "
+                      ". %d other logged steps, of %d sources, %s: 9 in 10 took %.2f to %.2f times "
                       "the predicted time",
                       range->steps, range->sources,
                       error->differing < 0
                           ? "were predicted without such a record"
                           : "differed as much from those that their profile was fitted to",
                       range->least, range->most);
+        }
+        if (range->launch_ms > 0.0) {
+            sp_append(text, CLI_STEP_ERROR,
+                      " (layers are so short that launches may decide: those of a layer's "
+                      "micro-batch took up to %.0f ms)",
+                      range->launch_ms);
+        }
+        const sp_waiting_steps *waiting = &error->waiting;
+        if (range->steps > 0 && waiting->steps > 0) {
+            sp_append(text, CLI_STEP_ERROR,
+                      "; besides, %.0f %% of the %d steps on %d nodes of one source waited long",
+                      100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes);
         }
     }
     return text;
@@ -215,8 +227,8 @@ static void print_throughput(FILE *out, const sp_result *result)
     fprintf(out, "  throughput     %s tokens/s/GPU",
             cli_short_number(sp_result_tokens_per_gpu_s(result), number));
     fprintf(out, "  (%s tokens/s)\n", cli_short_number(tokens_per_s, number));
-    print_flops(out, result, SP_FLOPS_MEGATRON, "full attention, Megatron's formula");
-    print_flops(out, result, SP_FLOPS_CAUSAL, "causal attention");
+    print_flops(out, result, SP_FLOPS_MEGATRON, "of all pairs, as Megatron-LM counted before 2026");
+    print_flops(out, result, SP_FLOPS_CAUSAL, "of causal pairs, as Megatron-LM counts since");
 }
 
 static void print_gap_parts(FILE *out, const sp_result *result)
@@ -327,6 +339,18 @@ static void print_allocator(FILE *out, const sp_result *result)
     }
 }
 
+const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK])
+{
+    // Of steps that fit more surely nothing is said.
+    const double told = 0.95;
+    double probability = sp_result_fit_probability(result);
+    text[0] = '\0';
+    if (probability < told && !sp_result_is_oom(result)) {
+        snprintf(text, CLI_RISK, "runs with probability %.2f", probability);
+    }
+    return text;
+}
+
 static void print_memory(FILE *out, const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -338,6 +362,9 @@ static void print_memory(FILE *out, const sp_result *result)
         fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
+        char risk[CLI_RISK];
+        cli_memory_risk(result, risk);
+        fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);
     print_allocator(out, result);
@@ -500,7 +527,6 @@ void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario)
 
 void cli_print_profile_notes(bool quiet, const sp_scenario *scenario)
 {
-
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
     int count =
         sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);
@@ -554,11 +580,17 @@ void cli_add_warnings_json(json_t *result, const sp_warnings *warnings)
     }
 }
 
-void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run)
+void cli_print_unused(bool quiet, const sp_scenario *scenario, sp_run_kind run,
+                      const sp_uncalibrated *uncalibrated)
 {
+    char lines[SP_RANGES][160];
     sp_warnings unused = {.count = 0};
     sp_warn_of_unused(scenario, run, &unused);
     cli_print_warnings(quiet, &unused);
+    int count = sp_uncalibrated_lines(uncalibrated, lines);
+    for (int i = 0; i < count; i++) {
+        cli_warn(quiet, "outside the profile's tables: %s", lines[i]);
+    }
 }
 
 void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run)

@@ -724,6 +724,10 @@ static void print_source(const cli_tuned *tuned)
     char text[CLI_STEP_ERROR];
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(&tuned->result->step_error, text), column, column);
+    char risk[CLI_RISK];
+    if (cli_memory_risk(tuned->result, risk)[0] != '\0') {
+        printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
+    }
     if (tuned->scenario->model.experts > 0) {
         puts(CLI_TUNE_EXPERTS);
     }

@@ -10,6 +10,10 @@
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
 
+// ---- one plan ----
+
+// Plans that are simulated and then executed: both results, made by the same metrics (sim/metrics).
+
 // Ranks hold memory between their actions. What passes while an action runs is each executor's own;
 // what is left after it is what the saved-tensor table (sim/memory/footprint.h) describes, for the
 // simulator and for whatever executes the plan.
@@ -111,6 +115,12 @@ json_t *sp_execution_validation_json(const sp_execution *execution);
 // start in ms, end in ms] in order, copies likewise. Where an action waited for another rank, or
 // for a copy, a fourth element names what it waited for last: "F3 of dp0 pp1".
 void sp_execution_put_timeline(json_t *ranks, const sp_step_view *step);
+
+// ---- sets of scenarios ----
+
+// A committed set of scenarios (slimpack/validation-set/1): one base, and named cases that differ
+// from it in some settings. Cases stand in groups that share settings of their own, such as a model
+// and the profile that was measured for it. Groups and cases may state a "clock" beside "set".
 
 #define SP_SCENARIO_SET_SCHEMA "slimpack/validation-set/1"
 

@@ -290,6 +290,10 @@ static sp_status set_up(calibration *c, const fit_options *options)
     outcome->predicted = sp_arena_take(&outcome->arena, count, sizeof *outcome->predicted);
     outcome->left_out = sp_arena_take(&outcome->arena, count, sizeof *outcome->left_out);
     outcome->fold = sp_arena_take(&outcome->arena, count, sizeof *outcome->fold);
+    outcome->kinds = sp_arena_take(&outcome->arena, count, sizeof *outcome->kinds);
+    outcome->layer_ms = sp_arena_take(&outcome->arena, count, sizeof *outcome->layer_ms);
+    outcome->differing = sp_arena_take(&outcome->arena, count, sizeof *outcome->differing);
+    outcome->foreign = sp_arena_take(&outcome->arena, count, sizeof *outcome->foreign);
     status = check_units(c);
     if (status == SP_OK) {
         status = assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
@@ -499,6 +503,84 @@ static sp_status cross_validate(calibration *c)
     return status;
 }
 
+// ---- left-out steps ----
+
+bool fit_left_out_time(const fit_outcome *outcome, size_t row)
+{
+    sp_measured kind = outcome->rows.tables[fit_rows_table(&outcome->rows, row)].kind;
+    return outcome->fold[row] >= 0 &&
+           (kind == SP_MEASURED_ITERATION_MS || sp_measured_is_throughput(kind));
+}
+
+static sp_status find_step(const fit_outcome *outcome, const sp_profile *profile, size_t row,
+                           sp_error *err)
+{
+    const sp_measured_case *measured = outcome->rows.cases[row];
+    sp_measured kind = outcome->rows.tables[fit_rows_table(&outcome->rows, row)].kind;
+    double predicted = 0.0;
+    sp_result result = {0};
+    sp_status status = sp_measured_case_evaluate(measured, kind, profile, &predicted, &result, err);
+    sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
+                    sp_result_microbatches(&result), &outcome->kinds[row]);
+    outcome->layer_ms[row] = sp_result_layer_ms(&result, measured->scenario.model.layers);
+    sp_result_fini(&result);
+    return status;
+}
+
+// Counts what keeps a row off the record of the table's rows that a fit without the fold had.
+static int count_differing(const fit_outcome *outcome, int table, int fold, size_t row,
+                           int *foreign)
+{
+    sp_error_record others = {0};
+    for (int f = 0; f < SP_STEP_FIGURES; f++) {
+        others.least[f] = HUGE_VAL;
+        others.most[f] = -HUGE_VAL;
+    }
+    for (size_t i = outcome->rows.first[table]; i < outcome->rows.first[table + 1]; i++) {
+        if (outcome->fold[i] != fold) {
+            sp_error_record_extend(&others, &outcome->kinds[i]);
+        }
+    }
+    return sp_error_record_differing(&others, &outcome->kinds[row], foreign);
+}
+
+static sp_status find_left_out(calibration *c)
+{
+    fit_outcome *outcome = c->outcome;
+    const fit_rows *rows = &outcome->rows;
+    double constants[FIT_CONSTANTS] = {0.0};
+    sp_profile profile;
+    for (int i = 0; i < outcome->model.constant_count; i++) {
+        constants[i] = outcome->values[i].value;
+    }
+    json_t *document = fit_model_document(&outcome->model, constants);
+    sp_status status = sp_profile_from_json(document, c->spec->name, &profile, c->err);
+    json_decref(document);
+    if (status != SP_OK) {
+        return status;
+    }
+    for (size_t row = 0; status == SP_OK && row < rows->count; row++) {
+        if (fit_left_out_time(outcome, row)) {
+            status = find_step(outcome, &profile, row, c->err);
+        }
+    }
+    for (size_t row = 0; status == SP_OK && row < rows->count; row++) {
+        outcome->differing[row] = SP_STEP_FIGURES + SP_STEP_WORDS;
+        for (int t = 0; fit_left_out_time(outcome, row) && t < rows->table_count; t++) {
+            int foreign = 0;
+            int differing = fit_left_out_time(outcome, rows->first[t])
+                                ? count_differing(outcome, t, outcome->fold[row], row, &foreign)
+                                : outcome->differing[row];
+            if (differing < outcome->differing[row]) {
+                outcome->differing[row] = differing;
+                outcome->foreign[row] = foreign;
+            }
+        }
+    }
+    sp_profile_fini(&profile);
+    return status;
+}
+
 // ---- bootstrap ----
 
 static void draw(calibration *c, sp_prng *prng, double *weight)
@@ -649,7 +731,8 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
                         const fit_options *options, fit_outcome *outcome, sp_error *err)
 {
     static sp_status (*const steps[])(calibration *) = {
-        fit_all_rows, round_values, find_correlations, cross_validate, bootstrap, ablate_all};
+        fit_all_rows,  round_values, find_correlations, cross_validate,
+        find_left_out, bootstrap,    ablate_all};
     calibration c = {.spec = spec,
                      .sources = sources,
                      .source_count = source_count,

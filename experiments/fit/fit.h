@@ -14,6 +14,11 @@
 #include "sim/base/status.h"
 #include "sim/cost/profile.h"
 
+// ---- least squares ----
+
+// Constants of a model from observations: a robust least-squares fit in log space with bounds and
+// log-normal priors, by the trust-region solver of the GNU Scientific Library.
+
 typedef struct fit_parameter {
     double start;
     double least, most;    // 0 < least < most; a start outside is moved in
@@ -69,6 +74,11 @@ typedef struct fit_solution {
 // prediction is not positive. Equal input gives equal output, to the bit.
 sp_status fit_least_squares(const fit_problem *problem, fit_solution *solution, sp_error *err);
 void fit_solution_fini(fit_solution *solution);
+
+// ---- the task ----
+
+// The task of a fit (slimpack/fit/1): the profile to start from, the constants that are free, the
+// tables of measured steps and how they count.
 
 #define FIT_SCHEMA "slimpack/fit/1"
 
@@ -142,6 +152,11 @@ void fit_spec_fini(fit_spec *spec);
 
 // Number of the table, or -1.
 int fit_spec_table(const fit_spec *spec, const char *name);
+
+// ---- the model ----
+
+// A profile with free constants as a model of measured rows: the rows of all tables of a fit in one
+// list, and what the profile predicts for them.
 
 typedef struct fit_source {
     const char *csv;
@@ -220,6 +235,11 @@ sp_status fit_document_extend(const char *name, const char *file, json_t **docum
 // flag of the stream.
 void fit_document_write(const json_t *document, FILE *file);
 
+// ---- the fit ----
+
+// Fits the free constants of a profile to measured steps, and finds out how far they can be
+// trusted: errors on rows that the fit did not see, spread over resamples, parts taken away.
+
 enum { FIT_DIGITS = 6, FIT_CORRELATIONS = FIT_CONSTANTS * (FIT_CONSTANTS - 1) / 2 };
 
 typedef struct fit_value {
@@ -252,6 +272,13 @@ typedef struct fit_outcome {
     double *left_out;  // [rows], by a fit without the row's fold, 0 where there was none
     sp_prediction_errors errors[FIT_TABLES], fold_errors[FIT_TABLES];
     int *fold; // [rows]: which left the row out, negative: none
+    // Of rows of times that were left out, as the fitted profile predicts them: the kind of step,
+    // the time of a layer's micro-batch, and the traits that set it apart from the rows that its
+    // fold was fitted to.
+    sp_step_kind *kinds; // [rows]
+    double *layer_ms;    // [rows]
+    int *differing;      // [rows]
+    int *foreign;        // [rows]: of these
     int folds[FIT_TABLES];
     int resamples; // 0: spreads are those of the linearised fit
     fit_correlation correlations[FIT_CORRELATIONS];
@@ -280,6 +307,9 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
                         const fit_options *options, fit_outcome *outcome, sp_error *err);
 void fit_outcome_fini(fit_outcome *outcome);
 
+// Is it a row of times that a fit of others predicted? Kinds and what follows are of these alone.
+bool fit_left_out_time(const fit_outcome *outcome, size_t row);
+
 // Finds the errors predicted / observed - 1 in rows [first, end); unknown where there are none.
 void fit_errors_of(const double *observed, const double *predicted, size_t first, size_t end,
                    sp_prediction_errors *errors);
@@ -294,6 +324,10 @@ void fit_random_folds(sp_prng *prng, size_t first, size_t end, int folds, int *f
 // times[first..end) = how often each row is among end - first draws with replacement (Efron,
 // "Bootstrap Methods: Another Look at the Jackknife", 1979).
 void fit_resample_rows(sp_prng *prng, size_t first, size_t end, double *times);
+
+// ---- the findings ----
+
+// The findings of a fit, for people and for programs, and as a profile.
 
 // Rows that are off by more than this are named.
 #define FIT_UNEXPLAINED 0.10

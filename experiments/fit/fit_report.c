@@ -1,3 +1,4 @@
+// The findings of a fit, for people and for programs, and as a profile.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,15 +336,18 @@ static json_t *rows_json(const fit_outcome *outcome)
         double left_out = outcome->left_out[row];
         const sp_measured_case *measured = outcome->rows.cases[row];
         int table = fit_rows_table(&outcome->rows, row);
-        json_array_append_new(
-            list,
-            sp_json_object(
-                SP_JSON("table", outcome->rows.tables[table].name), SP_JSON("line", measured->line),
-                SP_JSON("label", measured->label), SP_JSON("measured", observed),
-                SP_JSON("predicted", outcome->predicted[row]),
-                SP_JSON("error_percent", percent(true, outcome->predicted[row] / observed - 1.0)),
-                SP_JSON("left_out_error_percent",
-                        percent(left_out > 0.0, left_out / observed - 1.0))));
+        json_t *object = sp_json_object(
+            SP_JSON("table", outcome->rows.tables[table].name), SP_JSON("line", measured->line),
+            SP_JSON("label", measured->label), SP_JSON("measured", observed),
+            SP_JSON("predicted", outcome->predicted[row]),
+            SP_JSON("error_percent", percent(true, outcome->predicted[row] / observed - 1.0)),
+            SP_JSON("left_out_error_percent", percent(left_out > 0.0, left_out / observed - 1.0)));
+        if (fit_left_out_time(outcome, row)) {
+            sp_json_add(object, SP_JSON("differing_traits", outcome->differing[row]),
+                        SP_JSON("foreign_traits", outcome->foreign[row]),
+                        SP_JSON("layer_ms", outcome->layer_ms[row]));
+        }
+        json_array_append_new(list, object);
     }
     return list;
 }
@@ -521,12 +525,11 @@ typedef struct recording {
     const fit_outcome *outcome;
     int table;
     size_t first, count;          // rows of the table
-    sp_step_kind *kinds;          // [count]
+    const sp_step_kind *kinds;    // [count]
     bool *done;                   // [count]: in a record of its kind already
     size_t *chosen;               // [count]: rows of the record under way
     double *observed, *predicted; // [count], of times
     json_t *records;
-    sp_error *err;
 } recording;
 
 // ---- one record ----
@@ -679,80 +682,48 @@ static void record_kinds(recording *r)
     }
 }
 
-static sp_status record_table(recording *r, const sp_profile *profile)
+static void record_table(recording *r)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < r->count; i++) {
-        const sp_measured_case *measured = r->outcome->rows.cases[r->first + i];
-        double predicted = 0.0;
-        sp_result result = {0};
-        status = sp_measured_case_evaluate(measured, r->outcome->rows.tables[r->table].kind,
-                                           profile, &predicted, &result, r->err);
-        sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
-                        sp_result_microbatches(&result), &r->kinds[i]);
-        sp_result_fini(&result);
+    for (size_t i = 0; i < r->count; i++) {
         r->chosen[i] = i;
-    }
-    if (status != SP_OK) {
-        return status;
     }
     record(r, r->count, NULL);
     if (r->spec->tables[r->table].errors_by_count > 0) {
         record_kinds(r);
     }
-    return SP_OK;
 }
 
-// Fills *records with an array as in `errors` of a profile: a record of each table of times that
-// has folds and, where its specification says `errors_by`, of its rows with equal values of these
-// traits. `profile` is the fitted one. The caller owns the array; NULL after an error.
-static sp_status records_json(const fit_spec *spec, const fit_outcome *outcome,
-                              const sp_profile *profile, json_t **records, sp_error *err)
+// As `errors` of a profile: a record of each table of times that has folds and, where its
+// specification says `errors_by`, of its rows with equal values of these traits.
+static json_t *records_json(const fit_spec *spec, const fit_outcome *outcome)
 {
-    recording r = {.spec = spec, .outcome = outcome, .records = json_array(), .err = err};
-    sp_status status = SP_OK;
-    for (int t = 0; status == SP_OK && t < outcome->rows.table_count; t++) {
-        bool of_times = outcome->rows.tables[t].kind == SP_MEASURED_ITERATION_MS ||
-                        sp_measured_is_throughput(outcome->rows.tables[t].kind);
-        if (outcome->folds[t] > 0 && of_times) {
-            r.table = t;
-            r.first = outcome->rows.first[t];
-            r.count = outcome->rows.first[t + 1] - r.first;
+    recording r = {.spec = spec, .outcome = outcome, .records = json_array()};
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        r.table = t;
+        r.first = outcome->rows.first[t];
+        r.count = outcome->rows.first[t + 1] - r.first;
+        if (fit_left_out_time(outcome, r.first)) {
             sp_arena arena = {0};
-            r.kinds = sp_arena_take(&arena, r.count, sizeof *r.kinds);
+            r.kinds = outcome->kinds + r.first;
             r.done = sp_arena_take(&arena, r.count, sizeof *r.done);
             r.chosen = sp_arena_take(&arena, r.count, sizeof *r.chosen);
             r.observed = sp_arena_take(&arena, r.count, sizeof *r.observed);
             r.predicted = sp_arena_take(&arena, r.count, sizeof *r.predicted);
-            status = record_table(&r, profile);
+            record_table(&r);
             sp_arena_free(&arena);
         }
     }
-    if (status != SP_OK) {
-        json_decref(r.records);
-        r.records = NULL;
-    }
-    *records = r.records;
-    return status;
+    return r.records;
 }
 
-static sp_status add_errors(const fit_spec *spec, const fit_outcome *outcome, json_t *document,
-                            sp_error *err)
+static void add_errors(const fit_spec *spec, const fit_outcome *outcome, json_t *document)
 {
-    sp_profile profile;
-    json_t *records = NULL;
-    sp_status status = sp_profile_from_json(document, spec->name, &profile, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = records_json(spec, outcome, &profile, &records, err);
-    sp_profile_fini(&profile);
-    if (status == SP_OK && json_array_size(records) > 0) {
+    json_t *records = records_json(spec, outcome);
+    if (json_array_size(records) > 0) {
         sp_json_put(document, "errors", records);
-        return SP_OK;
+    } else {
+        json_decref(records);
     }
-    json_decref(records);
-    return status;
 }
 
 // ---- the document ----
@@ -769,10 +740,8 @@ sp_status fit_profile_document(const fit_spec *spec, const fit_outcome *outcome,
     mark_sections(outcome, *document);
     // Errors of the profile that the fit started from are not those of the fitted one.
     json_object_del(*document, "errors");
-    sp_status status = add_errors(spec, outcome, *document, err);
-    if (status == SP_OK) {
-        status = fit_document_check(*document, spec->name, err);
-    }
+    add_errors(spec, outcome, *document);
+    sp_status status = fit_document_check(*document, spec->name, err);
     if (status != SP_OK) {
         json_decref(*document);
         *document = NULL;

@@ -62,17 +62,17 @@ static void read_text(sp_object *object, const char *key, char *text, size_t byt
 static void read_description(sp_object *root, sp_measurements *measurements)
 {
     sp_object published;
-    measurements->bound = -1.0;
     measurements->published_error = -1.0;
     read_text(root, "source", measurements->source, sizeof measurements->source);
     read_text(root, "licence", measurements->licence, sizeof measurements->licence);
-    if (sp_object_has(root, "bound_percent") && sp_object_has(root, "bound")) {
+    bool in_percent = sp_object_has(root, "bound_percent");
+    if (in_percent && sp_object_has(root, "bound")) {
         sp_object_error(root, "bound", "give bound or bound_percent, not both");
     }
-    if (sp_object_has(root, "bound_percent")) {
+    if (in_percent) {
         measurements->bound = sp_object_real(root, "bound_percent", 0.0, 0.0, 1e6) / 100.0;
-    } else if (sp_object_has(root, "bound")) {
-        measurements->bound = sp_object_real(root, "bound", 0.0, 0.0, 1e6);
+    } else {
+        measurements->bound = sp_object_real(root, "bound", -1.0, 0.0, 1e6);
     }
     if (sp_object_member(root, "published", &published)) {
         sp_object_require(&published, "error_percent");
@@ -421,18 +421,6 @@ static void read_columns(map_reader *reader, sp_object *root)
     }
 }
 
-// The column that an entry of the array `key` names; negative after an error.
-static int column_of_entry(map_reader *reader, sp_object *root, const char *key,
-                           const json_t *entry)
-{
-    const char *name = json_string_value(entry);
-    int c = name != NULL ? column_index(reader, name) : -1;
-    if (c < 0) {
-        sp_object_expected(root, key, entry, "the name of a column");
-    }
-    return c;
-}
-
 // Marks the columns that the array `key` names, and returns the array.
 static const json_t *mark_columns(map_reader *reader, sp_object *root, const char *key,
                                   bool named[SP_CSV_COLUMNS])
@@ -442,8 +430,12 @@ static const json_t *mark_columns(map_reader *reader, sp_object *root, const cha
         sp_object_error(root, key, "expected an array of column names");
     }
     for (size_t i = 0; i < json_array_size(names); i++) {
-        int c = column_of_entry(reader, root, key, json_array_get(names, i));
-        if (c >= 0) {
+        const json_t *entry = json_array_get(names, i);
+        const char *name = json_string_value(entry);
+        int c = name != NULL ? column_index(reader, name) : -1;
+        if (c < 0) {
+            sp_object_expected(root, key, entry, "the name of a column");
+        } else {
             named[c] = true;
         }
     }

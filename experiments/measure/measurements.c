@@ -1,3 +1,4 @@
+// Tables of measured steps are read and predicted, and their errors summed up.
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -64,12 +65,6 @@ static void note_path(sp_measurements *measurements, const char *csv_path)
     size_t most = sizeof measurements->path - 1;
     size_t kept = length < most ? length : most;
     memcpy(measurements->path, csv_path + (length - kept), kept + 1);
-}
-
-static bool is_map(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
 // The table that a map names, in the map's folder, or the one of its own name.
@@ -550,7 +545,9 @@ sp_status sp_measurements_read(const char *csv_path, const char *map_path,
     json_t *map = NULL;
     table_reader reader = {.overrides = overrides, .override_count = override_count};
     begin_table(&reader, measurements, csv_path, err, &own);
-    bool by_map = map_path == NULL && is_map(csv_path);
+    const char *ending = strrchr(csv_path, '.');
+    bool by_map =
+        map_path == NULL && ending != NULL && ending != csv_path && strcmp(ending, ".json") == 0;
     sp_status status = read_map(csv_path, by_map ? csv_path : map_path, &map, map_name, reader.err);
     if (status == SP_OK && by_map) {
         status = table_of_map(csv_path, map, table_path, reader.err);
@@ -905,10 +902,13 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     }
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
+    out->memory_share = sp_result_memory_share(&result);
     out->measured_mfu =
         measured_mfu(measured->measured, out->computed, measurements->kind, &result);
     out->step_error = result.step_error;
     out->compute_share = sp_result_compute_share(&result);
+    out->layer_ms = sp_result_layer_ms(&result, measured->scenario.model.layers);
+    out->microbatches = sp_result_microbatches(&result);
     out->plain = (double)result.peak_bytes;
     out->plain_error = error_of(measured, measurements->kind, out->plain);
     if (result.warnings.count > 0) {

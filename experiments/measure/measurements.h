@@ -199,10 +199,13 @@ void sp_ranking_fini(sp_ranking *ranking);
 typedef struct sp_validated_case {
     double computed, error;
     sp_fits fits;              // in memory, as predicted
+    double memory_share;       // sp_result_memory_share
     double measured_mfu;       // of times with a model: of all pairs, as Megatron counts; else 0
     double plain, plain_error; // memory: of plain bytes in place of allocator blocks
     sp_step_error step_error;
     double compute_share;  // of the predicted step
+    double layer_ms;       // of it: sp_result_layer_ms
+    double microbatches;   // of its batch, all replicas
     sp_warnings *warnings; // of its prediction; NULL: none
 } sp_validated_case;
 

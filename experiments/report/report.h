@@ -9,6 +9,10 @@
 #include "sim/base/status.h"
 #include "sim/base/writer.h"
 
+// ---- documents ----
+
+// The documents that a report is made of: result documents of the commands, traces and plans.
+
 typedef enum report_kind {
     REPORT_RESULT,
     REPORT_COMPARISON,
@@ -50,6 +54,12 @@ void report_inputs_fini(report_inputs *inputs);
 // Reads one from a file that can be rewound; `input` has a path for messages, and nothing else yet.
 sp_status report_input_read(report_input *input, FILE *file, sp_error *err);
 
+// ---- timelines ----
+
+// Timelines as a page holds them: ranks, of each the tracks of its actions, and memory over time.
+// They are read from the two forms in which the program writes them: Chrome's trace events, and the
+// actions of an executed batch.
+
 report_timeline *report_timeline_new(void);
 void report_timeline_free(report_timeline *timeline);
 
@@ -79,6 +89,11 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
 
 // Writes JSON of which no part can end the <script> element that holds it.
 void report_write_json(sp_writer *out, const json_t *json);
+
+// ---- the page ----
+
+// A self-contained HTML page of result documents. The template is page.html; what it shows stands
+// in a block of JSON.
 
 typedef struct report_page {
     report_inputs *inputs;

@@ -1,3 +1,4 @@
+// The specification of a sweep, its condition, and the walk over its points.
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

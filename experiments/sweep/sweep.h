@@ -1,6 +1,4 @@
-// A sweep (slimpack/sweep/1): a base scenario, a grid of settings that take its place, and a
-// condition that chooses among the combinations; its points, their lines in a results file, and the
-// summary of these.
+// Sweeps of scenarios, from the specification to the summary of a results file.
 #ifndef SLIMPACK_EXPERIMENTS_SWEEP_SWEEP_H
 #define SLIMPACK_EXPERIMENTS_SWEEP_SWEEP_H
 
@@ -14,6 +12,11 @@
 #include "sim/metrics/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
+
+// ---- the condition ----
+
+// The condition of a sweep: a small expression over the settings of a point, such as
+// "tp * pp * dp == 512 && recompute != 'full'".
 
 typedef enum sweep_kind { SWEEP_NULL, SWEEP_BOOL, SWEEP_NUMBER, SWEEP_STRING } sweep_kind;
 
@@ -67,6 +70,12 @@ typedef struct sweep_where_part {
     int node;
     uint32_t axes; // bit a: it reads axis a
 } sweep_where_part;
+
+// ---- the grid ----
+
+// A sweep (slimpack/sweep/1): a base scenario, a grid of settings that take its place, and a
+// condition that chooses among the combinations. The points are the combinations for which the
+// condition holds; they are walked, counted and drawn without looking at every combination.
 
 #define SWEEP_SCHEMA "slimpack/sweep/1"
 
@@ -148,6 +157,10 @@ sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *er
 // combinations in ascending order; all where there are no more. As costly as counting them.
 sp_status sweep_spec_draw(const sweep_spec *spec, int64_t points, int64_t count, sp_prng *prng,
                           int64_t *combinations, sp_error *err);
+
+// ---- a point and its line ----
+
+// One point of a sweep: from its scenario to its line in a results file, a JSON object, and back.
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
 // cannot; invalid: no scenario.
@@ -282,6 +295,13 @@ sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const cha
 sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
                               const char *text, sp_error *err);
 
+// ---- the summary ----
+
+// The summary of a sweep's lines: how many are of which status, the best points, and the
+// Pareto front of two figures. Points of other work (another workload or model on an axis of the
+// grid) answer another question: each such group has its own best points and its own front. Memory
+// does not grow with the number of lines.
+
 enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000, SWEEP_MOST_GROUPS = 1024 };
 
 typedef struct sweep_summary_options {
@@ -340,6 +360,12 @@ bool sweep_is_work(const char *path);
 
 // The figure of that name; false where there is none.
 bool sweep_figure_find(const char *name, sweep_figure *figure);
+
+// ---- the run ----
+
+// Runs a sweep: chooses the points (all, a shard, a sample drawn at random, or those that a search
+// along the Pareto front asks for), evaluates them with threads and writes their lines in order,
+// goes on with a file that is there, and puts the files of shards together.
 
 enum { SWEEP_MOST_POINTS = 100000000, SWEEP_MOST_SHARDS = 100000 };
 

@@ -74,16 +74,37 @@ static bool word_holds(const sp_error_record *record, const sp_step_kind *kind, 
     return false;
 }
 
-static int count_failed(const sp_error_record *record, const sp_step_kind *kind)
+int sp_error_record_differing(const sp_error_record *record, const sp_step_kind *kind, int *foreign)
 {
     int failed = 0;
+    *foreign = 0;
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
-        failed += !figure_holds(record, kind, f);
+        bool fails = !figure_holds(record, kind, f);
+        failed += fails;
+        *foreign += fails && f >= SP_STEP_PEAK;
     }
     for (int w = 0; w < SP_STEP_WORDS; w++) {
-        failed += !word_holds(record, kind, w);
+        bool fails = !word_holds(record, kind, w);
+        failed += fails;
+        *foreign += fails;
     }
     return failed;
+}
+
+void sp_error_record_extend(sp_error_record *record, const sp_step_kind *kind)
+{
+    for (int f = 0; f < SP_STEP_FIGURES; f++) {
+        double value = kind->figure[f];
+        bool is_bubble = f == SP_STEP_BUBBLE; // a step of a slightly other one is like these
+        record->least[f] = fmin(record->least[f], is_bubble ? floor(100.0 * value) / 100.0 : value);
+        record->most[f] = fmax(record->most[f], is_bubble ? ceil(100.0 * value) / 100.0 : value);
+    }
+    for (int w = SP_STEP_CLUSTER + 1; w < SP_STEP_WORDS; w++) { // its figures say what it is
+        char *list = record->words[w];
+        if (list[0] == '\0' || !word_holds(record, kind, w)) {
+            sp_append(list, SP_ERROR_WORDS, "%s%s", list[0] != '\0' ? "\n" : "", kind->word[w]);
+        }
+    }
 }
 
 static bool is_nearer(const sp_error_record *a, int a_failed, const sp_error_record *b,
@@ -197,13 +218,15 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
         return;
     }
     const sp_error_record *best = &records->record[0];
-    int best_failed = count_failed(best, kind);
+    int best_failed = sp_error_record_differing(best, kind, &found->foreign);
     for (int i = 1; i < records->count; i++) {
         const sp_error_record *record = &records->record[i];
-        int failed = count_failed(record, kind);
+        int foreign;
+        int failed = sp_error_record_differing(record, kind, &foreign);
         if (is_nearer(record, failed, best, best_failed)) {
             best = record;
             best_failed = failed;
+            found->foreign = foreign;
         }
     }
     found->known = best_failed == 0;
@@ -221,22 +244,52 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
 
 // ---- where nothing is like it ----
 
-sp_error_range sp_error_range_of(int differing, double compute_share)
-{
-    // By distance, from the nearest; the last holds for steps whose profile has no record.
-    static const struct {
-        double least_compute; // share of the step
-        int most_differing;   // traits; -1: no record
-        sp_error_range range;
-    } ranges[] = {
+enum {
+    NEAR_TRAITS = 3, // so many of model and layout
+    NEAR = 0,
+    FAR,
+    NO_RECORD,
+};
+
+// Both are written by experiments/evidence.sh.
+static const sp_error_range ranges[] = {
 #include "sim/cost/error_ranges.inc"
-    };
-    sp_error_range found = {0.0, 0.0, 0, 0};
-    for (size_t i = 0; differing != 0 && i < sizeof ranges / sizeof ranges[0]; i++) {
-        bool near =
-            differing < 0 ? ranges[i].most_differing < 0 : differing <= ranges[i].most_differing;
-        if (near && compute_share >= ranges[i].least_compute) {
-            return ranges[i].range;
+};
+
+static const struct {
+    bool tp_over_nodes;
+    sp_waiting_steps steps;
+} waiting[] = {
+#include "sim/cost/waiting_steps.inc"
+};
+
+sp_error_range sp_error_range_of(int differing, int foreign, double layer_ms)
+{
+    sp_error_range found = {0.0, 0.0, 0, 0, 0.0};
+    if (differing == 0 || !(layer_ms > 0.0)) {
+        return found;
+    }
+    bool is_near = differing <= NEAR_TRAITS && foreign == 0;
+    found = ranges[differing < 0 ? NO_RECORD : is_near ? NEAR : FAR];
+    double of_launches = found.launch_ms / layer_ms;
+    if (of_launches > found.most) {
+        found.most = of_launches;
+    } else {
+        found.launch_ms = 0.0;
+    }
+    return found;
+}
+
+sp_waiting_steps sp_waiting_steps_of(double nodes, bool tp_over_nodes)
+{
+    sp_waiting_steps found = {0, 0, 0};
+    double nearest = HUGE_VAL;
+    for (size_t i = 0; nodes > 1.0 && i < sizeof waiting / sizeof waiting[0]; i++) {
+        double away = fabs(log(nodes / waiting[i].steps.nodes));
+        if (waiting[i].tp_over_nodes == tp_over_nodes && waiting[i].steps.nodes > 1 &&
+            away < nearest) {
+            nearest = away;
+            found = waiting[i].steps;
         }
     }
     return found;

@@ -93,9 +93,18 @@ void sp_i_error_records_fini(sp_error_records *records);
 
 // How measured times of logged steps lay to predicted ones where no logged step was like them.
 typedef struct sp_error_range {
-    double least, most; // measured over predicted time, of 8 in 10; 0: not known
+    double least, most; // measured over predicted time, of 9 in 10; 0: not known
     int steps, sources; // every source has the same weight
+    // Launches of a layer's micro-batch took so long, in 9 in 10 of the logged steps whose layers
+    // are short: the step may take as long though computation seems to. 0: they do not decide.
+    double launch_ms;
 } sp_error_range;
+
+// Some steps waited for what no model has: on many nodes, and where tensor parallelism spans nodes.
+typedef struct sp_waiting_steps {
+    int nodes;
+    int steps, waited; // of one source
+} sp_waiting_steps;
 
 // The records say this of a step.
 typedef struct sp_step_error {
@@ -106,12 +115,23 @@ typedef struct sp_step_error {
     // Where it is not known: traits that keep the nearest record off, -1 where there is no record,
     // 0 where nothing was compared.
     int differing;
+    int foreign;          // of these: of cluster, stack and computation, not of model and layout
     sp_error_range range; // of others as far away; of a step that was simulated
+    sp_waiting_steps waiting; // on about as many nodes; steps 0: on one node
     // Where it is not known, the nearest logged steps; steps 0: there are none.
     int64_t steps;
     char scope[SP_ERROR_SCOPE];
     char not_validated[SP_NOT_VALIDATED]; // why it is not known
 } sp_step_error;
+
+// Widens a record, of least above most and no words where there was no step before, to another
+// step.
+void sp_error_record_extend(sp_error_record *record, const sp_step_kind *kind);
+
+// The traits that keep a step out of a record; of these `foreign` ones are the cluster's figures
+// and all words: a step that differs in none but others is of another model or layout.
+int sp_error_record_differing(const sp_error_record *record, const sp_step_kind *kind,
+                              int *foreign);
 
 // Finds the most specific of the records whose conditions all hold: with the most conditions, then
 // with the fewest steps, then the first. Where none holds, the reason is told of the record that
@@ -119,8 +139,13 @@ typedef struct sp_step_error {
 void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kind,
                         const char *profile, sp_step_error *found);
 
-// The range of logged steps that differed as much from those that their profile was fitted to, and
-// computed for as large a share of their time. Unknown where too few sources logged such steps.
-sp_error_range sp_error_range_of(int differing, double compute_share);
+// The range of logged steps that differed as much from those that their profile was fitted to: in
+// up to three traits of model and layout, or in more and in foreign ones. `layer_ms` is what a
+// layer's micro-batch is predicted to take: where it is short, and the profile was not fitted to
+// such a stack, launches may take longer.
+sp_error_range sp_error_range_of(int differing, int foreign, double layer_ms);
+
+// The logged steps on the nearest number of nodes, with tensor parallelism over nodes or inside.
+sp_waiting_steps sp_waiting_steps_of(double nodes, bool tp_over_nodes);
 
 #endif

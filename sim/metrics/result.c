@@ -175,6 +175,15 @@ double sp_result_compute_share(const sp_result *result)
     return (ms[SP_TIME_COMPUTE] - sp_result_launch_ms(result)) / sp_result_iteration_ms(result);
 }
 
+double sp_result_layer_ms(const sp_result *result, int layers)
+{
+    double ms[SP_TIME_PARTS];
+    sp_result_time_parts(result, ms);
+    double working_ms = sp_result_iteration_ms(result) - ms[SP_TIME_BUBBLE];
+    double ranks = (double)result->layout.dp * result->layout.pp;
+    return working_ms * ranks / (sp_result_microbatches(result) * layers);
+}
+
 double sp_result_bubble_ratio(const sp_result *result)
 {
     return sp_bubble_of(result->busy_ns, result->rank_ns);
@@ -303,6 +312,35 @@ const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
 static int64_t counted_peak(const sp_result *result)
 {
     return result->reserved_peak_bytes > 0 ? result->reserved_peak_bytes : result->peak_bytes;
+}
+
+double sp_result_memory_share(const sp_result *result)
+{
+    bool known = result->parameters != 0 && result->memory_limit_bytes > 0;
+    return known ? (double)counted_peak(result) / (double)result->memory_limit_bytes : (double)NAN;
+}
+
+double sp_result_fit_probability(const sp_result *result)
+{
+    // Written by experiments/evidence.sh, from the smallest share; beyond the last nothing ran.
+    static const struct {
+        double share, probability;
+    } logged[] = {
+#include "sim/metrics/fit_shares.inc"
+    };
+    enum { COUNT = sizeof logged / sizeof logged[0] };
+    double share = sp_result_memory_share(result);
+    if (!(share > logged[0].share)) {
+        return isnan(share) ? share : logged[0].probability;
+    }
+    for (int i = 1; i < COUNT; i++) {
+        if (share <= logged[i].share) {
+            double part = (share - logged[i - 1].share) / (logged[i].share - logged[i - 1].share);
+            return logged[i - 1].probability +
+                   part * (logged[i].probability - logged[i - 1].probability);
+        }
+    }
+    return 0.0;
 }
 
 int64_t sp_result_margin_bytes(const sp_result *result)

@@ -153,6 +153,9 @@ enum {
 SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
 // Share of the step that the mean rank computes, without waiting for launches.
 SP_API double sp_result_compute_share(const sp_result *result);
+// Time of a layer's micro-batch, forward and backward, with communication and all else but the
+// bubble: the mean rank's step without it over the micro-batches and layers of a rank.
+SP_API double sp_result_layer_ms(const sp_result *result, int layers);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
@@ -160,9 +163,10 @@ SP_API double sp_result_tokens_per_s(const sp_result *result);
 SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);
 // FLOPs that the model needs for its trained tokens (3 times a forward, nothing for recomputation),
 // by GPU and second, and their share of the GPU's peak (MFU). Two counts are in use: `causal` has
-// the pairs of attention that a causal mask keeps; `megatron` all pairs, as Megatron-LM's
-// num_floating_point_operations() prints them for dense models (Narayanan et al., arXiv 2104.04473,
-// section 5.1, with GQA and gated MLPs) and as most papers quote them.
+// the pairs of attention that a causal mask keeps, as Megatron-LM counts since January 2026;
+// `megatron` all pairs, as its num_floating_point_operations() did before of dense models
+// (Narayanan et al., arXiv 2104.04473, section 5.1, with GQA and gated MLPs) and as most papers
+// quote them.
 typedef enum sp_flops_count { SP_FLOPS_CAUSAL, SP_FLOPS_MEGATRON } sp_flops_count;
 SP_API double sp_result_tflops_per_gpu(const sp_result *result, sp_flops_count count);
 SP_API double sp_result_mfu(const sp_result *result, sp_flops_count count);
@@ -196,6 +200,12 @@ SP_API_DATA const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 SP_API sp_fits sp_result_fits(const sp_result *result);
 // Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
 bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
+// What PyTorch would reserve, or the peak where that is not known, as a share of the limit; NAN
+// where one of them is not known.
+SP_API double sp_result_memory_share(const sp_result *result);
+// The probability that the step does not run out of memory, by that share: of logged steps that ran
+// and that failed, every source with the same weight (experiments/evidence.sh). NAN: not known.
+SP_API double sp_result_fit_probability(const sp_result *result);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the

@@ -227,7 +227,20 @@ static json_t *json_error_range(const sp_result *result)
     return range->steps == 0
                ? json_null()
                : sp_json_object(SP_JSON("least", range->least), SP_JSON("most", range->most),
-                                SP_JSON("steps", range->steps), SP_JSON("sources", range->sources));
+                                SP_JSON("steps", range->steps), SP_JSON("sources", range->sources),
+                                SP_JSON("launch_ms", range->launch_ms > 0.0
+                                                         ? json_real(range->launch_ms)
+                                                         : json_null()));
+}
+
+static json_t *json_waiting_risk(const sp_result *result)
+{
+    const sp_waiting_steps *waiting = &result->step_error.waiting;
+    return waiting->steps == 0
+               ? json_null()
+               : sp_json_object(SP_JSON("share", (double)waiting->waited / waiting->steps),
+                                SP_JSON("nodes", waiting->nodes), SP_JSON("steps", waiting->steps),
+                                SP_JSON("sources", 1));
 }
 
 static json_t *json_lossless(const sp_result *result)
@@ -341,15 +354,17 @@ static const row rows[] = {
     NUMBER("tokens_per_gpu_s", "Trained tokens a second and GPU.", "tokens/s/GPU", SP_SHORT_NUMBER,
            false, .number = sp_result_tokens_per_gpu_s),
     NUMBER("tflops_per_gpu",
-           "TFLOP/s of a GPU by Megatron's formula: all pairs of tokens are counted.",
+           "TFLOP/s of a GPU with all pairs of tokens counted, as Megatron-LM did before 2026.",
            "TFLOP/s/GPU", 1, false, FLOPS(tflops_per_gpu, MEGATRON)),
-    KEY("tflops_per_gpu_causal", "TFLOP/s of a GPU with causal pairs counted once.",
+    KEY("tflops_per_gpu_causal",
+        "TFLOP/s of a GPU with causal pairs counted once, as Megatron-LM does since 2026.",
         FLOPS(tflops_per_gpu, CAUSAL)),
     NUMBER("mfu",
            "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
            "the forward, no recomputation.",
            "MFU causal", 2, true, FLOPS(mfu, CAUSAL)),
-    NUMBER("mfu_full_attention", "MFU with all pairs counted, as Megatron and SlimPipe do.",
+    NUMBER("mfu_full_attention",
+           "MFU with all pairs counted, as Megatron-LM did before 2026 and SlimPipe does.",
            "MFU full", 2, true, FLOPS(mfu, MEGATRON)),
     KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
     NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
@@ -371,6 +386,10 @@ static const row rows[] = {
         "Milliseconds of a step that a tight allocator takes to free and take blocks.",
         .number = stall_ms),
     KEY("fits", "yes, tight (the allocator has to free cached blocks) or no.", .json = json_fits),
+    KEY("fit_probability",
+        "Probability that the step does not run out of memory: of logged steps that ran and "
+        "failed, by the share of the limit that PyTorch would reserve.",
+        .number = sp_result_fit_probability),
     KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
         .json = json_breakdown),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
@@ -410,9 +429,13 @@ static const row rows[] = {
         .json = json_error),
     KEY("not_validated", "Why the error is not known.", .text_at = AT(step_error.not_validated)),
     KEY("error_range",
-        "Where the error is not known: measured over predicted time of 8 in 10 logged steps as far "
+        "Where the error is not known: measured over predicted time of 9 in 10 logged steps as far "
         "away.",
         .json = json_error_range),
+    KEY("waiting_risk",
+        "Where the error is not known: share of the logged steps of one source on as many nodes "
+        "that waited for long, which is not in the range.",
+        .json = json_waiting_risk),
     KEY("seed", "The workload's seed.", .int_at = AT(seed)),
     KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
     KEY("left_out_share",

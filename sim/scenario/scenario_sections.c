@@ -274,18 +274,6 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader)
 // A whole step lies within half of what an int64_t of nanoseconds holds.
 static const double most_step_ms = 4e12;
 
-static void read_costs(sp_i_scenario_reader *reader)
-{
-    sp_uniform_costs *costs = &reader->scenario->uniform_costs;
-    sp_object object;
-    sp_i_begin_section(reader, sp_i_uniform_settings, costs, &object);
-    double sum = costs->unit_f + costs->unit_b + costs->unit_w;
-    if (costs->has_units && (sum > 1e-9 || sum < -1e-9)) {
-        sp_object_error(&object, "memory_units", "f + b + w must be 0, is %g", sum);
-    }
-    sp_object_end(&object);
-}
-
 // Keys without a use beside uniform costs, and why.
 static void refuse_beside_uniform(sp_i_scenario_reader *reader)
 {
@@ -312,7 +300,14 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
 
 void sp_i_scenario_read_uniform(sp_i_scenario_reader *reader)
 {
-    read_costs(reader);
+    sp_uniform_costs *costs = &reader->scenario->uniform_costs;
+    sp_object object;
+    sp_i_begin_section(reader, sp_i_uniform_settings, costs, &object);
+    double sum = costs->unit_f + costs->unit_b + costs->unit_w;
+    if (costs->has_units && (sum > 1e-9 || sum < -1e-9)) {
+        sp_object_error(&object, "memory_units", "f + b + w must be 0, is %g", sum);
+    }
+    sp_object_end(&object);
     refuse_beside_uniform(reader);
 }
 

@@ -142,6 +142,14 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
 }
 
+sp_waiting_steps sp_scenario_waiting_steps(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    double nodes = ceil((double)sp_layout_ranks(layout) / scenario->cluster.gpus_per_node);
+    return sp_waiting_steps_of(nodes,
+                               sp_cluster_group(&scenario->cluster, layout, SP_DIM_TP).nodes > 1);
+}
+
 void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double microbatches,
                             sp_step_error *found)
 {

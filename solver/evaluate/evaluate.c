@@ -149,7 +149,10 @@ static void note_error(const sp_i_evaluation *ev, sp_status status)
         const char *gpu = ev->steps.scenario->profile.gpu;
         bool of_gpu = strncmp(gpu, "none", 4) != 0 && strncmp(gpu, "CPU", 3) != 0;
         if (!error->known && of_gpu) { // GPUs' steps were logged
-            error->range = sp_error_range_of(error->differing, sp_result_compute_share(result));
+            error->range =
+                sp_error_range_of(error->differing, error->foreign,
+                                  sp_result_layer_ms(result, ev->steps.scenario->model.layers));
+            error->waiting = sp_scenario_waiting_steps(ev->steps.scenario);
         }
     }
 }

@@ -1,5 +1,16 @@
 #!/usr/bin/env bash
 # check_evidence.sh PROGRAM SOURCE: what the program says of steps that are unlike logged ones is what its
-# profiles and the published tables give as they are.
+# profiles and the published tables give as they are; and it holds on sources that were left out.
 set -euo pipefail
 "$2/experiments/evidence.sh" --check "$1"
+
+page=$2/experiments/results/evidence.md
+percents() { # LINE: the numbers with a percent sign
+    grep -F "| $1 |" "$page" | grep -oE '[0-9]+ %' | tr -d ' %' | tr '\n' ' '
+}
+p90=$(percents 'all steps')
+[ "$p90" -ge 88 ] && [ "$p90" -le 94 ]
+for which in 'of profiles with records, mean of sources' 'of profiles with records, but nanotron'; do
+    read -r within narrow <<<"$(percents "$which")"
+    [ "$within" -ge 80 ] && [ "$narrow" -ge 50 ] || { echo "$which: $within % within, $narrow % narrow" && exit 1; }
+done

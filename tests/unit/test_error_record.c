@@ -235,22 +235,79 @@ TEST(interval_is_of_another_group_and_a_later_release)
     }
 }
 
-// The shipped ranges are wider where less of a step is computation; a step that was compared with
-// nothing has none.
+// The shipped ranges. Those of steps that are far from logged ones reach to what launches may take
+// where a layer is short; a step that was compared with nothing has none.
 TEST(ranges_of_unlike_steps)
 {
-    static const double shares[] = {1.0, 0.8, 0.79, 0.5, 0.1, 0.0, -0.1};
+    static const double layers_ms[] = {0.1, 1.0, 5.0, 20.0, 1e4};
     static const int differing[] = {1, 3, 4, 25, -1};
-    for (size_t s = 0; s < sizeof shares / sizeof shares[0]; s++) {
-        assert_int_equal(sp_error_range_of(0, shares[s]).steps, 0);
-        for (size_t d = 0; d < sizeof differing / sizeof differing[0]; d++) {
-            sp_error_range range = sp_error_range_of(differing[d], shares[s]);
+    for (size_t d = 0; d < sizeof differing / sizeof differing[0]; d++) {
+        sp_error_range longest = sp_error_range_of(differing[d], d % 2, 1e9);
+        assert_true(longest.launch_ms == 0.0);
+        for (size_t i = 0; i < sizeof layers_ms / sizeof layers_ms[0]; i++) {
+            sp_error_range range = sp_error_range_of(differing[d], d % 2, layers_ms[i]);
             assert_true(range.steps >= range.sources && range.sources >= 4);
-            assert_true(range.least > 0.0 && range.least < range.most);
+            assert_true(range.least > 0.0 && range.least == longest.least);
+            assert_true(range.most >= longest.most && longest.most > longest.least);
+            assert_int_equal(range.launch_ms > 0.0, range.most > longest.most);
+            if (range.launch_ms > 0.0) {
+                assert_close(range.most, range.launch_ms / layers_ms[i], 1e-9);
+            }
         }
     }
-    assert_int_equal(sp_error_range_of(1, (double)NAN).steps, 0);
-    assert_true(sp_error_range_of(2, 0.9).most < sp_error_range_of(2, 0.1).most);
+    assert_int_equal(sp_error_range_of(0, 0, 1.0).steps, 0);
+    assert_int_equal(sp_error_range_of(1, 0, (double)NAN).steps, 0);
+    // Steps near logged ones are known best, and launches are in their profile.
+    assert_true(sp_error_range_of(1, 0, 0.1).launch_ms == 0.0);
+    assert_true(sp_error_range_of(1, 0, 1e9).most < sp_error_range_of(9, 0, 1e9).most);
+    assert_true(sp_error_range_of(9, 0, 1.0).most > sp_error_range_of(9, 0, 100.0).most);
+    // A changed figure of the cluster, or another stack, was not logged so near.
+    assert_true(sp_error_range_of(1, 1, 50.0).most == sp_error_range_of(9, 0, 50.0).most);
+}
+
+// A single node waits for no other. Between numbers of nodes that were logged the nearest tells.
+TEST(waiting_steps_by_nodes)
+{
+    assert_int_equal(sp_waiting_steps_of(1.0, false).steps, 0);
+    assert_int_equal(sp_waiting_steps_of((double)NAN, false).steps, 0);
+    for (int over = 0; over <= 1; over++) {
+        for (double nodes = 2.0; nodes < 1e5; nodes *= 2.0) {
+            sp_waiting_steps found = sp_waiting_steps_of(nodes, over != 0);
+            assert_true(found.steps > 0 && found.nodes > 1);
+            assert_true(found.waited >= 0 && found.waited <= found.steps);
+            sp_waiting_steps same = sp_waiting_steps_of(found.nodes, over != 0);
+            assert_int_equal(same.nodes, found.nodes);
+        }
+    }
+}
+
+// A record that is widened to steps holds them all, and says what keeps another off.
+TEST(record_is_widened)
+{
+    sp_error_record record = {.steps = 1};
+    sp_step_kind kind = plain_kind();
+    int foreign;
+    for (int f = 0; f < SP_STEP_FIGURES; f++) {
+        record.least[f] = HUGE_VAL;
+        record.most[f] = -HUGE_VAL;
+    }
+    kind.figure[SP_STEP_BUBBLE] = 0.123;
+    sp_error_record_extend(&record, &kind);
+    assert_int_equal(sp_error_record_differing(&record, &kind, &foreign), 0);
+    sp_step_kind other = kind;
+    other.figure[SP_STEP_GPUS] = 8;
+    other.figure[SP_STEP_BUBBLE] = 0.1299; // rounded outwards to a point
+    snprintf(other.word[SP_STEP_CLUSTER], SP_STEP_WORD, "another name");
+    assert_int_equal(sp_error_record_differing(&record, &other, &foreign), 1);
+    assert_int_equal(foreign, 0);
+    snprintf(other.word[SP_STEP_STACK], SP_STEP_WORD, "two");
+    assert_int_equal(sp_error_record_differing(&record, &other, &foreign), 2);
+    assert_int_equal(foreign, 1);
+    sp_error_record_extend(&record, &other);
+    assert_int_equal(sp_error_record_differing(&record, &other, &foreign), 0);
+    assert_int_equal(sp_error_record_differing(&record, &kind, &foreign), 0);
+    kind.figure[SP_STEP_GPUS] = 32;
+    assert_int_equal(sp_error_record_differing(&record, &kind, &foreign), 0);
 }
 
 // A word is one of a list only as a whole.

@@ -242,8 +242,9 @@ static const char result_keys[] =
     "schema version strategy schedule iteration_ms bubble_ratio bubble_ratio_longest_stage "
     "tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
     "mfu_full_attention hfu peak_memory_gib memory_gib peak_memory oom memory_margin_gib "
-    "fits cp_overlap layout chunks_per_rank error not_validated error_range time_breakdown_ms "
-    "imbalance "
+    "fits fit_probability cp_overlap layout chunks_per_rank error not_validated error_range "
+    "waiting_risk "
+    "time_breakdown_ms imbalance "
     "microbatches lower_bound_ms gap gap_work memory_stall_ms peak_memory_allocator_gib "
     "peak_memory_reserved_gib solver_ms simulate_ms tasks edges model provenance seed "
     "lossless left_out_share cut_share over_length_share warnings uncalibrated batches";
@@ -366,6 +367,28 @@ TEST(tight_steps_wait)
     }
 }
 
+// The more of its memory a step fills the less likely it runs: surely at half, about half of the
+// time where it is tight, never where it needs a tenth more than there is.
+TEST(probability_to_fit_falls_with_memory)
+{
+    sp_result r = {.parameters = 1, .memory_limit_bytes = 1000};
+    double before = 1.0;
+    for (int64_t peak = 10; peak <= 2000; peak += 10) {
+        r.peak_bytes = peak;
+        double probability = sp_result_fit_probability(&r);
+        assert_true(probability >= 0.0 && probability <= before);
+        assert_true(peak > 500 || probability >= 0.99);
+        assert_true(peak < 1100 || probability < 0.01);
+        before = probability;
+    }
+    r.peak_bytes = 900;
+    r.reserved_peak_bytes = 985;
+    assert_int_equal(sp_result_fits(&r), SP_FITS_TIGHT);
+    assert_true(fabs(sp_result_fit_probability(&r) - 0.5) < 0.2);
+    r.memory_limit_bytes = 0;
+    assert_true(isnan(sp_result_fit_probability(&r)));
+}
+
 TEST(error_of_the_profile_is_told)
 {
     sp_result r = described();
@@ -380,15 +403,20 @@ TEST(error_of_the_profile_is_told)
     assert_true(json_is_null(member(json, "error_range")));
     json_decref(expected);
     json_decref(json);
-    r.step_error =
-        (sp_step_error){.not_validated = "no logged step has zero 3", .range = {0.75, 1.5, 20, 4}};
+    r.step_error = (sp_step_error){.not_validated = "no logged step has zero 3",
+                                   .range = {0.75, 1.5, 20, 4, 12.0},
+                                   .waiting = {16, 200, 50}};
     json = sp_result_json(&r, false);
     assert_true(json_is_null(member(json, "error")));
     assert_string_equal(json_string_value(member(json, "not_validated")),
                         "no logged step has zero 3");
-    expected =
-        json_pack("{s:f, s:f, s:i, s:i}", "least", 0.75, "most", 1.5, "steps", 20, "sources", 4);
+    expected = json_pack("{s:f, s:f, s:i, s:i, s:f}", "least", 0.75, "most", 1.5, "steps", 20,
+                         "sources", 4, "launch_ms", 12.0);
     assert_true(json_equal(member(json, "error_range"), expected));
+    json_decref(expected);
+    expected =
+        json_pack("{s:f, s:i, s:i, s:i}", "share", 0.25, "nodes", 16, "steps", 200, "sources", 1);
+    assert_true(json_equal(member(json, "waiting_risk"), expected));
     json_decref(expected);
     json_decref(json);
     sp_result_fini(&r);
@@ -463,9 +491,10 @@ TEST(undefined_figures_are_null)
 {
     static const char undefined[] =
         "strategy tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
-        "mfu_full_attention hfu peak_memory_gib memory_gib memory_margin_gib fits error "
-        "not_validated error_range lower_bound_ms gap gap_work model left_out_share cut_share "
-        "over_length_share";
+        "mfu_full_attention hfu peak_memory_gib memory_gib memory_margin_gib fits fit_probability "
+        "error "
+        "not_validated error_range waiting_risk lower_bound_ms gap gap_work model left_out_share "
+        "cut_share over_length_share";
     sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .schedule = "1f1b",
                    .level = SP_LEVEL_ASSUMED,
