@@ -72,7 +72,8 @@ static int list_shapes(const sp_i_calibrator *c, shape shapes[SHAPES])
         const sp_shard shard = sp_shard_of(model, &layout);
         for (int s = 0; s < SP_LAYER_STEPS; s++) {
             sp_layer_linear l;
-            if (s != SP_STEP_ROUTER && sp_layer_linear_of(model, &shard, (sp_layer_place)s, &l)) {
+            if (sp_layer_is_product(&sp_layer_steps[s]) &&
+                sp_layer_linear_of(model, &shard, (sp_layer_place)s, &l)) {
                 add_shape(shapes, &count, (shape){l.inputs, l.outputs});
             }
         }

@@ -534,7 +534,7 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         b->own = enter_block(x, step->reads);
         break;
     case SP_LAYER_KIND_LINEAR:
-        if (place != SP_STEP_ROUTER) {
+        if (sp_layer_is_product(step)) {
             product_backward(x, place, b);
         }
         break;

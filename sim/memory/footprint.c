@@ -22,9 +22,10 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     sp_shard shard = sp_shard_of(model, layout);
     bool embedding = false;
     bool head = false;
+    int64_t of_layer = sp_layer_parameters(model, &shard);
     int64_t parameters = 0;
     for (int i = 0; i < n; i++) {
-        parameters += stages[i].layers * sp_layer_parameters(model, &shard);
+        parameters += stages[i].layers * of_layer;
         embedding = embedding || stages[i].embedding;
         head = head || stages[i].head;
     }

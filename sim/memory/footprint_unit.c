@@ -327,18 +327,25 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     }
 }
 
-// What the weight gradients read: the inputs of the four GEMMs of a layer and the gradients of
-// their outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1);
-// for the head its input and the gradient of the logits.
+// What the weight gradients read: the inputs of a layer's projections and the gradients of their
+// outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1); for the
+// head its input and the gradient of the logits.
 static void keep_for_weights(const unit *u, sp_bytes *bytes)
 {
     const sp_unit_sizes *s = &u->size;
-    int64_t routed = sp_mul_bytes(s->shard.active, s->hidden);
-    int64_t inputs = u->input + s->width[SP_WIDTH_Q] + sp_mul_bytes(s->shard.active, u->input) +
-                     s->width[SP_WIDTH_FFN];
-    int64_t gradients =
-        s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV] + s->hidden + s->width[SP_WIDTH_FC1] + routed;
-    bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, inputs + gradients);
+    int64_t layer = 0;
+    for (int p = 0; p < SP_LAYER_STEPS; p++) {
+        const sp_layer_step *step = &sp_layer_steps[p];
+        sp_layer_linear linear;
+        if (sp_layer_is_product(step) &&
+            sp_layer_linear_of(u->model, &s->shard, (sp_layer_place)p, &linear)) {
+            layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
+                                                     : s->width[step->inputs];
+            layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)
+                                                      : s->width[step->outputs];
+        }
+    }
+    bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, layer);
     if (u->stage->head && !u->chunked_loss) {
         bytes->of[SP_MEM_ACTIVATIONS] += u->input;
         bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];

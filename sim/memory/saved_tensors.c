@@ -125,27 +125,28 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
 
 // The tensors of a part of the model, or else their statistics. Keys and values that later slices
 // read stay in every mode; the rest follows the mode.
-// The saved tensors of a part of the model, which a unit has so many times.
-typedef struct saved_part {
-    sp_saved_tensor rows[SP_SAVED_TENSORS];
-    int count, times;
-} saved_part;
-
-static void add_part(list *to, const saved_part *part, const sp_layout *layout,
-                     const sp_memory_options *options, bool statistics, const sp_unit_load *load)
+static void add_part(list *to, const sp_model *model, const sp_layout *layout,
+                     const sp_memory_options *options, sp_part part, bool statistics, int times,
+                     const sp_unit_load *load)
 {
-    for (const sp_saved_tensor *row = part->rows; row < part->rows + part->count; row++) {
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    bool are_counted = !statistics || options->stack.tensors == SP_TENSORS_EXPLICIT;
+    if (times == 0 || !are_counted) {
+        return;
+    }
+    int count = sp_saved_part(model, layout, options, part, rows);
+    for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
         if (row->is_statistic != statistics) {
             continue;
         }
         int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
         if (row->is_kv) {
             int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
-            add(to, row, SP_MEM_KV_CACHE, part->times, cached);
+            add(to, row, SP_MEM_KV_CACHE, times, cached);
             bytes -= cached;
         }
         if (sp_saved_is_kept(row, options->recompute)) {
-            add(to, row, sp_saved_category(row), part->times, bytes);
+            add(to, row, sp_saved_category(row), times, bytes);
         }
     }
 }
@@ -155,20 +156,11 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
                     sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
     list to = {tensors, 0};
-    const int times[SP_PARTS] = {[SP_PART_EMBEDDING] = stage->embedding,
-                                 [SP_PART_LAYER] = stage->layers,
-                                 [SP_PART_HEAD] = stage->head};
-    saved_part parts[SP_PARTS];
-    for (int p = 0; p < SP_PARTS; p++) {
-        parts[p].times = times[p];
-        parts[p].count =
-            times[p] > 0 ? sp_saved_part(model, layout, options, (sp_part)p, parts[p].rows) : 0;
-    }
-    add_part(&to, &parts[SP_PART_EMBEDDING], layout, options, false, load);
-    add_part(&to, &parts[SP_PART_LAYER], layout, options, false, load);
-    add_part(&to, &parts[SP_PART_HEAD], layout, options, false, load);
-    add_part(&to, &parts[SP_PART_HEAD], layout, options, true, load);
-    add_part(&to, &parts[SP_PART_LAYER], layout, options, true, load);
+    add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, false, stage->layers, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_HEAD, true, stage->head, load);
+    add_part(&to, model, layout, options, SP_PART_LAYER, true, stage->layers, load);
     return to.count;
 }
 

@@ -700,7 +700,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
     case SP_LAYER_KIND_LINEAR:
         if (step->inputs != SP_WIDTH_HIDDEN) {
             row_backward(b, g, place);
-        } else if (place != SP_STEP_ROUTER) {
+        } else if (sp_layer_is_product(step)) {
             column_backward(b, g, place);
         }
         break;

@@ -1,8 +1,8 @@
 // A transformer layer as one list of operations and one table of the tensors that they write, and
 // the recompute modes as sets of operations. The forward runs the list in order, the input gradient
 // in reverse, a recompute mode the operations that it repeats. FLOPs and operators (inventory.h),
-// saved tensors (footprint.h), the allocator's program (tensor_program.h) and peaks of hand-written
-// passes (explicit_unit.h) follow from it.
+// saved tensors (saved_tensors.h), the allocator's program (tensor_program.h) and peaks of
+// hand-written passes (explicit_unit.h) follow from it.
 #ifndef SLIMPACK_SIM_MODEL_LAYER_H
 #define SLIMPACK_SIM_MODEL_LAYER_H
 
@@ -308,6 +308,13 @@ typedef struct sp_layer_step {
 } sp_layer_step;
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
+
+// Is it a projection of hidden states? The router's input and gradient are not counted again for
+// its weights, and the executor has none.
+static inline bool sp_layer_is_product(const sp_layer_step *step)
+{
+    return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
+}
 
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,

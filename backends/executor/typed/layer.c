@@ -312,17 +312,12 @@ static bool weight_gradient(const layer *l, const sp_layer_step *o, void *const 
     return true;
 }
 
-static bool is_product(const sp_layer_step *o)
-{
-    return o->kind == SP_LAYER_KIND_LINEAR && o->operation != SP_LAYER_ROUTER;
-}
-
 // A product's input and the gradient of its output, where they wait for `weights`.
 static void **deferred_of(const layer *l, int32_t backward_pack, const sp_layer_step *o)
 {
     ptrdiff_t earlier = 0;
     for (const sp_layer_step *p = sp_layer_steps; p < o; p++) {
-        earlier += is_product(p) ? 2 : 0;
+        earlier += sp_layer_is_product(p) ? 2 : 0;
     }
     return sp_i_exec_deferred_of(l->stage, backward_pack, l->index) + earlier;
 }
@@ -366,7 +361,7 @@ static bool finish_product(const walk *w, const sp_layer_step *o, real *gradient
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 {
     for (const sp_layer_step *o = sp_layer_steps; o < sp_layer_steps + SP_LAYER_STEPS; o++) {
-        if (!is_product(o)) {
+        if (!sp_layer_is_product(o)) {
             continue;
         }
         void **deferred = deferred_of(l, backward_pack, o);
