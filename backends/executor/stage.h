@@ -553,7 +553,7 @@ bool sp_i_exec_open(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 bool sp_i_exec_close(sp_i_exec_stage *stage, sp_i_exec_unit unit);
 
 // The functions that compute, for each precision. Hidden states have the rows of the rank's own
-// part of the pack (slices.h). False: an exchange with other ranks failed (links), or memory ran
+// part of the pack (above). False: an exchange with other ranks failed (links), or memory ran
 // out (sp_i_exec_arena_failure); what was held stays in the arena.
 
 typedef struct sp_i_exec_update {

@@ -491,7 +491,7 @@ static sp_status clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank
 // ---- Sums of gradients ----
 
 // Gradients at the end of a step: sums over the ranks that hold the same parameters. Where ZeRO
-// shards them the actions have given each share what it sums (replicas.h).
+// shards them the actions have given each share what it sums (stage.h).
 
 // The elements of which this rank holds the gradients.
 static sp_i_exec_range held(const sp_i_exec_rank *rank, int64_t first, int64_t count)

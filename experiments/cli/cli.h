@@ -479,7 +479,7 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 
 // "±3.0 % in the median, 8.1 % for nine in ten, on 607 logged steps like this (scope)", or "not
 // validated: ..." with the reason; returns text.
-enum { CLI_STEP_ERROR = 640 };
+enum { CLI_STEP_ERROR = 1024 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
 // "runs with probability 0.72": by what logged steps that fill as much of the memory did. "" where

@@ -16,7 +16,6 @@ enum {
     MOST_OVERRIDES = 64,
     OVERRIDE = 1100,
     FIGURE = 32,
-    ROW_WARNINGS = 8,
     STEPS = 6, // of each batch, one of them to warm up, unless --steps says otherwise
 };
 
@@ -111,7 +110,7 @@ static void warn_of_rows(bool quiet, const sp_validation *validation)
     }
     for (size_t i = 0; i < m->count; i++) {
         const sp_warnings *found = validation->cases[i].warnings;
-        for (int w = 0; found != NULL && w < found->count && told.count < ROW_WARNINGS; w++) {
+        for (int w = 0; found != NULL && w < found->count && told.count < SP_WARNINGS; w++) {
             size_t rows = 0;
             for (size_t other = i; other < m->count; other++) {
                 rows += says(validation->cases[other].warnings, found->text[w]);

@@ -251,8 +251,9 @@ static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell,
                        expected, SHOWN, cell->text);
 }
 
-static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario *scenario)
+static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case *measured_case)
 {
+    const sp_scenario *scenario = &measured_case->scenario;
     int64_t ranks = sp_layout_ranks(&scenario->layout);
     int64_t group = scenario->layout.dp * scenario->strategy.microbatch_samples;
     sp_status status = SP_OK;
@@ -265,6 +266,8 @@ static sp_status check_cells(table_reader *reader, size_t row, const sp_scenario
         if (cell->text[0] == '\0') {
             continue;
         }
+        measured_case->assumes_replica =
+            measured_case->assumes_replica && check != SP_MAP_CHECK_RANKS;
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
             status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
                                 (long long)ranks);
@@ -409,7 +412,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     }
     status = check_kind(reader, scenario);
     if (status == SP_OK) {
-        status = check_cells(reader, row, scenario);
+        status = check_cells(reader, row, measured_case);
     }
     if (status == SP_OK) {
         status = sp_evaluate_batches(scenario, &measured_case->batches, reader->err);

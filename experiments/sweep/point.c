@@ -482,13 +482,13 @@ sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *pl
                        "%s: these are not the results of %s", text, spec->source);
 }
 
-static bool has_value(const sweep_axis *axis, const json_t *value)
+static bool has_value(const json_t *values, const json_t *value)
 {
     size_t i = 0;
-    while (i < (size_t)axis->count && !json_equal(json_array_get(axis->values, i), value)) {
+    while (i < json_array_size(values) && !json_equal(json_array_get(values, i), value)) {
         i++;
     }
-    return i < (size_t)axis->count;
+    return i < json_array_size(values);
 }
 
 static bool is_of_grid(const sweep_spec *spec, const json_t *point)
@@ -496,7 +496,7 @@ static bool is_of_grid(const sweep_spec *spec, const json_t *point)
     bool is = json_object_size(point) == (size_t)spec->axis_count;
     for (int a = 0; is && a < spec->axis_count; a++) {
         const json_t *value = json_object_get(point, spec->axes[a].path);
-        is = value != NULL && has_value(&spec->axes[a], value);
+        is = value != NULL && has_value(sweep_spec_stated(spec, a), value);
     }
     return is;
 }

@@ -673,6 +673,7 @@ void sweep_spec_fini(sweep_spec *spec)
 {
     sweep_where_free(spec->where);
     sweep_symbols_fini(&spec->symbols);
+    json_decref(spec->stated);
     json_decref(spec->document);
     *spec = (sweep_spec){0};
 }
@@ -1017,6 +1018,7 @@ static sp_status read_spec(json_t *document, const char *source, const char *fil
     snprintf(spec->source, sizeof spec->source, "%s", source);
     // Before paths are placed: results go on from any working directory.
     char *base = json_dumps(json_object_get(document, "base"), JSON_COMPACT | JSON_SORT_KEYS);
+    spec->stated = file != NULL ? json_deep_copy(json_object_get(document, "grid")) : NULL;
     sp_status status = file != NULL ? place_paths(document, file, err) : SP_OK;
     if (status == SP_OK) {
         read_document(spec, err);
@@ -1105,11 +1107,17 @@ sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)
 
 // ---- the documents of a point ----
 
+const json_t *sweep_spec_stated(const sweep_spec *spec, int axis)
+{
+    return spec->stated != NULL ? json_object_get(spec->stated, spec->axes[axis].path)
+                                : spec->axes[axis].values;
+}
+
 json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
 {
     json_t *point = json_object();
     for (int a = 0; a < spec->axis_count; a++) {
-        const json_t *value = json_array_get(spec->axes[a].values, (size_t)digit[a]);
+        const json_t *value = json_array_get(sweep_spec_stated(spec, a), (size_t)digit[a]);
         sp_json_put(point, spec->axes[a].path, json_deep_copy(value));
     }
     return point;

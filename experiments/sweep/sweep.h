@@ -97,6 +97,7 @@ typedef struct sweep_axis {
 typedef struct sweep_spec {
     char source[SWEEP_SOURCE]; // file name, for messages
     json_t *document;          // owned
+    json_t *stated;            // the grid before its paths were placed; owned, NULL: none was
     const json_t *base;
     sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
     int axis_count;
@@ -115,7 +116,10 @@ sp_status sweep_spec_from_json(json_t *document, const char *source, sweep_spec 
                                sp_error *err);
 void sweep_spec_fini(sweep_spec *spec);
 
-// {"parallel.tp": 1, ...}; the caller owns it.
+// The values of an axis as the specification has them: paths as from where it lies.
+const json_t *sweep_spec_stated(const sweep_spec *spec, int axis);
+
+// {"parallel.tp": 1, ...}, as stated; the caller owns it.
 json_t *sweep_spec_point(const sweep_spec *spec, const int64_t digit[SWEEP_AXES]);
 
 // The scenario of a point: the base with the axes' values in their places, from `document`, the

@@ -285,7 +285,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
 
-// From ZeRO 2 on gradients are scattered inside the actions (zero.c).
+// From ZeRO 2 on gradients are scattered inside the actions (sp_i_zero_fill_sharded).
 static bool hides_reduction(const sp_cost_model *cost)
 {
     const sp_stack *stack = &cost->memory.stack;

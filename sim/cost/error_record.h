@@ -117,7 +117,7 @@ typedef struct sp_step_error {
     int differing;
     int foreign;          // of these: of cluster, stack and computation, not of model and layout
     sp_error_range range; // of others as far away; of a step that was simulated
-    sp_waiting_steps waiting; // on about as many nodes; steps 0: on one node
+    sp_waiting_steps waiting; // on the nearest logged number of nodes; steps 0: one
     // Where it is not known, the nearest logged steps; steps 0: there are none.
     int64_t steps;
     char scope[SP_ERROR_SCOPE];

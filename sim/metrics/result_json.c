@@ -433,7 +433,8 @@ static const row rows[] = {
         "away.",
         .json = json_error_range),
     KEY("waiting_risk",
-        "Where the error is not known: share of the logged steps of one source on as many nodes "
+        "Where the error is not known: share of the logged steps of one source on the nearest "
+        "number of nodes "
         "that waited for long, which is not in the range.",
         .json = json_waiting_risk),
     KEY("seed", "The workload's seed.", .int_at = AT(seed)),

@@ -53,6 +53,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .scope = SP_##end,                                               \
                                 .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
+_Static_assert(SP_LAYER_TENSORS <= 32, "sets of a layer's tensors are 32 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 

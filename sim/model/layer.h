@@ -298,6 +298,7 @@ typedef struct sp_layer_tensor {
 
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
 
+// Columns of SP_LAYER_STEP_ROWS; weight, inputs and outputs are of projections alone.
 typedef struct sp_layer_step {
     sp_layer_operation operation;
     sp_layer_kind kind;

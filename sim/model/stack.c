@@ -52,7 +52,7 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(fused_swiglu,
                  "SwiGLU is one kernel, its backward from the first projection's output."),
     STACK_SWITCH(unfused_norms,
-                 "Norms are separate element-wise kernels in fp32, which keep what they multiply."),
+                 "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
                  "Softmax of unfused attention is one kernel only up to 2048 keys (Megatron-LM of "
                  "2022)."),
@@ -104,7 +104,8 @@ static const sp_setting stack_rows[] = {
      .if_changed = true, .fallback = NAMED,
      .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
              "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
-             "alone; 0: all rows at once, gradients in the backward."},
+             "alone, in which the gradients count to the end of the forward; 0: all rows at "
+             "once, gradients in the backward."},
     STACK_SWITCH(dummy_weight_gradients,
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -411,7 +412,8 @@ int64_t sp_stack_moment_bytes(const sp_stack *stack)
 
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 {
-    return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
+    return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack) &&
+           stack->bucket_bytes == 0.0;
 }
 
 bool sp_stack_is_deepspeed(const sp_stack *stack)

@@ -281,7 +281,7 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, struct sp_decode_resul
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
                      double microbatches, sp_step_kind *kind);
 
-// The logged steps on about as many nodes, and how many of them waited.
+// The logged steps on the nearest number of nodes, and how many of them waited.
 SP_API sp_waiting_steps sp_scenario_waiting_steps(const sp_scenario *scenario);
 
 // Finds the error that the scenario's profile had on logged steps of its kind, with such a bubble

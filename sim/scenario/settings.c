@@ -1008,8 +1008,12 @@ static const struct {
     {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
      "it is a number of gradients; stack.bucket_mib is in MiB"},
     {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold"},
-    {"optimizer", "other optimizers than Adam are not modelled; stack.moment_bytes and "
-                  "stack.no_master_weights are of its states"},
+    {"optimizer optim adam_8bit adamw_8bit",
+     "other optimizers than Adam are not modelled; stack.moment_bytes and "
+     "stack.no_master_weights are of its states"},
+    {"use_liger_kernel use_liger liger fused_linear_cross_entropy",
+     "a loss by chunks is stack.loss_chunks, norms and SwiGLU as kernels are stack.unfused_norms "
+     "and stack.fused_swiglu"},
     {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
 };
 

@@ -152,7 +152,9 @@ static void note_error(const sp_i_evaluation *ev, sp_status status)
             error->range =
                 sp_error_range_of(error->differing, error->foreign,
                                   sp_result_layer_ms(result, ev->steps.scenario->model.layers));
-            error->waiting = sp_scenario_waiting_steps(ev->steps.scenario);
+            if (error->range.most > 0.0) {
+                error->waiting = sp_scenario_waiting_steps(ev->steps.scenario);
+            }
         }
     }
 }
@@ -187,8 +189,8 @@ static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
     }
     if (sp_result_mfu(result, SP_FLOPS_MEGATRON) > 1.0) {
         sp_warnings_add(&result->warnings,
-                        "MFU with full attention is above 100 %%: Megatron's formula counts pairs "
-                        "that causal attention does not compute");
+                        "MFU of all pairs is above 100 %%: it counts, as Megatron-LM did before "
+                        "2026, pairs that causal attention does not compute");
     }
     return SP_OK;
 }

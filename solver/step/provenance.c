@@ -174,10 +174,12 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
         return;
     }
     if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
-        stack->gradient_buckets || (layout->tp > 1 && !layout->sequence_parallel)) {
+        stack->gradient_buckets || stack->no_master_weights || stack->moment_bytes > 0 ||
+        stack->loss_chunks > 0 || (layout->tp > 1 && !layout->sequence_parallel)) {
         sp_warnings_add(warnings,
                         "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
-                        "sequence parallelism, whatever parallel.* and stack.* say");
+                        "states of Adam, sequence parallelism and whole logits, whatever "
+                        "parallel.* and stack.* say");
     }
     if (scenario->memory.offload_ratio > 0.0) {
         sp_warnings_add(warnings, "memory.model \"slimpipe-planner\": offloading takes no time");

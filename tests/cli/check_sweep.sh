@@ -305,7 +305,7 @@ done
 # Results go on from any working directory, as scenarios are read from any.
 printf '100\n200\n' >lengths.txt
 echo '{"schema": "slimpack/sweep/1", "base": {"model": "llama-7b", "workload": {"lengths": "lengths.txt"}},
-       "grid": {"parallel.pp": [1, 2]}}' >beside.json
+       "grid": {"workload.lengths": ["lengths.txt", "other.txt"]}}' >beside.json
 "$program" sweep beside.json -o beside.jsonl --quiet >/dev/null
 sed -n 1p beside.jsonl >begun.jsonl
 (cd / && "$program" sweep "$work/beside.json" -o "$work/begun.jsonl" --resume --quiet >/dev/null)
