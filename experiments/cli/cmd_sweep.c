@@ -195,6 +195,17 @@ static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
     return text;
 }
 
+enum { POINT_WARNING = SP_WARNING_TEXT + 64 };
+
+static const char *point_warning(const sweep_summary *summary, const sweep_warning *warning,
+                                 char line[POINT_WARNING])
+{
+    snprintf(line, POINT_WARNING, "%lld of %lld points%s: %s", (long long)warning->points,
+             (long long)(summary->written - summary->resumed),
+             summary->resumed > 0 ? " evaluated now" : "", warning->text);
+    return line;
+}
+
 static void print_best(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
@@ -300,10 +311,20 @@ static json_t *summary_json(const sweep_summary *summary)
         }
         sp_json_put(json, "per", paths);
     }
+    json_t *warnings = json_array();
     char text[MIXED];
     if (summary->mixed > 0) {
-        sp_json_put(json, "warnings", json_pack("[s]", mixed_text(summary, text)));
+        json_array_append_new(warnings, json_string(mixed_text(summary, text)));
     }
+    for (size_t w = 0; w < summary->warning_count; w++) {
+        char line[POINT_WARNING];
+        json_array_append_new(warnings,
+                              json_string(point_warning(summary, &summary->warnings[w], line)));
+    }
+    if (json_array_size(warnings) > 0) {
+        sp_json_put(json, "warnings", json_incref(warnings));
+    }
+    json_decref(warnings);
     if (options->front) {
         sp_json_put(json, "pareto",
                     sp_json_object(SP_JSON("x", sweep_figure_names[options->x]),
@@ -694,6 +715,10 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
 {
     sp_error err = {0};
     int exit_status = 0;
+    for (size_t w = 0; w < summary->warning_count && !args->common.json; w++) {
+        char line[POINT_WARNING];
+        cli_warn(args->common.quiet, "%s", point_warning(summary, &summary->warnings[w], line));
+    }
     if (args->csv) {
         print_chosen_rows(args, summary);
     } else if (args->common.json) {

@@ -1,4 +1,5 @@
 // Points of a sweep, their lines, and the summary of these.
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -158,6 +159,79 @@ static void release_batches(batch_cache *cache, batch_entry *entry)
     pthread_mutex_unlock(&cache->mutex);
 }
 
+// ---- warnings of points ----
+
+typedef struct sweep_warning_list {
+    pthread_mutex_t mutex;
+    sweep_warning *items;
+    size_t count, capacity;
+} warning_list;
+
+static const char *skip_number(const char *text)
+{
+    while (isdigit((unsigned char)*text) || *text == '.') {
+        text++;
+    }
+    return text;
+}
+
+// Do the texts differ in numbers alone?
+static bool is_alike(const char *a, const char *b)
+{
+    do {
+        a = skip_number(a);
+        b = skip_number(b);
+    } while (*a == *b && *a++ != '\0' && *b++ != '\0');
+    return *a == '\0' && *b == '\0';
+}
+
+static void note_warning(warning_list *list, int64_t combination, const char *text)
+{
+    size_t i = 0;
+    while (i < list->count && !is_alike(list->items[i].text, text)) {
+        i++;
+    }
+    if (i == list->count) {
+        sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
+        list->items[list->count++] = (sweep_warning){.combination = INT64_MAX};
+    }
+    sweep_warning *found = &list->items[i];
+    found->points++;
+    if (combination < found->combination) {
+        found->combination = combination;
+        snprintf(found->text, sizeof found->text, "%s", text);
+    }
+}
+
+// Memory that a point lacks is its status.
+static void note_warnings(const sweep_evaluator *evaluator, int64_t combination,
+                          const sp_result *result)
+{
+    pthread_mutex_lock(&evaluator->warnings->mutex);
+    for (int w = 0; !sp_result_is_oom(result) && w < result->warnings.count; w++) {
+        note_warning(evaluator->warnings, combination, result->warnings.text[w]);
+    }
+    pthread_mutex_unlock(&evaluator->warnings->mutex);
+}
+
+static int by_first_point(const void *a, const void *b)
+{
+    const sweep_warning *x = a;
+    const sweep_warning *y = b;
+    return x->combination != y->combination ? (x->combination > y->combination ? 1 : -1)
+                                            : strcmp(x->text, y->text);
+}
+
+sweep_warning *sweep_evaluator_warnings(const sweep_evaluator *evaluator, size_t *count)
+{
+    const warning_list *list = evaluator->warnings;
+    *count = list->count;
+    sweep_warning *copy = sp_calloc(list->count, sizeof *copy);
+    memcpy(copy, list->items, list->count * sizeof *copy);
+    qsort(copy, list->count, sizeof *copy, by_first_point);
+    return copy;
+}
+
 // ---- evaluation ----
 
 void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads)
@@ -171,6 +245,8 @@ void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, in
     evaluator->batches = sp_calloc(1, sizeof *evaluator->batches);
     evaluator->batches->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     evaluator->files = sp_scenario_cache_new();
+    evaluator->warnings = sp_calloc(1, sizeof *evaluator->warnings);
+    evaluator->warnings->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 void sweep_evaluator_fini(sweep_evaluator *evaluator)
@@ -180,6 +256,11 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     }
     sp_free((void *)evaluator->documents);
     free_batches(evaluator->batches);
+    if (evaluator->warnings != NULL) {
+        pthread_mutex_destroy(&evaluator->warnings->mutex);
+        sp_free(evaluator->warnings->items);
+        sp_free(evaluator->warnings);
+    }
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
 }
@@ -270,7 +351,7 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
     return found;
 }
 
-static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
+static sp_status evaluate(const sweep_evaluator *evaluator, int thread, int64_t combination,
                           const int64_t digit[SWEEP_AXES], sweep_trial *trial, sp_error *err)
 {
     sp_result result;
@@ -279,6 +360,7 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
     json_decref(document);
     if (found == SP_OK) {
         take_result(&result, trial);
+        note_warnings(evaluator, combination, &result);
     }
     sp_result_fini(&result);
     return found;
@@ -291,7 +373,7 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
     sp_error reason = {0};
     sweep_trial_begin(trial, SWEEP_INVALID);
     sweep_spec_digits(evaluator->spec, combination, digit);
-    sp_status found = evaluate(evaluator, thread, digit, trial, &reason);
+    sp_status found = evaluate(evaluator, thread, combination, digit, trial, &reason);
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     if (sp_status_is_fatal(found)) {
         return sp_error_set(err, found, "%s", text);
@@ -823,5 +905,6 @@ void sweep_summary_fini(sweep_summary *summary)
     sweep_symbols_fini(&summary->symbols);
     sp_free(summary->best);
     sp_free(summary->front);
+    sp_free(summary->warnings);
     *summary = (sweep_summary){0};
 }

@@ -569,6 +569,9 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         status = run_points(&run, err);
     }
     sp_status closed = close_file(&run.file, err);
+    if (run.evaluator.warnings != NULL) {
+        summary->warnings = sweep_evaluator_warnings(&run.evaluator, &summary->warning_count);
+    }
     sweep_evaluator_fini(&run.evaluator);
     sweep_choice_end(&run.choice);
     return status != SP_OK ? status : closed;

@@ -226,12 +226,20 @@ typedef struct sweep_trial {
 // A trial of that status with no figures.
 void sweep_trial_begin(sweep_trial *trial, sweep_status status);
 
+// A warning of points, in the words of the first of them; those of others may have other numbers.
+typedef struct sweep_warning {
+    char text[SP_WARNING_TEXT];
+    int64_t combination; // the first point
+    int64_t points;
+} sweep_warning;
+
 // The means by which the threads of a sweep evaluate points.
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
     int threads;
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
+    struct sweep_warning_list *warnings; // of points that were evaluated; owned
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
     // Figures that no line holds are left out, and so are the settings with which a point out of
     // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
@@ -255,6 +263,9 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // result; only a stop, what the system refuses, and defects of ours are errors.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_trial *trial, sp_error *err);
+
+// The warnings of the points that fit, by their first point; the caller frees them.
+sweep_warning *sweep_evaluator_warnings(const sweep_evaluator *evaluator, size_t *count);
 
 // The time at which the point would train all tokens of its batches, at its own pace where it
 // leaves some out: what times of strategies that do not the same work are compared by. NAN: no
@@ -345,7 +356,9 @@ typedef struct sweep_summary {
     sweep_best *front; // by group; owned
     int64_t front_count;
     size_t front_capacity;
-    bool stopped;             // before the end
+    bool stopped;            // before the end
+    sweep_warning *warnings; // of the points that this run evaluated; owned
+    size_t warning_count;
     const sweep_spec *spec;   // not owned
     sweep_symbols symbols;    // of the condition
     sweep_symbol *of_figures; // SWEEP_FIGURE_COUNT of them, then status and fits
