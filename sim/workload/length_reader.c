@@ -60,7 +60,11 @@ static const char *const column_names[] = {
     "seq_len", "input_length", "input_ids", "token_ids",
 };
 
-enum { COLUMN_NAMES = sizeof column_names / sizeof column_names[0] };
+// Of the first of them, which are numbers, a list has one.
+enum { COLUMN_NAMES = sizeof column_names / sizeof column_names[0], NUMBER_NAMES = 7 };
+
+// Beside lengths these would be of a histogram.
+static const char *const count_names[] = {"count", "counts", "frequency", "freq"};
 
 sp_status sp_i_reader_init(sp_i_reader *reader)
 {
@@ -286,10 +290,22 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     if (count == 1) {
         *chosen = 0;
     }
-    for (int i = 0; i < COLUMN_NAMES && *chosen < 0; i++) {
-        *chosen = find_name(column_names[i], names, count);
+    int found = 0;
+    for (int i = 0; i < COLUMN_NAMES; i++) {
+        int column = find_name(column_names[i], names, count);
+        found += column >= 0 && i < NUMBER_NAMES;
+        *chosen = *chosen < 0 ? column : *chosen;
     }
-    if (*chosen >= 0) {
+    for (size_t i = 0; *chosen >= 0 && i < sizeof count_names / sizeof count_names[0]; i++) {
+        if (find_name(count_names[i], names, count) >= 0) {
+            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                               "%s '%s': a histogram is not read, expected a line for each "
+                               "document; with --column NAME, or workload.column of a scenario, "
+                               "it is one",
+                               what, count_names[i]);
+        }
+    }
+    if (*chosen >= 0 && found <= 1) {
         return SP_OK;
     }
     if (find_name("workload", names, count) >= 0) {

@@ -141,8 +141,22 @@ TEST(csv_reads_named_column)
                        "3,9,5\" pipe";
     expect_list(text, SP_I_LENGTHS_CSV, "n \"tok\"", tokens, 3);
     expect_list("only\n7\n8\n9\n", SP_I_LENGTHS_CSV, NULL, tokens, 3);
-    expect_list("n_tokens,tokens\n1,7\n1,8\n1,9\n", SP_I_LENGTHS_CSV, NULL, tokens, 3);
+    expect_list("input_ids,tokens\n1,7\n1,8\n1,9\n", SP_I_LENGTHS_CSV, NULL, tokens, 3);
     expect_list("a\tlength\n1\t7\n1\t8\n1\t9\n", SP_I_LENGTHS_TSV, NULL, tokens, 3);
+}
+
+// Two columns that may hold them, and a histogram, are no list of documents unless one is named.
+TEST(csv_asks_for_the_column)
+{
+    static const char *const texts[] = {"n_tokens,tokens\n1,7\n", "length,count\n100,5\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        sp_lengths lengths;
+        assert_int_equal(read_bytes(texts[i], strlen(texts[i]), SP_I_LENGTHS_CSV, NULL, &lengths),
+                         SP_ERR_CONTENT);
+        assert_non_null(strstr(ERR->message[0], "--column NAME"));
+    }
+    const int64_t tokens[] = {100, 200};
+    expect_list("length,count\n100,5\n200,1\n", SP_I_LENGTHS_CSV, "length", tokens, 2);
 }
 
 TEST(csv_lists_few_of_many_columns)
