@@ -91,6 +91,7 @@ void sp_map_describe(const sp_map *map, sp_measurements *measurements)
     sp_object_begin(&root, map->document, map->source, "", &err);
     read_description(&root, measurements);
     measurements->kind = map->kind;
+    measurements->scale = map->scale > 0.0 ? map->scale : 1.0;
 }
 
 // ---- columns ----

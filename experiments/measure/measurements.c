@@ -687,10 +687,13 @@ sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured
 static const double most_off = 100.0;
 
 // Guesses the unit where the measured value is far below, or far above, the predicted one.
-static const char *suspected_unit(sp_measured kind, double over)
+static const char *suspected_unit(sp_measured kind, double scale, double over)
 {
     switch (kind) {
     case SP_MEASURED_ITERATION_MS:
+        if (scale == 1e3) {
+            return over < 1.0 ? "is it in minutes?" : "is it in milliseconds?";
+        }
         return over < 1.0 ? "is it in seconds?" : "is it in microseconds?";
     case SP_MEASURED_TOKENS_PER_GPU_S:
         return over < 1.0 ? "is it in thousands, or samples per second?"
@@ -775,11 +778,15 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
         if (!is_off(over)) {
             continue;
         }
+        // In the words of the cell.
+        bool own = measurements->scale != 1.0;
+        const char *kind = sp_measured_names[measurements->kind];
         status =
             sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
-                        "column '%s': expected about %.6g (%s), got %.6g: %s", c->measured_column,
-                        predicted[i], sp_measured_names[measurements->kind], c->measured,
-                        suspected_unit(measurements->kind, over));
+                        "column '%s': expected about %.6g%s%s%s, got %.6g: %s", c->measured_column,
+                        predicted[i] / measurements->scale, own ? "" : " (", own ? "" : kind,
+                        own ? "" : ")", c->measured / measurements->scale,
+                        suspected_unit(measurements->kind, measurements->scale, over));
     }
     return status;
 }
