@@ -371,13 +371,35 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
+// Another model, cluster or workload would be other work.
+static sp_status check_current(const cli_list *current, sp_error *err)
+{
+    static const char *const of_layout[] = {"parallel.", "schedule.", "memory.", "strategy.",
+                                            "stack"};
+    for (int i = 0; i < current->count; i++) {
+        bool is = false;
+        for (size_t s = 0; s < sizeof of_layout / sizeof of_layout[0]; s++) {
+            is = is || strncmp(current->items[i], of_layout[s], strlen(of_layout[s])) == 0;
+        }
+        if (!is) {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "--current: '%s' is no setting of a layout (parallel.*, "
+                                "schedule.*, memory.*, strategy.*, stack.*): what holds for all "
+                                "layouts is stated with --set",
+                                current->items[i]);
+        }
+    }
+    return SP_OK;
+}
+
 // The layout that is compared with, on as many GPUs.
 static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
     t->current = json_deep_copy(t->base);
     json_object_del(json_object_get(t->current, "parallel"), "dp");
-    sp_status status = override_all(t->current, &args->current, err);
+    sp_status status = check_current(&args->current, err);
+    status = status == SP_OK ? override_all(t->current, &args->current, err) : status;
     if (status == SP_OK) {
         status = divide(t->current, args->gpus, "--current", &left, err);
     }
@@ -477,6 +499,9 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
     sp_scenario scenario = {0};
     sp_result result = {0};
     sp_status status = evaluate(t, t->current, cli_threads(args->jobs), &scenario, &result, err);
+    for (int w = 0; status == SP_OK && w < result.warnings.count; w++) {
+        cli_warn(args->common.quiet, "--current: %s", result.warnings.text[w]);
+    }
     if (status == SP_OK && sp_result_is_oom(&result)) {
         tuned->current = "out of memory";
     } else if (status == SP_OK) {
