@@ -693,10 +693,10 @@ static void print_speed(bool quiet, int64_t points, double seconds)
 }
 
 // Rows are printed as their lines come where all are asked for.
-static void print_row(void *context, int64_t combination, const sweep_trial *trial, bool listed)
+static void print_row(void *context, int64_t combination, const sweep_trial *trial, bool holds)
 {
     const sweep_summary *summary = context;
-    if (listed || summary->options.where == NULL) {
+    if (holds) {
         csv_row(stdout, summary->spec, combination, trial);
     }
 }

@@ -696,12 +696,13 @@ static sweep_value text_value(const char *text)
     return text != NULL ? (sweep_value){.kind = SWEEP_STRING, .text = text} : (sweep_value){0};
 }
 
-static sp_status is_listed(const sweep_summary *summary, int64_t combination,
-                           const sweep_trial *trial, bool *listed, sp_error *err)
+// Does the condition hold of the point, whether it fits or not?
+static sp_status where_holds(const sweep_summary *summary, int64_t combination,
+                             const sweep_trial *trial, bool *holds, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
-    *listed = trial->status == SWEEP_OK;
-    if (!*listed || summary->where == NULL) {
+    *holds = true;
+    if (summary->where == NULL) {
         return SP_OK;
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
@@ -716,7 +717,7 @@ static sp_status is_listed(const sweep_summary *summary, int64_t combination,
     summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
         text_value(known ? sp_fits_names[trial->fits] : NULL);
     sweep_spec_digits(summary->spec, combination, digit);
-    return sweep_where_holds(summary->where, digit, listed, err);
+    return sweep_where_holds(summary->where, digit, holds, err);
 }
 
 // ---- the best ----
@@ -878,16 +879,16 @@ sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const s
                             sp_error *err)
 {
     sweep_status s = trial->status;
-    bool listed = false;
+    bool holds = false;
     if (summary->of_status[s]++ == 0) {
         memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
     }
     summary->written++;
-    sp_status status = is_listed(summary, combination, trial, &listed, err);
+    sp_status status = where_holds(summary, combination, trial, &holds, err);
     if (status == SP_OK && summary->options.each != NULL) {
-        summary->options.each(summary->options.context, combination, trial, listed);
+        summary->options.each(summary->options.context, combination, trial, holds);
     }
-    if (status != SP_OK || !listed) {
+    if (status != SP_OK || !holds || trial->status != SWEEP_OK) {
         return status;
     }
     const sweep_best point = {

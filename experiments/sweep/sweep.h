@@ -327,9 +327,8 @@ typedef struct sweep_summary_options {
                        // "tp <= 4 && peak_memory_gib < 60"; NULL: all that fit
     bool front;        // keep the front of figures x and y, ascending in x
     sweep_figure x, y;
-    // Called with every line in order, of which those that fit and for which `where` holds are
-    // listed; may be NULL.
-    void (*each)(void *context, int64_t combination, const sweep_trial *trial, bool listed);
+    // Called with every line in order, and whether `where` holds of it; may be NULL.
+    void (*each)(void *context, int64_t combination, const sweep_trial *trial, bool holds);
     void *context;
 } sweep_summary_options;
 

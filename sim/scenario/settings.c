@@ -473,8 +473,8 @@ static const sp_setting parallel_rows[] = {
     {.key = "parallel.cp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_scenario, layout.cp),
      .usual = 1,
      .text = "Context-parallel ranks: the tokens of each pack are split over so many GPUs.",
-     .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size ulysses "
-                "ring_attention context_parallel_degree ulysses_sequence_parallel_size"},
+     .aliases = "context_parallel_size context_parallel cp_size sequence_parallel_size "
+                "ring_attention context_parallel_degree"},
     {.key = "parallel.pp", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_scenario, layout.pp),
      .usual = 1, .text = "Pipeline ranks: the layers are split over so many GPUs.",
      .aliases = "pipeline_model_parallel_size pipeline_parallel_size pp_size pipeline_parallel "
@@ -514,8 +514,7 @@ static const sp_setting parallel_rows[] = {
     {.key = "parallel.zero", SP_INT(0, 3), SP_FIELD(sp_scenario, layout.zero), .usual = 1,
      .text = "ZeRO stage: optimizer states (1), gradients (2) and parameters (3) are split over "
              "the dp x cp ranks; 0: none is.",
-     .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer "
-                "fsdp"},
+     .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer"},
     {.key = "parallel.zero_group", SP_INT(0, 1 << 20), SP_FIELD(sp_scenario, layout.zero_group),
      .if_changed = true,
      .text = "Neighbouring dp x cp ranks among which ZeRO splits states (hybrid sharding); gradients "
@@ -1014,6 +1013,8 @@ static const struct {
     {"use_liger_kernel use_liger liger fused_linear_cross_entropy",
      "a loss by chunks is stack.loss_chunks, norms and SwiGLU as kernels are stack.unfused_norms "
      "and stack.fused_swiglu"},
+    {"fsdp", "it is parallel.zero 3, with stack \"fsdp-2024\" or \"fsdp2-2025\""},
+    {"ulysses ulysses_sequence_parallel_size", "it is parallel.cp with stack.cp_overlap \"a2a\""},
     {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
 };
 
