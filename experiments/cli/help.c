@@ -291,9 +291,9 @@ static const struct {
     {"layer_ms|launch_ms",
      "What a layer's micro-batch is predicted to take, forward and backward, without the bubble; "
      "where that is short, launches may take longer, up to launch_ms."},
-    {"share|nodes",
-     "Of a waiting_risk: the share of the logged steps of one source, on the nearest logged number of nodes, that "
-     "waited 0.4 s a micro-batch and more, which no model has."},
+    {"share|nodes", "Of a waiting_risk: the share of the logged steps of one source, on the "
+                    "nearest logged number of nodes, that "
+                    "waited 0.4 s a micro-batch and more, which no model has."},
     {"fit_probability|runs with probability",
      "That a step does not run out of memory: of logged steps that filled as much of the limit and "
      "ran or failed, every source with the same weight."},
