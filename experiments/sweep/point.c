@@ -227,8 +227,10 @@ sweep_warning *sweep_evaluator_warnings(const sweep_evaluator *evaluator, size_t
     const warning_list *list = evaluator->warnings;
     *count = list->count;
     sweep_warning *copy = sp_calloc(list->count, sizeof *copy);
-    memcpy(copy, list->items, list->count * sizeof *copy);
-    qsort(copy, list->count, sizeof *copy, by_first_point);
+    if (list->count > 0) {
+        memcpy(copy, list->items, list->count * sizeof *copy);
+        qsort(copy, list->count, sizeof *copy, by_first_point);
+    }
     return copy;
 }
 
