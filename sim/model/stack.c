@@ -193,12 +193,16 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
 // "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
+typedef enum framework { OTHER, DEEPSPEED, FSDP } framework;
+
 static const struct {
+    framework framework;
     const char *summary; // for help
     sp_stack stack;
 } builtin[] = {
-    {"nothing fused, nothing hidden behind computation", {.name = "ours"}},
-    {"Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
+    {OTHER, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {DEEPSPEED,
+     "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
      {.name = "megatron-deepspeed-2022",
       .fused_softmax_limited = true,
       .sharded_step = true,
@@ -206,14 +210,16 @@ static const struct {
       .copied_logits = true,
       .work_spaces = 2,
       .work_space_bytes = 8 << 20}},
-    {"Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
+    {OTHER,
+     "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
       .hide_forward_gather = true,
       .hide_backward_gather = true,
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true}},
-    {"Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
+    {OTHER,
+     "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
       MEGATRON_CORE_2025,
       .hide_forward_gather = true,
@@ -222,23 +228,27 @@ static const struct {
       .hide_backward_reduce = true}},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {"Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
+    {OTHER,
+     "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
      {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
-    {"Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
+    {OTHER,
+     "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
      {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true}},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices.
-    {"InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
+    {OTHER,
+     "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
       .bucketed_epilogue = true,
       .bucket_bytes = 123.0 * SP_MIB,
       .rooted_shares = true}},
-    {"nanotron of 2025, as in the Ultra-Scale Playbook",
+    {OTHER,
+     "nanotron of 2025, as in the Ultra-Scale Playbook",
      {.name = "nanotron-2025",
       .unfused_weight_gradient = true,
       .hide_gradient_all_reduce = true,
@@ -249,7 +259,8 @@ static const struct {
       .gradient_buckets = true}},
     // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
     // pytorch/torchtitan, torchtitan/components/loss.py).
-    {"PyTorch FSDP of 2024 with bf16 gradient reduction",
+    {FSDP,
+     "PyTorch FSDP of 2024 with bf16 gradient reduction",
      {.name = "fsdp-2024",
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
@@ -257,7 +268,8 @@ static const struct {
     // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
     // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
     // (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
-    {"Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
+    {DEEPSPEED,
+     "Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
      {.name = "hf-trainer",
       .unfused_norms = true,
       .unfused_weight_gradient = true,
@@ -267,19 +279,22 @@ static const struct {
       .copied_logits = true}},
     // torch.compile makes one kernel of each norm, of SwiGLU and of the loss; gradients are reduced
     // in fp32 (github pytorch/torchtitan, torchtitan/config: compile, mixed_precision_reduce).
-    {"PyTorch FSDP2 of 2025, compiled (torchtitan): fused SwiGLU and loss, fp32 gradient reduction",
+    {FSDP,
+     "PyTorch FSDP2 of 2025, compiled (torchtitan): fused SwiGLU and loss, fp32 gradient reduction",
      {.name = "fsdp2-2025",
       .fused_swiglu = true,
       .unfused_weight_gradient = true,
       .fused_cross_entropy = true}},
-    {"the passes of this program's host backend, on CPU cores",
+    {OTHER,
+     "the passes of this program's host backend, on CPU cores",
      {.name = "reference",
       .fused_swiglu = true,
       .timed_accumulation = true,
       .in_place_lookup_gradient = true,
       .cp_overlap = SP_CP_SLICES,
       .tensors = SP_TENSORS_EXPLICIT}},
-    {"the passes of this program's cuda backend, on GPUs",
+    {OTHER,
+     "the passes of this program's cuda backend, on GPUs",
      {.name = "cuda",
       .fused_swiglu = true,
       .timed_accumulation = true,
@@ -335,7 +350,7 @@ static bool keeps_gathered_inputs(const sp_stack *stack)
     return stack->keep_gathered_inputs;
 }
 
-// Switches that say nothing beside others. A key, when it is idle, and why.
+// Settings that say nothing beside others. A key, when it is idle, and why.
 static const struct {
     const char *key;
     bool (*is_idle)(const sp_stack *stack);
@@ -351,6 +366,9 @@ static const struct {
     {"attention_mask", has_explicit_tensors, EXPLICIT "attention follows from the lengths"},
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
+    {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
+    {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", counts_no_device, "stack.device_bytes is off"},
@@ -410,21 +428,29 @@ int64_t sp_stack_moment_bytes(const sp_stack *stack)
     return stack->moment_bytes > 0 ? stack->moment_bytes : 4;
 }
 
+static framework framework_of(const sp_stack *stack)
+{
+    for (int i = 0; i < BUILTIN; i++) {
+        if (strcmp(builtin[i].stack.name, stack->name) == 0) {
+            return builtin[i].framework;
+        }
+    }
+    return OTHER;
+}
+
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 {
-    return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack) &&
-           stack->bucket_bytes == 0.0;
+    return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
 }
 
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
-    return strcmp(stack->name, "megatron-deepspeed-2022") == 0 ||
-           strcmp(stack->name, "hf-trainer") == 0;
+    return framework_of(stack) == DEEPSPEED;
 }
 
 bool sp_stack_is_fsdp(const sp_stack *stack)
 {
-    return strncmp(stack->name, "fsdp", strlen("fsdp")) == 0;
+    return framework_of(stack) == FSDP;
 }
 
 bool sp_stack_passes_keys(const sp_stack *stack)
@@ -494,9 +520,17 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)
     sp_object_end(&object);
 }
 
-static bool *switch_of(sp_stack *stack, const char *key)
+// Takes the setting back to off, or 0. Was it anything else?
+static bool takes_back(sp_stack *stack, const char *key)
 {
-    return (bool *)((char *)stack + sp_setting_row(sp_stack_settings, key)->offset);
+    const sp_setting *row = sp_setting_row(sp_stack_settings, key);
+    unsigned char *bytes = (unsigned char *)stack + row->offset;
+    bool stated = false;
+    for (size_t b = 0; b < row->bytes; b++) {
+        stated = stated || bytes[b] != 0;
+        bytes[b] = 0;
+    }
+    return stated;
 }
 
 static void refuse_stated(sp_object *object, const char *key, const char *reason)
@@ -513,23 +547,9 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
         sp_object_member(parent, key, &object);
     }
     for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
-        bool *on = switch_of(stack, idle[i].key);
-        if (*on && idle[i].is_idle(stack)) {
+        if (idle[i].is_idle(stack) && takes_back(stack, idle[i].key)) {
             refuse_stated(&object, idle[i].key, idle[i].reason);
-            *on = false;
         }
-    }
-    if (has_explicit_tensors(stack) && stack->loss_chunks > 0) {
-        refuse_stated(&object, "loss_chunks", EXPLICIT "its loss takes all rows at once");
-        stack->loss_chunks = 0;
-    }
-    if (has_explicit_tensors(stack) && stack->moment_bytes > 0) {
-        refuse_stated(&object, "moment_bytes", EXPLICIT "its Adam has fp32 moments");
-        stack->moment_bytes = 0;
-    }
-    if (has_explicit_tensors(stack) && stack->split_limit_bytes > 0) {
-        refuse_stated(&object, "split_limit_mib", EXPLICIT "its blocks are not PyTorch's");
-        stack->split_limit_bytes = 0;
     }
 }
 

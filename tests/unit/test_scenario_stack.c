@@ -507,7 +507,10 @@ TEST(zero_2_has_buckets)
                  {"3", "'ours'", false},
                  {"2", "'megatron-core-2025'", true},
                  {"2", "{'name': 'ours', 'gradient_buckets': false}", false},
+                 {"2", "'hf-trainer'", true},
+                 {"2", "'internevo-2024'", true},
                  {"2", "'fsdp-2024'", false},
+                 {"2", "'fsdp2-2025'", false},
                  {"2", "'cuda'", false}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         sp_scenario s;
