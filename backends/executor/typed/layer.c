@@ -192,6 +192,10 @@ static bool attend_backward(layer *l, const real *dout, real *dqkv)
 
 // ---- Forward ----
 
+_Static_assert((int)SP_TENSOR_STATISTICS1 == SP_TENSOR_NORM1 + 1 &&
+                   (int)SP_TENSOR_STATISTICS2 == SP_TENSOR_NORM2 + 1,
+               "the statistics of a norm follow its output");
+
 static bool norm(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;

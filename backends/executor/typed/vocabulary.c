@@ -161,10 +161,16 @@ static bool project_words(const layer *l)
     return true;
 }
 
+// The table also has rows of what only autograd keeps.
+static bool has_columns(const layer *l, int tensor)
+{
+    return l->stage->job->specs.of[tensor].columns > 0;
+}
+
 static bool make_head(layer *l)
 {
     for (int t = SP_TENSOR_FINAL_NORM; t <= SP_TENSOR_LOGITS_SUM; t++) {
-        if (!SP_EXEC(make)(l, (sp_layer_tensor_id)t)) {
+        if (has_columns(l, t) && !SP_EXEC(make)(l, (sp_layer_tensor_id)t)) {
             return false;
         }
     }
@@ -240,7 +246,8 @@ static void logits_backward(layer *l)
 static bool fetch(layer *l)
 {
     for (int t = SP_TENSOR_FINAL_INPUT; t <= SP_TENSOR_LOGITS_SUM; t++) {
-        if (!sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_layer_tensor_id)t, &l->t[t])) {
+        if (has_columns(l, t) &&
+            !sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_layer_tensor_id)t, &l->t[t])) {
             return false;
         }
     }
