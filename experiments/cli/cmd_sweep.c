@@ -197,10 +197,10 @@ static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
 
 enum { POINT_WARNING = SP_WARNING_TEXT + 64 };
 
-static const char *point_warning(const sweep_summary *summary, const sweep_warning *warning,
+static const char *point_warning(const sweep_summary *summary, const sp_warning_kind *warning,
                                  char line[POINT_WARNING])
 {
-    snprintf(line, POINT_WARNING, "%lld of %lld points%s: %s", (long long)warning->points,
+    snprintf(line, POINT_WARNING, "%lld of %lld points%s: %s", (long long)warning->results,
              (long long)(summary->written - summary->resumed),
              summary->resumed > 0 ? " evaluated now" : "", warning->text);
     return line;
@@ -316,10 +316,10 @@ static json_t *summary_json(const sweep_summary *summary)
     if (summary->mixed > 0) {
         json_array_append_new(warnings, json_string(mixed_text(summary, text)));
     }
-    for (size_t w = 0; w < summary->warning_count; w++) {
+    for (size_t w = 0; w < summary->warnings.count; w++) {
         char line[POINT_WARNING];
-        json_array_append_new(warnings,
-                              json_string(point_warning(summary, &summary->warnings[w], line)));
+        json_array_append_new(
+            warnings, json_string(point_warning(summary, &summary->warnings.kind[w], line)));
     }
     if (json_array_size(warnings) > 0) {
         sp_json_put(json, "warnings", json_incref(warnings));
@@ -715,9 +715,10 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
 {
     sp_error err = {0};
     int exit_status = 0;
-    for (size_t w = 0; w < summary->warning_count && !args->common.json; w++) {
+    for (size_t w = 0; w < summary->warnings.count && !args->common.json; w++) {
         char line[POINT_WARNING];
-        cli_warn(args->common.quiet, "%s", point_warning(summary, &summary->warnings[w], line));
+        cli_warn(args->common.quiet, "%s",
+                 point_warning(summary, &summary->warnings.kind[w], line));
     }
     if (args->csv) {
         print_chosen_rows(args, summary);

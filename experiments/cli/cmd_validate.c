@@ -83,24 +83,16 @@ static sp_status read_table(const validate_args *args, const char *path,
                : status;
 }
 
-static bool says(const sp_warnings *warnings, const char *text)
-{
-    for (int w = 0; warnings != NULL && w < warnings->count; w++) {
-        if (strcmp(warnings->text[w], text) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Each warning once, of as many rows as have it.
 static void warn_of_rows(bool quiet, const sp_validation *validation)
 {
     const sp_measurements *m = validation->measurements;
-    sp_warnings told = {0};
+    sp_warning_kinds kinds = {0};
     size_t replicas = 0;
     for (size_t i = 0; i < m->count; i++) {
         replicas += m->cases[i].assumes_replica;
+        if (validation->cases[i].warnings != NULL) {
+            sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+        }
     }
     if (replicas > 0) {
         cli_warn(quiet,
@@ -108,19 +100,11 @@ static void warn_of_rows(bool quiet, const sp_validation *validation)
                  "GPUs than a node has",
                  m->path, replicas, m->count);
     }
-    for (size_t i = 0; i < m->count; i++) {
-        const sp_warnings *found = validation->cases[i].warnings;
-        for (int w = 0; found != NULL && w < found->count && told.count < SP_WARNINGS; w++) {
-            size_t rows = 0;
-            for (size_t other = i; other < m->count; other++) {
-                rows += says(validation->cases[other].warnings, found->text[w]);
-            }
-            if (!says(&told, found->text[w])) {
-                sp_warnings_add(&told, "%s", found->text[w]);
-                cli_warn(quiet, "%s: %zu of %zu rows: %s", m->path, rows, m->count, found->text[w]);
-            }
-        }
+    for (size_t k = 0; k < kinds.count; k++) {
+        cli_warn(quiet, "%s: %lld of %zu rows: %s", m->path, (long long)kinds.kind[k].results,
+                 m->count, kinds.kind[k].text);
     }
+    sp_free(kinds.kind);
 }
 
 static sp_status validate_table(const validate_args *args, const char *path, tables *all,

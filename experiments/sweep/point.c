@@ -1,5 +1,4 @@
 // Points of a sweep, their lines, and the summary of these.
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -163,75 +162,26 @@ static void release_batches(batch_cache *cache, batch_entry *entry)
 
 typedef struct sweep_warning_list {
     pthread_mutex_t mutex;
-    sweep_warning *items;
-    size_t count, capacity;
+    sp_warning_kinds kinds;
 } warning_list;
-
-static const char *skip_number(const char *text)
-{
-    while (isdigit((unsigned char)*text) || *text == '.') {
-        text++;
-    }
-    return text;
-}
-
-// Do the texts differ in numbers alone?
-static bool is_alike(const char *a, const char *b)
-{
-    do {
-        a = skip_number(a);
-        b = skip_number(b);
-    } while (*a == *b && *a++ != '\0' && *b++ != '\0');
-    return *a == '\0' && *b == '\0';
-}
-
-static void note_warning(warning_list *list, int64_t combination, const char *text)
-{
-    size_t i = 0;
-    while (i < list->count && !is_alike(list->items[i].text, text)) {
-        i++;
-    }
-    if (i == list->count) {
-        sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
-        list->items[list->count++] = (sweep_warning){.combination = INT64_MAX};
-    }
-    sweep_warning *found = &list->items[i];
-    found->points++;
-    if (combination < found->combination) {
-        found->combination = combination;
-        snprintf(found->text, sizeof found->text, "%s", text);
-    }
-}
 
 // Memory that a point lacks is its status.
 static void note_warnings(const sweep_evaluator *evaluator, int64_t combination,
                           const sp_result *result)
 {
-    pthread_mutex_lock(&evaluator->warnings->mutex);
-    for (int w = 0; !sp_result_is_oom(result) && w < result->warnings.count; w++) {
-        note_warning(evaluator->warnings, combination, result->warnings.text[w]);
+    warning_list *list = evaluator->warnings;
+    if (!sp_result_is_oom(result)) {
+        pthread_mutex_lock(&list->mutex);
+        sp_warning_kinds_add(&list->kinds, combination, &result->warnings);
+        pthread_mutex_unlock(&list->mutex);
     }
-    pthread_mutex_unlock(&evaluator->warnings->mutex);
 }
 
-static int by_first_point(const void *a, const void *b)
+void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds)
 {
-    const sweep_warning *x = a;
-    const sweep_warning *y = b;
-    return x->combination != y->combination ? (x->combination > y->combination ? 1 : -1)
-                                            : strcmp(x->text, y->text);
-}
-
-sweep_warning *sweep_evaluator_warnings(const sweep_evaluator *evaluator, size_t *count)
-{
-    const warning_list *list = evaluator->warnings;
-    *count = list->count;
-    sweep_warning *copy = sp_calloc(list->count, sizeof *copy);
-    if (list->count > 0) {
-        memcpy(copy, list->items, list->count * sizeof *copy);
-        qsort(copy, list->count, sizeof *copy, by_first_point);
-    }
-    return copy;
+    *kinds = evaluator->warnings->kinds;
+    evaluator->warnings->kinds = (sp_warning_kinds){0};
+    sp_warning_kinds_sort(kinds);
 }
 
 // ---- evaluation ----
@@ -260,7 +210,7 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     free_batches(evaluator->batches);
     if (evaluator->warnings != NULL) {
         pthread_mutex_destroy(&evaluator->warnings->mutex);
-        sp_free(evaluator->warnings->items);
+        sp_free(evaluator->warnings->kinds.kind);
         sp_free(evaluator->warnings);
     }
     sp_scenario_cache_free(evaluator->files);
@@ -908,6 +858,6 @@ void sweep_summary_fini(sweep_summary *summary)
     sweep_symbols_fini(&summary->symbols);
     sp_free(summary->best);
     sp_free(summary->front);
-    sp_free(summary->warnings);
+    sp_free(summary->warnings.kind);
     *summary = (sweep_summary){0};
 }

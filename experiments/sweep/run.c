@@ -570,7 +570,7 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
     }
     sp_status closed = close_file(&run.file, err);
     if (run.evaluator.warnings != NULL) {
-        summary->warnings = sweep_evaluator_warnings(&run.evaluator, &summary->warning_count);
+        sweep_evaluator_take_warnings(&run.evaluator, &summary->warnings);
     }
     sweep_evaluator_fini(&run.evaluator);
     sweep_choice_end(&run.choice);

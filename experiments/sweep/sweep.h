@@ -226,13 +226,6 @@ typedef struct sweep_trial {
 // A trial of that status with no figures.
 void sweep_trial_begin(sweep_trial *trial, sweep_status status);
 
-// A warning of points, in the words of the first of them; those of others may have other numbers.
-typedef struct sweep_warning {
-    char text[SP_WARNING_TEXT];
-    int64_t combination; // the first point
-    int64_t points;
-} sweep_warning;
-
 // The means by which the threads of a sweep evaluate points.
 typedef struct sweep_evaluator {
     const sweep_spec *spec; // NULL: scenarios are given as documents
@@ -264,8 +257,8 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_trial *trial, sp_error *err);
 
-// The warnings of the points that fit, by their first point; the caller frees them.
-sweep_warning *sweep_evaluator_warnings(const sweep_evaluator *evaluator, size_t *count);
+// The warnings of the points that fit and were evaluated since; the caller frees them.
+void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds);
 
 // The time at which the point would train all tokens of its batches, at its own pace where it
 // leaves some out: what times of strategies that do not the same work are compared by. NAN: no
@@ -355,12 +348,11 @@ typedef struct sweep_summary {
     sweep_best *front; // by group; owned
     int64_t front_count;
     size_t front_capacity;
-    bool stopped;            // before the end
-    sweep_warning *warnings; // of the points that this run evaluated; owned
-    size_t warning_count;
-    const sweep_spec *spec;   // not owned
-    sweep_symbols symbols;    // of the condition
-    sweep_symbol *of_figures; // SWEEP_FIGURE_COUNT of them, then status and fits
+    bool stopped;              // before the end
+    sp_warning_kinds warnings; // of the points that this run evaluated; owned
+    const sweep_spec *spec;    // not owned
+    sweep_symbols symbols;     // of the condition
+    sweep_symbol *of_figures;  // SWEEP_FIGURE_COUNT of them, then status and fits
     sweep_where *where;
 } sweep_summary;
 

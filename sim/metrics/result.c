@@ -1,8 +1,10 @@
 #include "sim/metrics/result.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -26,6 +28,71 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
         memcpy(warnings->text[warnings->count++], text, sizeof text);
     } else {
         snprintf(warnings->text[SP_WARNINGS - 1], SP_WARNING_TEXT, "and further warnings");
+    }
+}
+
+static const char *skip_number(const char *text)
+{
+    while (isdigit((unsigned char)*text) || *text == '.') {
+        text++;
+    }
+    return text;
+}
+
+// Do the texts differ in numbers alone?
+static bool are_alike(const char *a, const char *b)
+{
+    a = skip_number(a);
+    b = skip_number(b);
+    while (*a != '\0' && *a == *b) {
+        a = skip_number(a + 1);
+        b = skip_number(b + 1);
+    }
+    return *a == *b;
+}
+
+static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
+{
+    for (size_t k = 0; k < kinds->count; k++) {
+        if (are_alike(kinds->kind[k].text, text)) {
+            return &kinds->kind[k];
+        }
+    }
+    sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
+    kinds->kind[kinds->count] = (sp_warning_kind){.first = INT64_MAX};
+    return &kinds->kind[kinds->count++];
+}
+
+void sp_warning_kinds_add(sp_warning_kinds *kinds, int64_t index, const sp_warnings *warnings)
+{
+    for (int w = 0; w < warnings->count; w++) {
+        int before = 0;
+        while (before < w && !are_alike(warnings->text[before], warnings->text[w])) {
+            before++;
+        }
+        if (before < w) {
+            continue; // of this result the kind has been counted
+        }
+        sp_warning_kind *kind = kind_of(kinds, warnings->text[w]);
+        kind->results++;
+        if (index < kind->first) {
+            kind->first = index;
+            memcpy(kind->text, warnings->text[w], sizeof kind->text);
+        }
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const sp_warning_kind *x = a;
+    const sp_warning_kind *y = b;
+    return x->first != y->first ? (x->first > y->first ? 1 : -1) : strcmp(x->text, y->text);
+}
+
+void sp_warning_kinds_sort(sp_warning_kinds *kinds)
+{
+    if (kinds->count > 0) {
+        qsort(kinds->kind, kinds->count, sizeof *kinds->kind, by_first);
     }
 }
 
