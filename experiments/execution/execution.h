@@ -110,6 +110,7 @@ json_t *sp_execution_result_json(const sp_execution *execution);
 
 // slimpack/validation/1: both results, errors, and ranks[] with both.
 json_t *sp_execution_validation_json(const sp_execution *execution);
+json_t *sp_execution_error_json(const sp_execution_error *error);
 
 // Adds to the array an object for each rank of a measured step: dp, pp, and its actions as [name,
 // start in ms, end in ms] in order, copies likewise. Where an action waited for another rank, or

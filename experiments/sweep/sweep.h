@@ -71,6 +71,14 @@ typedef struct sweep_where_part {
     uint32_t axes; // bit a: it reads axis a
 } sweep_where_part;
 
+// Writes the parts and returns their number; what is beyond `most` is one part with the last.
+int sweep_where_parts(const sweep_where *where, sweep_where_part *parts, int most);
+
+// Can the condition not hold whatever the axes that the part does not read? False also where the
+// part cannot be evaluated: sweep_where_holds() tells why.
+bool sweep_where_excludes(const sweep_where *where, const sweep_where_part *part,
+                          const int64_t *digit);
+
 // ---- the grid ----
 
 // A sweep (slimpack/sweep/1): a base scenario, a grid of settings that take its place, and a
