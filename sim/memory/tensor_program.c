@@ -744,6 +744,13 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
     return g.gradient;
 }
 
+// Does the weight gradient of the head read the row? One by chunks is made in the forward, and the
+// row then stands for the gradient of the head's input.
+static bool is_read_by_weight(const program_builder *b, int row)
+{
+    return b->head_rows[row].id == SP_TENSOR_FINAL_NORM && b->loss_chunks == 0;
+}
+
 // The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
 // written it over the logits.
 static int32_t head_backward(program_builder *b)
@@ -767,12 +774,18 @@ static int32_t head_backward(program_builder *b)
         }
     }
     release_for_weights(b, logits);
-    while (last > 0) {
-        release_for_weights(b, b->head_saved[last--]);
+    for (int r = last; r > 0; r--) {
+        if (is_read_by_weight(b, r)) {
+            release_for_weights(b, b->head_saved[r]);
+        }
     }
     int32_t gradient = allocate_hidden(b, "gradient of a norm's input");
     free_tensor(b, inner);
-    free_tensor(b, b->head_saved[0]);
+    for (int r = 0; r <= last; r++) {
+        if (!is_read_by_weight(b, r)) {
+            free_tensor(b, b->head_saved[r]);
+        }
+    }
     return gradient;
 }
 

@@ -50,6 +50,8 @@ unit_draw draw_unit(sp_prng *prng)
         .transposed_output = prng_below(prng, 3) == 0,
         .attention_mask = prng_below(prng, 3) == 0,
         .unfused_softmax = prng_below(prng, 3) == 0,
+        .unfused_norms = prng_below(prng, 3) == 0,
+        .loss_chunks = prng_below(prng, 3) == 0 ? 1 + prng_below(prng, 9) : 0,
     };
     d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
