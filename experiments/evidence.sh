@@ -73,7 +73,8 @@ LC_ALL=C awk -F '\t' -v out="$work" -f experiments/evidence.awk "$work/rows.tsv"
 # Peaks, and layouts that ran or failed: of h100_nanotron's peaks the failures tell more.
 for table in h100_nanotron_fits h800_memory megatron_memory; do
     "$program" validate --published --table $table --json --quiet || [ $? -eq 1 ]
-done | awk -v out="$work" -f experiments/evidence_fits.awk
+done >"$work/fits.json"
+awk -v out="$work" -f experiments/evidence_fits.awk "$work/fits.json"
 { cat "$work/ranges.md" && echo && cat "$work/fits.md"; } >"$work/behind.md"
 if [ $mode = check ]; then
     for file in cost/error_ranges cost/waiting_steps metrics/fit_shares; do

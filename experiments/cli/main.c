@@ -116,8 +116,8 @@ static void prepare_streams(void)
 }
 
 // The C library gives freed blocks of some megabytes back to the kernel, which clears them anew for
-// the next point of a search: two thirds of the time of a tune of a million GPUs. So it keeps them,
-// but where the address space is limited.
+// the next point of a search. So it keeps them, but where the address space is limited. (tune for a
+// million GPUs on two cores: 18 s in place of 47, of the kernel's own 6 in place of 62.)
 static void keep_freed_memory(void)
 {
 #ifdef __GLIBC__

@@ -511,12 +511,10 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 // One replica that takes a part of a node is rarely meant where neither dp nor nodes are stated.
 void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario)
 {
-    const json_t *stated = scenario->stated;
     int64_t ranks = sp_layout_ranks(&scenario->layout);
     int gpus = scenario->cluster.gpus_per_node;
-    if (stated == NULL || scenario->uniform || ranks >= gpus || gpus % ranks != 0 ||
-        json_object_get(stated, "nodes") != NULL ||
-        json_object_get(json_object_get(stated, "parallel"), "dp") != NULL) {
+    if (scenario->stated == NULL || gpus % ranks != 0 ||
+        !sp_scenario_assumes_replica(scenario, scenario->stated)) {
         return;
     }
     cli_warn(quiet,

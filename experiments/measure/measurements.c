@@ -401,10 +401,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     }
     if (status == SP_OK) {
         status = sp_strategy_check_shares(scenario, &found);
-        measured_case->assumes_replica =
-            !scenario->uniform && json_object_get(document, "nodes") == NULL &&
-            json_object_get(json_object_get(document, "parallel"), "dp") == NULL &&
-            sp_layout_ranks(&scenario->layout) < scenario->cluster.gpus_per_node;
+        measured_case->assumes_replica = sp_scenario_assumes_replica(scenario, document);
     }
     if (status != SP_OK) {
         sp_scenario_fini(scenario);

@@ -336,6 +336,13 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_chosen(reader);
 }
 
+bool sp_scenario_assumes_replica(const sp_scenario *scenario, const json_t *document)
+{
+    return !scenario->uniform && json_object_get(document, "nodes") == NULL &&
+           json_object_get(json_object_get(document, "parallel"), "dp") == NULL &&
+           sp_layout_ranks(&scenario->layout) < scenario->cluster.gpus_per_node;
+}
+
 // ---- a document before it is read ----
 //
 // Paths are placed, and a name with a setting inside gives way to the object that it stands for.

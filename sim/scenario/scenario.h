@@ -170,6 +170,10 @@ SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
 
+// Does its document state neither parallel.dp nor nodes, so that one replica was assumed, which
+// does not fill a node?
+SP_API bool sp_scenario_assumes_replica(const sp_scenario *scenario, const json_t *document);
+
 // The settings whose values may be names of files, from 0 on; NULL behind the last one.
 const char *sp_scenario_path_setting(int i);
 
