@@ -617,16 +617,18 @@ void sp_object_end(sp_object *object)
             sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
+        char whole[SP_JSON_PATH];
+        snprintf(whole, sizeof whole, "%s.%.64s", object->path, key);
         const char *near = kind_of(object, key);
-        if (near == NULL && object->watch != NULL) {
-            near = object->watch->meant(key);
-        }
         const char *why =
-            near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
+            near == NULL && object->watch != NULL ? object->watch->missing(whole) : NULL;
         if (why != NULL) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                         SP_UNKNOWN_KEY "%.64s': %s", key, why);
             continue;
+        }
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->meant(key);
         }
         const char *own = sp_nearest_name(key, object->known, object->known_count);
         // A key of another section by this name does something else where one of the object's own

@@ -967,14 +967,15 @@ const sp_setting *sp_setting_at(int index)
 
 // ---- names: a key, its last part, or what others call it ----
 
-// Names that others set and nothing here stands for. A hint at the setting spelt most alike, or at
-// one of another matter, would change something else.
+// Names that others set and nothing here stands for, some in one section alone. A hint at the
+// setting spelt most alike, or at one of another matter, would change something else.
 static const struct {
     const char *names, *why;
 } missing[] = {
     {"ep etp ep_size expert_parallel expert_parallel_size expert_model_parallel_size "
      "expert_tensor_parallel_size expert_parallel_degree moe_ep_size moe_tp_size dispatcher "
-     "moe_token_dispatcher_type expert_overlap expert_imbalance",
+     "moe_token_dispatcher_type expert_overlap expert_imbalance "
+     "parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
      "expert parallelism is not modelled, every rank holds all experts of its layers"},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
      "a number of copies of the states is not read: state the ranks that split them, "
@@ -1021,10 +1022,9 @@ static const struct {
 const char *sp_setting_missing(const char *name)
 {
     name += strncmp(name, "--", 2) == 0 ? 2 : 0;
-    const char *dot = strrchr(name, '.');
-    name = dot != NULL ? dot + 1 : name;
+    const char *leaf = sp_setting_leaf(name);
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        if (sp_names_hold(missing[i].names, name)) {
+        if (sp_names_hold(missing[i].names, name) || sp_names_hold(missing[i].names, leaf)) {
             return missing[i].why;
         }
     }
