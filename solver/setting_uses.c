@@ -592,6 +592,18 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "(model.dropout=true has the masks of all)",
                         model->ignored_dropout);
     }
+    if (model->ignored_parts[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "the model is simulated without the parts of its config.json beside the "
+                        "text model: %s is left out",
+                        model->ignored_parts);
+    }
+    if (model->ignored_keys[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "keys of the model's config.json that are not known here are passed over, "
+                        "whatever they change: %s",
+                        model->ignored_keys);
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "

@@ -79,6 +79,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
+    FIGURE("model.ignored_parts", TRAIN, "", "", "'vision_config'", "warnings"),
+    FIGURE("model.ignored_keys", TRAIN, "", "", "'alibi'", "warnings"),
     NONE("model.window_tokens", "a sample longer than the window is refused, and others see all"),
     FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
     FIGURE("model.ignored_dropout", TRAIN, "", "", "'attention_dropout'", "warnings"),
