@@ -40,6 +40,19 @@ static bool states_shares(const void *stack)
     return named_for(stack).rooted_shares != ((const sp_stack *)stack)->rooted_shares;
 }
 
+static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
+{
+    sp_stack *stack = owner;
+    (void)row;
+    (void)context;
+    sp_setting_read_key(object, sp_stack_settings, "moment_bytes", stack);
+    if (stack->moment_bytes == 3) {
+        sp_object_error(object, "moment_bytes",
+                        "expected 1 (8 bits), 2 (bf16) or 4 (fp32), as optimizers keep moments, "
+                        "got 3");
+    }
+}
+
 // clang-format off
 static const sp_setting stack_rows[] = {
     {.key = "stack", .type = "the name of a stack or an object", .name_at = sp_stack_builtin_name,
@@ -168,9 +181,10 @@ static const sp_setting stack_rows[] = {
      .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
      .aliases = "max_split_size_mb"},
     {.key = "stack.moment_bytes", SP_INT(0, 4), SP_FIELD(sp_stack, moment_bytes),
-     .if_changed = true, .fallback = NAMED,
-     .text = "Bytes a parameter of each of Adam's two moments: 1 with 8-bit Adam (bitsandbytes, "
-             "torchao), 2 in bf16, 4 in fp32; 0: 4."},
+     .if_changed = true, .fallback = NAMED, .read = read_moment_bytes,
+     .text = "Bytes a parameter of each of Adam's two moments, 1, 2 or 4: 1 with 8-bit Adam "
+             "(bitsandbytes, torchao; without its scales, 4 bytes for each block of 256), 2 in "
+             "bf16, 4 in fp32; 0: 4."},
     {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
      .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
     {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
