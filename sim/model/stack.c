@@ -354,6 +354,11 @@ static bool blocks_launches(const sp_stack *stack)
     return stack->blocking_launches;
 }
 
+static bool has_no_work_spaces(const sp_stack *stack)
+{
+    return has_explicit_tensors(stack) && stack->work_spaces == 0;
+}
+
 static bool unfuses_softmax(const sp_stack *stack)
 {
     return stack->unfused_softmax;
@@ -390,6 +395,9 @@ static const struct {
      "stack.fused_cross_entropy is on, which makes no copy of the logits"},
     {"dummy_weight_gradients", adds_weight_gradients_apart,
      "stack.unfused_weight_gradient is on, and autograd gets the gradients themselves"},
+    {"timed_accumulation", adds_weight_gradients_apart,
+     "stack.unfused_weight_gradient is on, and the product holds no addition"},
+    {"work_space_mib", has_no_work_spaces, EXPLICIT "stack.work_spaces is 0"},
     {"fused_softmax_limited", unfuses_softmax,
      "stack.unfused_softmax is on, for any number of keys"},
 #define BLOCKING "stack.blocking_launches is on, and nothing runs beside a kernel"

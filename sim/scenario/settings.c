@@ -1151,7 +1151,8 @@ const char *sp_setting_held(const char *section, const char *text)
 // Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
-    json_t *stack; // every switch of the named stack; owned, NULL: nobody asks
+    sp_stack named;
+    json_t *stack; // switches of the named stack; owned, NULL: nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -1163,13 +1164,6 @@ static const json_t *value_at(const json_t *root, const char *key)
         root = json_object_get(root, part);
     }
     return json_is_null(root) ? NULL : root;
-}
-
-static json_t *named_stack(const sp_scenario *scenario)
-{
-    sp_stack named =
-        sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
-    return sp_stack_to_json(&named);
 }
 
 // The context and the length of uniform samples follow each from the other; where they are equal
@@ -1216,12 +1210,25 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     return NULL;
 }
 
+static bool is_switch(const sp_setting *setting)
+{
+    return strncmp(setting->key, "stack.", strlen("stack.")) == 0;
+}
+
+// Of a switch that documents state where it is changed alone.
+static bool is_as_named(const defaults *d, const sp_setting *setting)
+{
+    const char *stated = (const char *)&d->scenario->memory.stack + setting->offset;
+    return is_switch(setting) &&
+           memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0;
+}
+
 // The table says a default as a document would, with more words behind it, or in words alone.
 static json_t *default_of(const defaults *d, const sp_setting *setting)
 {
     char text[SP_SETTING_TYPE];
     json_t *found = derived_default(d, setting);
-    if (found == NULL && strncmp(setting->key, "stack.", strlen("stack.")) == 0) {
+    if (found == NULL && is_switch(setting)) {
         found = json_incref(json_object_get(d->stack, setting->key + strlen("stack.")));
     }
     return found != NULL ? found
@@ -1245,7 +1252,11 @@ static bool is_equal(const sp_setting *setting, const json_t *value, const json_
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
 {
     bool switches = json_is_object(json_object_get(root, "stack"));
-    defaults d = {.scenario = scenario, .stack = switches ? named_stack(scenario) : NULL};
+    defaults d = {.scenario = scenario};
+    if (switches) {
+        d.named = sp_scenario_unchanged_stack(scenario);
+        d.stack = sp_stack_to_json(&d.named);
+    }
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         // An object that no field stands for is stated by the keys in it.
@@ -1253,7 +1264,8 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
                         sp_setting_section(setting->key) > 0;
         const json_t *value = is_group ? NULL : value_at(root, setting->key);
         json_t *usual = value != NULL ? default_of(&d, setting) : NULL;
-        if (value != NULL && (usual == NULL || !is_equal(setting, value, usual))) {
+        bool is_usual = usual != NULL ? is_equal(setting, value, usual) : is_as_named(&d, setting);
+        if (value != NULL && !is_usual) {
             scenario->states[i / 64] |= UINT64_C(1) << (i % 64);
         }
         json_decref(usual);
