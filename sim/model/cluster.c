@@ -318,6 +318,23 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
     return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
 }
 
+// A cluster of another name states its figures; where it states none a built-in one is meant.
+static void refuse_unknown_name(sp_object *object)
+{
+    const char *names[BUILTINS];
+    char hint[SP_NAME_HINT];
+    const char *name = sp_object_string(object, "name", NULL);
+    if (name == NULL || sp_object_has(object, "peak_tflops") ||
+        sp_object_has(object, "memory_gib")) {
+        return;
+    }
+    for (int i = 0; i < BUILTINS; i++) {
+        names[i] = builtin[i].name;
+    }
+    sp_object_error(object, "name", "is '%.64s', no built-in cluster%s, and no figures are stated",
+                    name, sp_name_hint(name, names, BUILTINS, hint));
+}
+
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
     const sp_cluster *base = find(sp_object_string(object, "name", "custom"));
@@ -327,6 +344,7 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         *cluster = (sp_cluster){.reserve_bytes = SP_GPU_RESERVE_BYTES};
         sp_settings_init(sp_cluster_settings, cluster);
         sp_setting_read_key(object, sp_cluster_settings, "name", cluster);
+        refuse_unknown_name(object);
     }
     sp_settings_read(object, sp_cluster_settings, cluster, NULL);
     // Of a device that is smaller than any GPU one trains on, most stays.
