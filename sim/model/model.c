@@ -61,7 +61,8 @@ static int kind_like(sp_model *model, const sp_layer_mlp *mlp)
     return k;
 }
 
-static void read_run(sp_object *object, sp_model *model)
+// False: it would be one kind too many.
+static bool read_run(sp_object *object, sp_model *model)
 {
     sp_layer_mlp mlp = own_mlp(model);
     sp_layer_run run = {.layers = (int)sp_object_int(object, "layers", 1, 1, SP_I_MAX_LAYERS)};
@@ -77,11 +78,10 @@ static void read_run(sp_object *object, sp_model *model)
         sp_object_require(object, "experts_per_token");
     }
     run.kind = kind_like(model, &mlp);
-    if (run.kind == SP_LAYER_KINDS) {
-        sp_object_error(object, NULL, "more than %d kinds of layers", SP_LAYER_KINDS);
-        return;
+    if (run.kind < SP_LAYER_KINDS) {
+        model->run[model->runs++] = run;
     }
-    model->run[model->runs++] = run;
+    return run.kind < SP_LAYER_KINDS;
 }
 
 static void read_layer_kinds(sp_object *section, const sp_setting *row, void *owner, void *context)
@@ -103,7 +103,9 @@ static void read_layer_kinds(sp_object *section, const sp_setting *row, void *ow
         snprintf(path, sizeof path, "%s%slayer_kinds[%zu]", section->path,
                  section->path[0] != '\0' ? "." : "", i);
         sp_object_begin(&run, json_array_get(array, i), section->source, path, section->err);
-        read_run(&run, model);
+        if (!read_run(&run, model)) {
+            sp_object_error(section, "layer_kinds", "more than %d kinds of layers", SP_LAYER_KINDS);
+        }
         sp_object_end(&run);
     }
 }
