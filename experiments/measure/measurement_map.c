@@ -818,9 +818,13 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 enum { SHOWN = 64 };
 
 typedef struct row_writer {
+    const sp_map *map;
     const sp_csv *csv;
+    size_t row;
     const char *csv_source;
     json_t *document;
+    bool in_names; // settings inside models, clusters and stacks are written, else all others
+    bool refused;  // one of these is not known
     sp_error *err;
 } row_writer;
 
@@ -920,11 +924,39 @@ static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *
                 "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
 }
 
+// A setting may change a part of a model, a cluster or a stack that the row or the base names. One
+// that is not known is told once, of the cell that names it where there is one.
+static bool make_room(row_writer *writer, const char *name, const sp_csv_cell *cell,
+                      const char *path)
+{
+    sp_error found = {0};
+    sp_status status =
+        writer->in_names ? sp_scenario_open_name(writer->document, path, &found) : SP_OK;
+    if (status == SP_OK || writer->refused) {
+        return status == SP_OK;
+    }
+    char section[SP_JSON_PATH];
+    snprintf(section, sizeof section, "%.*s", (int)strcspn(path, "."), path);
+    int c = sp_map_column_of(writer->map, writer->csv, writer->row, section, false);
+    if (c >= 0) {
+        name = sp_csv_header(writer->csv, c)->text;
+        cell = sp_csv_at(writer->csv, writer->row, c);
+    }
+    writer->refused = true;
+    sp_error_at(writer->err, status, writer->csv_source, cell->line, cell->column,
+                "column '%.*s': %s", SHOWN, name, found.message[0]);
+    return false;
+}
+
 // Puts a value (taken over) at a path of the document, with the objects on the way.
 static void put(row_writer *writer, const char *name, const sp_csv_cell *cell, const char *path,
                 json_t *value)
 {
     char part[SP_JSON_PATH];
+    if (sp_scenario_in_name(path) != writer->in_names || !make_room(writer, name, cell, path)) {
+        json_decref(value);
+        return;
+    }
     json_t *object = writer->document;
     const char *left = path;
     while (sp_json_path_next(&left, part) && json_is_object(object)) {
@@ -1021,13 +1053,26 @@ static void set_cell(row_writer *writer, const sp_map_column *column, const char
 
 // ---- the row ----
 
-static void set_columns(row_writer *writer, const sp_map_column *columns, size_t row)
+static void set_columns(row_writer *writer, const sp_map_column *columns)
 {
     for (int c = 0; c < writer->csv->columns; c++) {
         if (columns[c].is_setting) {
             set_cell(writer, &columns[c], sp_csv_header(writer->csv, c)->text,
-                     sp_csv_at(writer->csv, row, c));
+                     sp_csv_at(writer->csv, writer->row, c));
         }
+    }
+}
+
+static void set_row(row_writer *writer, int measured, bool baseline)
+{
+    const sp_map *map = writer->map;
+    const sp_csv_cell *first = sp_csv_at(writer->csv, writer->row, 0);
+    const char *name = map->measured[measured].column;
+    set_columns(writer, map->columns);
+    set_object(writer, name, first, map->measured[measured].settings);
+    if (baseline) {
+        set_columns(writer, map->baseline.columns);
+        set_object(writer, name, first, map->baseline.settings);
     }
 }
 
@@ -1038,18 +1083,20 @@ sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_sourc
     err = err != NULL ? err : &own;
     // Errors of other rows may stand there already.
     int before = err->count + err->dropped;
-    row_writer writer = {
-        .csv = csv, .csv_source = csv_source, .document = json_deep_copy(map->base), .err = err};
+    row_writer writer = {.map = map,
+                         .csv = csv,
+                         .row = row,
+                         .csv_source = csv_source,
+                         .document = json_deep_copy(map->base),
+                         .err = err};
     *document = NULL;
-    set_columns(&writer, map->columns, row);
-    if (map->measured[measured].settings != NULL) {
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->measured[measured].settings);
+    set_row(&writer, measured, baseline);
+    if (err->count + err->dropped == before) {
+        sp_scenario_place(writer.document, csv_source, err);
     }
-    if (baseline) {
-        set_columns(&writer, map->baseline.columns, row);
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->baseline.settings);
+    if (err->count + err->dropped == before) {
+        writer.in_names = true;
+        set_row(&writer, measured, baseline);
     }
     if (err->count + err->dropped != before) {
         json_decref(writer.document);

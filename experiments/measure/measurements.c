@@ -387,7 +387,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     sp_error found = {0};
     int line = sp_csv_at(&reader->csv, row, 0)->line;
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
-    sp_status status = sp_scenario_place(document, reader->measurements->path, reader->err);
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
         status = sp_scenario_override(document, reader->overrides[i], reader->err);
     }

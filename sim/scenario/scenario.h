@@ -181,6 +181,8 @@ const char *sp_scenario_path_setting(int i);
 // leads into a model, a cluster or a stack that the document has as a name, or into the default
 // cluster, the name is replaced by the object that stands for it.
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
+// Does the path lead into a model, a cluster or a stack?
+bool sp_scenario_in_name(const char *path);
 
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);

@@ -132,6 +132,34 @@ TEST(without_map)
     sp_measurements_fini(&m);
 }
 
+static void assert_same_rows(const char *csv, const char *without, const char *const *overrides,
+                             int count)
+{
+    sp_measurements m;
+    sp_measurements set;
+    must_read(csv, NULL, &m);
+    must_succeed(read_table(without, NULL, overrides, count, &set, ERR));
+    assert_true(json_equal(m.cases[0].scenario.resolved, set.cases[0].scenario.resolved));
+    sp_measurements_fini(&m);
+    sp_measurements_fini(&set);
+}
+
+// A part of a named model, cluster or stack changes as with --set, in whatever order the columns
+// stand; GPUs of a node without a cluster are those of the default one.
+TEST(parts_of_what_is_named)
+{
+    static const char *const parts[] = {"model.layers=16", "cluster.gpus_per_node=4",
+                                        "stack.blocking_transfers=true"};
+    assert_same_rows("stack.blocking_transfers,model.layers,nproc_per_node,model,cluster,stack,"
+                     "workload.uniform,iteration_ms\n"
+                     "true,16,4,llama-3-8b,a100-8,fsdp-2024,512,9\n",
+                     "model,cluster,stack,workload.uniform,iteration_ms\n"
+                     "llama-3-8b,a100-8,fsdp-2024,512,9\n",
+                     parts, 3);
+    assert_same_rows("model,nproc_per_node,workload.uniform,iteration_ms\nllama-3-8b,4,512,9\n",
+                     "model,workload.uniform,iteration_ms\nllama-3-8b,512,9\n", &parts[1], 1);
+}
+
 // A column is what the help knows a setting by, and an empty cell leaves it as it is by default.
 TEST(columns_by_other_names)
 {
@@ -224,8 +252,9 @@ TEST(mistakes_are_told_with_their_place)
          "{'schema': 'x', 'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {}, "
          "'columns': {'a': null}}",
          "t.json: schema: "},
-        {csv, IN_NAME("model.layers"), "t.csv:2:1: column 'a'"},
         {csv, IN_NAME("model.layers.first.count"), "t.csv:2:1: column 'a'"},
+        {"model.layers,model.hidden,model,iteration_ms\n1,2,none,3\n", NULL,
+         "t.csv:2:5: column 'model': unknown model 'none'"},
         {csv,
          "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': {'uniform_costs': {'f_ms': "
          "1, 'b_ms': 2}}, 'columns': {'a': 'parallel.pp'}}",
