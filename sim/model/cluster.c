@@ -318,6 +318,22 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
     return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
 }
 
+// The name of a GPU brings none of its rates.
+static void check_gpu(sp_object *object, const sp_cluster *base, const sp_cluster *cluster)
+{
+    sp_cluster other;
+    if (strstr(cluster->gpu, base->gpu) == NULL && !sp_same_name(cluster->gpu, base->gpu) &&
+        !sp_object_has(object, "peak_tflops")) {
+        bool known = sp_cluster_of_gpu(cluster->gpu, &other);
+        sp_object_error(
+            object, "gpu",
+            "'%.64s' is a name alone, the rates of cluster %s are those of %s: expected "
+            "%s%s%speak_tflops and the others beside it",
+            cluster->gpu, base->name, base->gpu, known ? "cluster " : "", known ? other.name : "",
+            known ? ", or " : "");
+    }
+}
+
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
     const sp_cluster *base = find(sp_object_string(object, "name", "custom"));
@@ -329,6 +345,9 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         sp_setting_read_key(object, sp_cluster_settings, "name", cluster);
     }
     sp_settings_read(object, sp_cluster_settings, cluster, NULL);
+    if (base != NULL) {
+        check_gpu(object, base, cluster);
+    }
     // Of a device that is smaller than any GPU one trains on, most stays.
     if (cluster->reserve_bytes > cluster->memory_bytes / 4) {
         cluster->reserve_bytes = cluster->memory_bytes / 4;
