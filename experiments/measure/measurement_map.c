@@ -602,78 +602,250 @@ static const char *other_column(const json_t *columns, const char *path)
     return NULL;
 }
 
-// Columns that are measured, by the names that logs give them. The first name of a kind is the
-// map's own.
+// ---- names of measured columns ----
+
+// The words that logs make such names of: "Step time (ms)", tokens_per_sec_per_gpu.
+typedef enum word_kind {
+    WORD_STEP,
+    WORD_STEPS,
+    WORD_TOKENS,
+    WORD_SAMPLES,
+    WORD_TIME,
+    WORD_RATE,
+    WORD_FLOPS,
+    WORD_MEMORY,
+    WORD_MOST, // which memory, of what
+    WORD_GPU,
+    WORD_PER,
+    WORD_FILLER,
+    WORD_SECONDS, // the units
+    WORD_BYTES,
+    WORD_KINDS,
+} word_kind;
+
 static const struct {
-    const char *names;
-    sp_measured kind;
-    double scale; // from the cell to the kind's unit
-} measured_names[] = {
-    {"iteration_ms iteration_time_ms iter_ms iter_time_ms step_ms step_time_ms time_per_step_ms "
-     "time_per_iteration_ms time_per_iter_ms elapsed_time_per_iteration_ms ms_per_step "
-     "ms_per_iteration ms_per_iter",
-     SP_MEASURED_ITERATION_MS, 1.0},
-    {"iteration_s iteration_time_s iter_s iter_time_s step_s step_time_s time_per_step_s "
-     "time_per_iteration_s time_per_iter_s s_per_step s_per_iteration s_per_iter "
-     "iteration_time_sec step_time_sec step_time_seconds seconds_per_step seconds_per_iteration "
-     "sec_per_step sec_per_iteration",
-     SP_MEASURED_ITERATION_MS, 1000.0},
-    {"tokens_per_s tokens_s tokens_per_sec tokens_per_second tokens_sec", SP_MEASURED_TOKENS_PER_S,
-     1.0},
-    {"tokens_per_gpu_s tokens_per_s_per_gpu tokens_s_gpu tokens_per_gpu_per_s "
-     "tokens_per_sec_per_gpu tokens_per_second_per_gpu tokens_per_gpu_per_second "
-     "tokens_per_gpu_per_sec tokens_sec_gpu tgs",
-     SP_MEASURED_TOKENS_PER_GPU_S, 1.0},
-    {"peak_memory_allocator_bytes", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 1.0},
-    {"peak_memory_allocator_gib", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 0x1p30},
-    {"peak_memory_first_rank_reserved_bytes", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 1.0},
-    {"peak_memory_first_rank_reserved_gib", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 0x1p30},
-    {"peak_memory_last_rank_bytes", SP_MEASURED_LAST_RANK_BYTES, 1.0},
-    {"peak_memory_last_rank_gib", SP_MEASURED_LAST_RANK_BYTES, 0x1p30},
-    {"bubble_ratio", SP_MEASURED_BUBBLE_RATE, 1.0},
-    {"speedup", SP_MEASURED_SPEEDUP, 1.0},
-    {"fits", SP_MEASURED_FITS, 1.0},
+    const char *words;
+    word_kind kind;
+    double size; // of a unit in seconds or bytes, of a multiple in tokens
+} name_words[] = {
+    {"step iteration iter it", WORD_STEP, 1.0},
+    {"steps iterations iters its", WORD_STEPS, 1.0},
+    {"token tokens tok toks", WORD_TOKENS, 1.0},
+    {"ktoken ktokens ktok", WORD_TOKENS, 1e3},
+    {"mtoken mtokens mtok", WORD_TOKENS, 1e6},
+    {"sample samples sequence sequences seq seqs", WORD_SAMPLES, 1.0},
+    {"time elapsed duration latency", WORD_TIME, 1.0},
+    {"throughput tps", WORD_RATE, 1.0},
+    {"mfu hfu flop flops gflop gflops tflop tflops pflop pflops", WORD_FLOPS, 1.0},
+    {"memory mem vram", WORD_MEMORY, 1.0},
+    {"max peak allocated reserved allocator usage used", WORD_MOST, 1.0},
+    {"gpu device rank", WORD_GPU, 1.0},
+    {"per", WORD_PER, 1.0},
+    {"avg average mean median train training wall model hardware tgs", WORD_FILLER, 1.0},
+    {"ns nsec", WORD_SECONDS, 1e-9},
+    {"us usec microseconds", WORD_SECONDS, 1e-6},
+    {"ms msec millis milliseconds", WORD_SECONDS, 1e-3},
+    {"s sec secs second seconds", WORD_SECONDS, 1.0},
+    {"min mins minute minutes", WORD_SECONDS, 60.0},
+    {"h hr hour hours", WORD_SECONDS, 3600.0},
+    {"b byte bytes", WORD_BYTES, 1.0},
+    {"kb", WORD_BYTES, 1e3},
+    {"kib", WORD_BYTES, 0x1p10},
+    {"mb", WORD_BYTES, 1e6},
+    {"mib", WORD_BYTES, 0x1p20},
+    {"gb", WORD_BYTES, 1e9},
+    {"gib", WORD_BYTES, 0x1p30},
 };
 
-// Columns that may be measured, where the name leaves open what the number is.
-static const struct {
-    const char *names, *hint;
-} unclear_names[] = {
-    {"step_time iteration_time iter_time time_per_step time_per_iteration time_per_iter step "
-     "iteration elapsed elapsed_time elapsed_time_per_iteration time duration latency",
-     "its unit is not said: call it step_time_ms or step_time_s"},
-    {"throughput samples_per_s samples_s samples_per_sec samples_per_second",
-     "expected tokens a second, of all GPUs (tokens_per_s) or of one (tokens_per_gpu_s)"},
-    {"memory memory_gib memory_gb memory_mib memory_mb memory_bytes max_memory max_memory_gib "
-     "max_memory_gb max_memory_allocated max_memory_allocated_gib max_memory_allocated_gb "
-     "max_memory_allocated_bytes max_memory_reserved max_memory_reserved_gib "
-     "max_memory_reserved_gb max_memory_reserved_bytes mem mem_gib mem_gb peak_gib peak_gb "
-     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb peak_memory_mib "
-     "peak_memory_mb peak_memory_bytes peak_memory_allocated_gib peak_memory_allocated_gb "
-     "peak_memory_reserved_gib peak_memory_reserved_gb",
-     "it does not say which memory: peak_memory_allocator_gib is max_memory_allocated of the "
-     "largest rank, peak_memory_last_rank_gib of the last one, peak_memory_first_rank_reserved_gib "
-     "is max_memory_reserved of rank 0"},
-    {"mfu hfu tflops tflops_gpu tflops_per_gpu tflop_s_gpu tflops_s_gpu",
-     "the work is counted in several ways: expected what it was computed from, iteration_ms, "
-     "tokens_per_s or tokens_per_gpu_s"},
-};
+// The words of a name by kind; each kind stands once at most.
+typedef struct name_parts {
+    int place[WORD_KINDS]; // from 1; 0: no such word
+    double size[WORD_KINDS];
+    int count;
+} name_parts;
+
+// A measured column as its name says it. With a hint it is none: the name leaves open what the
+// number is, or gives it in a unit that is not read.
+typedef struct measured_name {
+    sp_measured kind;
+    double scale; // from the cell to the kind's unit
+    char hint[SP_MAP_LIST + 128];
+} measured_name;
+
+static bool add_word(name_parts *parts, const char *word)
+{
+    for (size_t i = 0; i < sizeof name_words / sizeof name_words[0]; i++) {
+        word_kind kind = name_words[i].kind;
+        if (sp_names_hold(name_words[i].words, word)) {
+            bool again = parts->place[kind] != 0 && kind != WORD_PER && kind != WORD_FILLER &&
+                         kind != WORD_MOST && kind != WORD_TIME;
+            parts->place[kind] = ++parts->count;
+            parts->size[kind] = name_words[i].size;
+            return !again;
+        }
+    }
+    return false;
+}
+
+// False where a word is none of these.
+static bool split_name(const char *plain, name_parts *parts)
+{
+    bool known = plain[0] != '\0';
+    *parts = (name_parts){.count = 0};
+    while (known && *plain != '\0') {
+        char word[SP_JSON_PATH];
+        size_t bytes = strcspn(plain, "_");
+        snprintf(word, sizeof word, "%.*s", (int)bytes, plain);
+        known = add_word(parts, word);
+        plain += bytes + (plain[bytes] == '_');
+    }
+    return known;
+}
+
+static void hint(measured_name *name, const char *text)
+{
+    snprintf(name->hint, sizeof name->hint, "%s", text);
+}
+
+// `factor` is from the cell, or from one over it, to the kind's unit.
+static void take_unit(measured_name *name, sp_measured kind, double factor, bool inverse, bool read)
+{
+    name->kind = kind;
+    name->scale = factor;
+    if (inverse) {
+        snprintf(name->hint, sizeof name->hint, "expected %s: %.10g divided by the cells",
+                 sp_measured_names[kind], factor);
+    } else if (!read) {
+        snprintf(name->hint, sizeof name->hint, "expected %s: the cells %s by %.10g",
+                 sp_measured_names[kind], factor < 1.0 ? "divided" : "multiplied",
+                 factor < 1.0 ? 1.0 / factor : factor);
+    }
+}
+
+// The memories that are measured, with their units behind them.
+static bool read_memory(const char *plain, measured_name *name)
+{
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        size_t stem = strlen(sp_measured_names[k]) - strlen("_bytes");
+        name_parts parts;
+        if (!sp_measured_is_memory((sp_measured)k) ||
+            strncmp(plain, sp_measured_names[k], stem) != 0 ||
+            (plain[stem] != '\0' && plain[stem] != '_')) {
+            continue;
+        }
+        bool unit = plain[stem] == '_' && split_name(plain + stem + 1, &parts) &&
+                    parts.count == 1 && parts.place[WORD_BYTES] != 0;
+        if (!unit && plain[stem] == '_') {
+            return false;
+        }
+        double bytes = unit ? parts.size[WORD_BYTES] : 1.0;
+        take_unit(name, (sp_measured)k, bytes, false, bytes == 1.0 || bytes == 0x1p30);
+        if (!unit) {
+            snprintf(name->hint, sizeof name->hint, "its unit is not said: call it %.*s_gib or %s",
+                     (int)stem, sp_measured_names[k], sp_measured_names[k]);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void read_throughput(const name_parts *p, measured_name *name)
+{
+    // Milliseconds per token.
+    bool inverse = p->place[WORD_TIME] != 0 || (p->place[WORD_SECONDS] < p->place[WORD_PER] &&
+                                                p->place[WORD_PER] < p->place[WORD_TOKENS]);
+    double factor = inverse ? 1.0 / p->size[WORD_SECONDS] * p->size[WORD_TOKENS]
+                            : p->size[WORD_TOKENS] / p->size[WORD_SECONDS];
+    take_unit(name,
+              p->place[WORD_GPU] != 0 ? SP_MEASURED_TOKENS_PER_GPU_S : SP_MEASURED_TOKENS_PER_S,
+              factor, inverse, factor == 1.0);
+}
+
+static void read_time(const name_parts *p, measured_name *name)
+{
+    int step = p->place[WORD_STEP] + p->place[WORD_STEPS];
+    bool per = step < p->place[WORD_PER] && p->place[WORD_PER] < p->place[WORD_SECONDS];
+    double unit = p->size[WORD_SECONDS];
+    bool inverse = per && p->place[WORD_TIME] == 0;
+    // ms are read, and s as other logs have them.
+    take_unit(name, SP_MEASURED_ITERATION_MS, inverse ? 1e3 * unit : unit / 1e-3, inverse,
+              unit == 1e-3 || unit == 1.0);
+}
+
+// False: the name is of nothing that is measured.
+static bool read_measured_name(const char *plain, measured_name *name)
+{
+    name_parts p;
+    *name = (measured_name){.scale = 1.0};
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        if (strcmp(sp_measured_names[k], plain) == 0) {
+            name->kind = (sp_measured)k;
+            return true;
+        }
+    }
+    if (strcmp(plain, "tgs") == 0) {
+        name->kind = SP_MEASURED_TOKENS_PER_GPU_S;
+        return true;
+    }
+    if (read_memory(plain, name)) {
+        return true;
+    }
+    if (!split_name(plain, &p)) {
+        return false;
+    }
+    bool step = p.place[WORD_STEP] != 0;
+    bool unit = p.place[WORD_SECONDS] != 0;
+    bool most = p.place[WORD_MOST] != 0;
+    if (p.place[WORD_MEMORY] != 0 || (most && p.place[WORD_BYTES] != 0)) {
+        hint(name, "it does not say which memory: peak_memory_allocator_gib is "
+                   "max_memory_allocated of the largest rank, peak_memory_last_rank_gib of the "
+                   "last one, peak_memory_first_rank_reserved_gib is max_memory_reserved of rank "
+                   "0; cluster.memory_gib is what a GPU has");
+    } else if (p.place[WORD_FLOPS] != 0 && !most) {
+        hint(name, "the work is counted in several ways: expected what it was computed from, "
+                   "iteration_ms, tokens_per_s or tokens_per_gpu_s");
+    } else if (p.place[WORD_TOKENS] != 0 && unit && !step && !most) {
+        read_throughput(&p, name);
+    } else if (p.place[WORD_RATE] != 0 || (p.place[WORD_SAMPLES] != 0 && unit)) {
+        hint(name, "expected tokens a second, of all GPUs (tokens_per_s) or of one "
+                   "(tokens_per_gpu_s)");
+    } else if (unit && !most && (step || (p.place[WORD_STEPS] != 0 && p.place[WORD_PER] != 0))) {
+        read_time(&p, name);
+    } else if (p.place[WORD_STEPS] != 0 && unit) {
+        hint(name, "is it the time of a step, or steps of a time? the first is step_time_ms or "
+                   "step_time_s");
+    } else if (p.place[WORD_TIME] != 0 && unit) {
+        hint(name, "is it of one step? then call it step_time_ms or step_time_s");
+    } else if (p.place[WORD_TIME] != 0) {
+        hint(name, "its unit is not said: call it step_time_ms or step_time_s");
+    } else {
+        return false;
+    }
+    return true;
+}
 
 // Columns with the number of GPUs, which the layout says already.
 static const char gpu_names[] =
     "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
 
-// Columns that set nothing; so do all that begin with "note_".
-static const char note_names[] = "note notes comment comments remark remarks run run_id run_name "
-                                 "id name label job job_id date source url reference experiment";
+// Columns that set nothing, as what a log says of its steps; so do all that begin with "note_".
+static const char note_names[] =
+    "note notes comment comments remark remarks run run_id run_name id name label job job_id date "
+    "source url reference experiment iteration iter step epoch global_step consumed_samples "
+    "consumed_tokens loss lm_loss train_loss learning_rate lr loss_scale grad_norm";
 
-// "Step time (ms)" as step_time_ms: letters and digits, in lower case, with single underscores.
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s: letters and digits, in lower case,
+// with single underscores.
 static void plain_name(const char *text, char plain[SP_JSON_PATH])
 {
     size_t used = 0;
     for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
         bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
-        if (word) {
+        if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
+            used -= plain[used - 1] == '_';
+            memcpy(plain + used, "_per_", 5);
+            used += 5;
+        } else if (word) {
             plain[used++] = (char)tolower((unsigned char)*text);
         } else if (used > 0 && plain[used - 1] != '_') {
             plain[used++] = '_';
@@ -682,27 +854,18 @@ static void plain_name(const char *text, char plain[SP_JSON_PATH])
     plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
 }
 
-static int find_measured(const char *plain)
-{
-    for (int i = 0; i < (int)(sizeof measured_names / sizeof measured_names[0]); i++) {
-        if (sp_names_hold(measured_names[i].names, plain)) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 // A map of a table's header as it is written.
 typedef struct header_map {
     const char *csv_source;
     sp_error *err;
     json_t *columns, *label;
     const char *measured_column; // NULL: none was met
-    int measured;                // index in measured_names
-    bool unknown;                // some column sets nothing that is known
+    measured_name measured;
+    bool unknown; // some column sets nothing that is known
 } header_map;
 
-static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain)
+// `why` NULL: not known.
+static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *why)
 {
     const char *names[USUAL + SP_MEASURED_FITS + 1];
     int count = 0;
@@ -713,10 +876,10 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
         names[count++] = sp_measured_names[k];
     }
     const char *near = sp_nearest_name(cell->text, names, count);
-    const char *why = sp_setting_missing(cell->text);
-    for (size_t i = 0; i < sizeof unclear_names / sizeof unclear_names[0] && why == NULL; i++) {
-        why = sp_names_hold(unclear_names[i].names, plain) ? unclear_names[i].hint : NULL;
-    }
+    // Several settings end so.
+    const char *one = near == NULL ? sp_setting_near(cell->text) : NULL;
+    near = one != NULL && strcmp(sp_setting_leaf(one), cell->text) == 0 ? one : near;
+    why = why != NULL ? why : sp_setting_missing(cell->text);
     map->unknown = true;
     if (why == NULL && near == NULL) {
         why = "without a map a column is named by the setting that it gives, such as parallel.tp";
@@ -730,11 +893,11 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
     }
 }
 
-static void map_measured(header_map *map, const sp_csv_cell *cell, int measured)
+static void map_measured(header_map *map, const sp_csv_cell *cell, const measured_name *measured)
 {
     if (map->measured_column == NULL) {
         map->measured_column = cell->text;
-        map->measured = measured;
+        map->measured = *measured;
         return;
     }
     map->unknown = true;
@@ -758,20 +921,25 @@ static void map_setting(header_map *map, const sp_csv_cell *cell, const char *pa
 static void map_header(header_map *map, const sp_csv_cell *cell)
 {
     char plain[SP_JSON_PATH];
+    measured_name measured;
     const char *path = path_of(cell->text);
     plain_name(cell->text, plain);
-    int measured = find_measured(plain);
-    if (measured >= 0) {
-        map_measured(map, cell, measured);
+    bool is_key = path != NULL && strcmp(path, cell->text) == 0;
+    if (!is_key && read_measured_name(plain, &measured)) {
+        if (measured.hint[0] == '\0') {
+            map_measured(map, cell, &measured);
+        } else {
+            unknown_header(map, cell, measured.hint);
+        }
+    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
+        sp_json_put(map->columns, cell->text, json_null());
+        json_array_append_new(map->label, json_string(cell->text));
     } else if (path != NULL) {
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
-    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
-        sp_json_put(map->columns, cell->text, json_null());
-        json_array_append_new(map->label, json_string(cell->text));
     } else {
-        unknown_header(map, cell, plain);
+        unknown_header(map, cell, NULL);
     }
 }
 
@@ -802,10 +970,9 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
         json_decref(map.label);
         return err->status;
     }
-    json_t *measured =
-        sp_json_object(SP_JSON("column", map.measured_column),
-                       SP_JSON("is", sp_measured_names[measured_names[map.measured].kind]),
-                       SP_JSON("scale", measured_names[map.measured].scale));
+    json_t *measured = sp_json_object(SP_JSON("column", map.measured_column),
+                                      SP_JSON("is", sp_measured_names[map.measured.kind]),
+                                      SP_JSON("scale", map.measured.scale));
     *document = sp_json_object(SP_JSON("measured", measured), SP_JSON("base", json_object()),
                                SP_JSON("columns", map.columns), SP_JSON("label", map.label));
     return SP_OK;
