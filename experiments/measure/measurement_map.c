@@ -856,6 +856,7 @@ static void plain_name(const char *text, char plain[SP_JSON_PATH])
 
 // A map of a table's header as it is written.
 typedef struct header_map {
+    const sp_csv *csv;
     const char *csv_source;
     sp_error *err;
     json_t *columns, *label;
@@ -918,8 +919,20 @@ static void map_setting(header_map *map, const sp_csv_cell *cell, const char *pa
     json_array_append_new(map->label, json_string(cell->text));
 }
 
-static void map_header(header_map *map, const sp_csv_cell *cell)
+// Does every cell say what is modelled anyway?
+static bool is_modelled(const header_map *map, int column)
 {
+    const char *name = sp_csv_header(map->csv, column)->text;
+    bool modelled = true;
+    for (size_t row = 0; row < map->csv->rows && modelled; row++) {
+        modelled = sp_setting_is_modelled(name, sp_csv_at(map->csv, row, column)->text);
+    }
+    return modelled && sp_setting_missing(name) != NULL;
+}
+
+static void map_header(header_map *map, int column)
+{
+    const sp_csv_cell *cell = sp_csv_header(map->csv, column);
     char plain[SP_JSON_PATH];
     measured_name measured;
     const char *path = path_of(cell->text);
@@ -938,6 +951,8 @@ static void map_header(header_map *map, const sp_csv_cell *cell)
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
+    } else if (is_modelled(map, column)) {
+        sp_json_put(map->columns, cell->text, json_null());
     } else {
         unknown_header(map, cell, NULL);
     }
@@ -948,10 +963,13 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
-    header_map map = {
-        .csv_source = csv_source, .err = err, .columns = json_object(), .label = json_array()};
+    header_map map = {.csv = csv,
+                      .csv_source = csv_source,
+                      .err = err,
+                      .columns = json_object(),
+                      .label = json_array()};
     for (int c = 0; c < csv->columns; c++) {
-        map_header(&map, sp_csv_header(csv, c));
+        map_header(&map, c);
     }
     if (map.measured_column == NULL) {
         sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
@@ -1182,8 +1200,16 @@ static json_t *scaled(const char *text, double factor)
 static void set_target(row_writer *writer, const sp_map_target *target, const char *name,
                        const sp_csv_cell *cell)
 {
-    json_t *value =
-        target->factor == 1.0 ? cell_value(cell->text) : scaled(cell->text, target->factor);
+    const char *expected = NULL;
+    const char *text =
+        writer->map->of_header ? sp_setting_translate(name, cell->text, &expected) : cell->text;
+    if (text == NULL) {
+        cell_error(writer, name, cell, expected);
+    }
+    if (text == NULL || text[0] == '\0') {
+        return;
+    }
+    json_t *value = target->factor == 1.0 ? cell_value(text) : scaled(text, target->factor);
     if (value == NULL && target->factor == 1.0) {
         cell_error(writer, name, cell, "a text in UTF-8");
     } else if (value == NULL) {

@@ -44,6 +44,7 @@ typedef struct sp_map {
     json_t *document; // owned; all texts below lie in it
     const char *source;
     json_t *base;
+    bool of_header; // there is no map: columns have names of settings, and values as their names
     sp_measured kind;
     double scale;                  // from the cell to the kind's unit
     const json_t *measured_values; // numbers by cell; NULL: the cell is the number

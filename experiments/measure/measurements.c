@@ -492,13 +492,15 @@ static sp_status read_table(table_reader *reader, json_t *map, const char *map_s
     sp_measurements *measurements = reader->measurements;
     const char *path = measurements->path;
     sp_status status = SP_OK;
-    if (map == NULL) {
+    bool of_header = map == NULL;
+    if (of_header) {
         map_source = path;
         status = sp_map_of_header(&reader->csv, path, &map, reader->err);
     }
     if (status == SP_OK) {
         status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
     }
+    reader->map.of_header = of_header;
     if (status == SP_OK && !has_rows(reader)) {
         status = sp_error_set(reader->err, SP_ERR_CONTENT,
                               reader->csv.rows == 0 ? "%s: has a header and no rows"

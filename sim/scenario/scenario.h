@@ -313,6 +313,13 @@ SP_API const char *sp_setting_near(const char *name);
 // Why there is no setting of that name: what others call so is not modelled, or has no one name
 // here; NULL: nothing is known of it.
 SP_API const char *sp_setting_missing(const char *name);
+// Does the value of such a name say what is modelled anyway, as expert parallelism 1?
+bool sp_setting_is_modelled(const char *name, const char *value);
+
+// The value in the setting's own words where others write it under their `name` of the setting:
+// "full" for gradient_checkpointing true. Their values that leave open what is meant are NULL, and
+// *expected says what to write.
+const char *sp_setting_translate(const char *name, const char *value, const char **expected);
 
 // ---- a plan file with the scenario it was made for ----
 

@@ -160,6 +160,50 @@ TEST(parts_of_what_is_named)
                      "model,workload.uniform,iteration_ms\nllama-3-8b,512,9\n", &parts[1], 1);
 }
 
+// Columns of others have the values of others.
+TEST(values_of_others)
+{
+    static const char *const cases[][3] = {
+        {"gradient_checkpointing", "True", "memory.recompute=full"},
+        {"gradient_checkpointing", "false", "memory.recompute=none"},
+        {"gradient_checkpointing", "selective", "memory.recompute=attention"},
+        {"recompute_activations", "1", "memory.recompute=attention"},
+        {"use_distributed_optimizer", "True", "parallel.zero=1"},
+        {"use_distributed_optimizer", "0.0", "parallel.zero=0"},
+        {"grad_reduce_in_fp32", "true", "stack.gradient_reduce_dtype=fp32"},
+        {"accumulate_allreduce_grads_in_fp32", "False", "stack.gradient_reduce_dtype=bf16"},
+        {"grad_reduce_in_bf16", "true", "stack.gradient_reduce_dtype=bf16"},
+        {"grad_reduce_in_bf16", "false", "stack.gradient_reduce_dtype=fp32"},
+        {"use_flash_attn", "true", "memory.attention=flash"},
+        {"attn_implementation", "flash_attention_2", "memory.attention=flash"},
+        {"attn_implementation", "sdpa", "memory.attention=flash"},
+        {"attn_implementation", "eager", "memory.attention=unfused"},
+        {"attention_backend", "fused", "memory.attention=flash"},
+        {"shuffle", "false", "workload.order=file"},
+        {"shuffle", "True", "workload.order=shuffled"},
+        {"packing_strategy", "wrapped", "strategy.kind=concat"},
+        {"CUDA_LAUNCH_BLOCKING", "1", "stack.blocking_launches=true"},
+        {"overlap_grad_reduce", "0", "stack.hide_gradient_reduce=false"},
+        {"cpu_offloading", "False", "memory.offload_ratio=0"},
+        {"attention_dropout", "0.1", "model.dropout=true"},
+        {"hidden_dropout", "0.0", "model.dropout=false"},
+        {"position_embedding_type", "learned_absolute", "model.positional=learned"},
+        {"hidden_act", "silu", "model.activation=swiglu"},
+        {"vpp", "None", "parallel.tp=1"},
+        {"pipeline_model_parallel_layout", "None", "parallel.tp=1"},
+        {"expert_model_parallel_size", "1", "parallel.tp=1"},
+        {"precision", "bf16-mixed", "parallel.tp=1"},
+        {"optimizer", "AdamW", "parallel.tp=1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char csv[256];
+        snprintf(csv, sizeof csv, "model,workload.uniform,%s,iteration_ms\nllama-3-8b,512,%s,9\n",
+                 cases[i][0], cases[i][1]);
+        assert_same_rows(csv, "model,workload.uniform,iteration_ms\nllama-3-8b,512,9\n",
+                         &cases[i][2], 1);
+    }
+}
+
 // A column is what the help knows a setting by, and an empty cell leaves it as it is by default.
 TEST(columns_by_other_names)
 {
@@ -230,7 +274,7 @@ TEST(mistakes_are_told_with_their_place)
          "t.csv:1:24: unknown column 'comment'"},
         {SMALL_HEADER, small_map, "t.csv: has a header and no rows"},
         {"model,tp,tp_size,iteration_ms\nllama-13b,1,1,2\n", NULL, "t.csv:1:10: column 'tp_size'"},
-        {"model,ep,iteration_ms\nllama-13b,1,2\n", NULL,
+        {"model,ep,iteration_ms\nllama-13b,2,2\n", NULL,
          "t.csv:1:7: unknown column 'ep': expert parallelism", "t.csv: a column that"},
         {"parallel.tp,time\n1,2\n", NULL, "t.csv:1:13: unknown column 'time'",
          "t.csv:1: no measured column", "t.csv: a column that"},
