@@ -1102,6 +1102,32 @@ void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, s
     sp_free(entries);
 }
 
+json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds)
+{
+    char text[SP_WARNING_TEXT + 64];
+    json_t *texts = json_array();
+    size_t replicas = 0;
+    for (size_t i = 0; i < measurements->count; i++) {
+        replicas += measurements->cases[i].assumes_replica;
+    }
+    if (replicas > 0) {
+        snprintf(text, sizeof text,
+                 "%zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer GPUs "
+                 "than a node has",
+                 replicas, measurements->count);
+        json_array_append_new(texts, json_string(text));
+    }
+    sp_warning_kinds_sort(kinds);
+    for (size_t k = 0; k < kinds->count; k++) {
+        snprintf(text, sizeof text, "%lld of %zu rows: %s", (long long)kinds->kind[k].results,
+                 measurements->count, kinds->kind[k].text);
+        json_array_append_new(texts, json_string(text));
+    }
+    sp_free(kinds->kind);
+    *kinds = (sp_warning_kinds){0};
+    return texts;
+}
+
 // Units, errors and ranks of all rows.
 static sp_status sum_up(sp_validation *validation, sp_error *err)
 {
@@ -1127,6 +1153,13 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
         validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
         sp_ranking_of(measurements, rows, &validation->ranking);
+        sp_warning_kinds kinds = {0};
+        for (size_t i = 0; i < count; i++) {
+            if (validation->cases[i].warnings != NULL) {
+                sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+            }
+        }
+        validation->warnings = sp_measurements_warnings(measurements, &kinds);
     }
     sp_arena_free(&arena);
     return status;
@@ -1138,6 +1171,7 @@ void sp_validation_fini(sp_validation *validation)
         sp_free(validation->cases[i].warnings);
     }
     sp_free(validation->cases);
+    json_decref(validation->warnings);
     sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};
 }
