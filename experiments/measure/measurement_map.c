@@ -576,17 +576,53 @@ static const char *const usual[] = {"model",
 
 enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
 
-// The path that a column sets: its name where that is one, else the key that the name stands for,
-// by its last part or as others call it. NULL: none.
-static const char *path_of(const char *name)
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s: letters and digits, in lower case,
+// with single underscores.
+static void plain_name(const char *text, char plain[SP_JSON_PATH])
 {
-    for (int i = 0; i < TOP_LEVEL; i++) {
-        if (strcmp(usual[i], name) == 0) {
-            return name;
+    size_t used = 0;
+    for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
+        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
+        if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
+            used -= plain[used - 1] == '_';
+            memcpy(plain + used, "_per_", 5);
+            used += 5;
+        } else if (word) {
+            plain[used++] = (char)tolower((unsigned char)*text);
+        } else if (used > 0 && plain[used - 1] != '_') {
+            plain[used++] = '_';
         }
     }
-    const sp_setting *setting = strchr(name, '.') == NULL ? sp_setting_find(name) : NULL;
-    return setting != NULL ? setting->key : strchr(name, '.') != NULL ? name : NULL;
+    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
+}
+
+// Does a key of a scenario begin with the name's first part?
+static bool in_a_section(const char *name)
+{
+    size_t bytes = strcspn(name, ".") + 1;
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (strncmp(setting->key, name, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The path that a column sets: its name where that is one, else the key that the name stands for,
+// by its last part or as others call it, however it is written. NULL: none.
+static const char *path_of(const char *name, const char *plain)
+{
+    for (int i = 0; i < TOP_LEVEL; i++) {
+        if (strcmp(usual[i], plain) == 0) {
+            return usual[i];
+        }
+    }
+    if (strchr(name, '.') != NULL) {
+        return in_a_section(name) ? name : NULL;
+    }
+    const sp_setting *setting = sp_setting_find(plain);
+    return setting != NULL ? setting->key : NULL;
 }
 
 // Another column that sets the path; NULL: none.
@@ -830,29 +866,10 @@ static const char gpu_names[] =
 
 // Columns that set nothing, as what a log says of its steps; so do all that begin with "note_".
 static const char note_names[] =
-    "note notes comment comments remark remarks run run_id run_name id name label job job_id date "
+    "note notes index unnamed_0 comment comments remark remarks run run_id run_name id name label "
+    "job job_id date "
     "source url reference experiment iteration iter step epoch global_step consumed_samples "
     "consumed_tokens loss lm_loss train_loss learning_rate lr loss_scale grad_norm";
-
-// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s: letters and digits, in lower case,
-// with single underscores.
-static void plain_name(const char *text, char plain[SP_JSON_PATH])
-{
-    size_t used = 0;
-    for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
-        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
-        if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
-            used -= plain[used - 1] == '_';
-            memcpy(plain + used, "_per_", 5);
-            used += 5;
-        } else if (word) {
-            plain[used++] = (char)tolower((unsigned char)*text);
-        } else if (used > 0 && plain[used - 1] != '_') {
-            plain[used++] = '_';
-        }
-    }
-    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
-}
 
 // A map of a table's header as it is written.
 typedef struct header_map {
@@ -866,7 +883,8 @@ typedef struct header_map {
 } header_map;
 
 // `why` NULL: not known.
-static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *why)
+static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain,
+                           const char *why)
 {
     const char *names[USUAL + SP_MEASURED_FITS + 1];
     int count = 0;
@@ -876,11 +894,14 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
     for (int k = 0; sp_measured_names[k] != NULL; k++) {
         names[count++] = sp_measured_names[k];
     }
-    const char *near = sp_nearest_name(cell->text, names, count);
+    const char *leaf = sp_setting_leaf(cell->text);
+    bool dotted = leaf != cell->text;
+    const sp_setting *meant = dotted ? sp_setting_find(leaf) : NULL;
+    const char *near = meant != NULL ? meant->key : sp_nearest_name(cell->text, names, count);
     // Several settings end so.
-    const char *one = near == NULL ? sp_setting_near(cell->text) : NULL;
-    near = one != NULL && strcmp(sp_setting_leaf(one), cell->text) == 0 ? one : near;
-    why = why != NULL ? why : sp_setting_missing(cell->text);
+    const char *one = near == NULL ? sp_setting_near(leaf) : NULL;
+    near = one != NULL && strcmp(sp_setting_leaf(one), leaf) == 0 ? one : near;
+    why = why != NULL ? why : sp_setting_missing(dotted ? leaf : plain);
     map->unknown = true;
     if (why == NULL && near == NULL) {
         why = "without a map a column is named by the setting that it gives, such as parallel.tp";
@@ -920,14 +941,13 @@ static void map_setting(header_map *map, const sp_csv_cell *cell, const char *pa
 }
 
 // Does every cell say what is modelled anyway?
-static bool is_modelled(const header_map *map, int column)
+static bool is_modelled(const header_map *map, int column, const char *plain)
 {
-    const char *name = sp_csv_header(map->csv, column)->text;
-    bool modelled = true;
+    bool modelled = sp_setting_missing(plain) != NULL;
     for (size_t row = 0; row < map->csv->rows && modelled; row++) {
-        modelled = sp_setting_is_modelled(name, sp_csv_at(map->csv, row, column)->text);
+        modelled = sp_setting_is_modelled(plain, sp_csv_at(map->csv, row, column)->text);
     }
-    return modelled && sp_setting_missing(name) != NULL;
+    return modelled;
 }
 
 static void map_header(header_map *map, int column)
@@ -935,14 +955,14 @@ static void map_header(header_map *map, int column)
     const sp_csv_cell *cell = sp_csv_header(map->csv, column);
     char plain[SP_JSON_PATH];
     measured_name measured;
-    const char *path = path_of(cell->text);
     plain_name(cell->text, plain);
+    const char *path = path_of(cell->text, plain);
     bool is_key = path != NULL && strcmp(path, cell->text) == 0;
     if (!is_key && read_measured_name(plain, &measured)) {
         if (measured.hint[0] == '\0') {
             map_measured(map, cell, &measured);
         } else {
-            unknown_header(map, cell, measured.hint);
+            unknown_header(map, cell, plain, measured.hint);
         }
     } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
         sp_json_put(map->columns, cell->text, json_null());
@@ -951,10 +971,10 @@ static void map_header(header_map *map, int column)
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
-    } else if (is_modelled(map, column)) {
+    } else if (is_modelled(map, column, plain)) {
         sp_json_put(map->columns, cell->text, json_null());
     } else {
-        unknown_header(map, cell, NULL);
+        unknown_header(map, cell, plain, NULL);
     }
 }
 
@@ -1197,12 +1217,23 @@ static json_t *scaled(const char *text, double factor)
                                               : json_real(product);
 }
 
+// What tables write where there is no value. "None" is one of some settings.
+static const char no_values[] = "- -- n/a na nan null ?";
+
 static void set_target(row_writer *writer, const sp_map_target *target, const char *name,
                        const sp_csv_cell *cell)
 {
     const char *expected = NULL;
-    const char *text =
-        writer->map->of_header ? sp_setting_translate(name, cell->text, &expected) : cell->text;
+    const char *text = cell->text;
+    if (writer->map->of_header) {
+        char plain[SP_JSON_PATH];
+        plain_name(name, plain);
+        text = sp_setting_translate(strchr(name, '.') != NULL ? name : plain, text, &expected);
+    }
+    if (writer->map->of_header && text != NULL && sp_names_hold(no_values, text)) {
+        expected = "a value, or an empty cell where there is none";
+        text = NULL;
+    }
     if (text == NULL) {
         cell_error(writer, name, cell, expected);
     }
@@ -1269,8 +1300,8 @@ static void set_row(row_writer *writer, int measured, bool baseline)
     }
 }
 
-sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
-                     int measured, bool baseline, json_t **document, sp_error *err)
+sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, const char *file,
+                     size_t row, int measured, bool baseline, json_t **document, sp_error *err)
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
@@ -1285,7 +1316,7 @@ sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_sourc
     *document = NULL;
     set_row(&writer, measured, baseline);
     if (err->count + err->dropped == before) {
-        sp_scenario_place(writer.document, csv_source, err);
+        sp_scenario_place(writer.document, file, err);
     }
     if (err->count + err->dropped == before) {
         writer.in_names = true;

@@ -246,9 +246,11 @@ static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell,
     va_start(args, format);
     vsnprintf(expected, sizeof expected, format, args);
     va_end(args);
+    bool empty = cell->text[0] == '\0';
     return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
-                       cell->column, "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name,
-                       expected, SHOWN, cell->text);
+                       cell->column, "column '%.*s': expected %s, got %s%.*s%s", SHOWN, name,
+                       expected, empty ? "an empty cell" : "\"", SHOWN, cell->text,
+                       empty ? "" : "\"");
 }
 
 static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case *measured_case)
@@ -345,6 +347,11 @@ static bool measured_number(const sp_map *map, const char *text, double *number)
 {
     const json_t *value = json_object_get(map->measured_values, text);
     bool is_number = map->measured_values != NULL ? value != NULL : sp_map_number(text, number);
+    if (map->kind == SP_MEASURED_FITS && value == NULL &&
+        (sp_same_name(text, "true") || sp_same_name(text, "false"))) {
+        *number = sp_same_name(text, "true") ? 1.0 : 0.0;
+        return true;
+    }
     *number = (value != NULL ? json_number_value(value) : *number) * map->scale;
     return is_number;
 }
@@ -365,7 +372,11 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     write_label(reader, row, measured, measured_case->label, sizeof measured_case->label);
     write_cell(reader, row, measured_case->cell, sizeof measured_case->cell);
     bool fits = reader->map.kind == SP_MEASURED_FITS;
-    if (is_number && (fits ? value == 0.0 || value == 1.0 : isfinite(value) && value > 0.0)) {
+    bool bubble = reader->map.kind == SP_MEASURED_BUBBLE_RATE;
+    bool good = fits     ? value == 0.0 || value == 1.0
+                : bubble ? value > 0.0 && value < 1.0
+                         : isfinite(value) && value > 0.0;
+    if (is_number && good) {
         return SP_OK;
     }
     char expected[SP_MAP_LIST] = "a finite number above 0";
@@ -376,6 +387,8 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
         sp_map_list_values(reader->map.measured_values, expected);
     } else if (fits) {
         strcpy(expected, "0 (did not run) or 1 (ran)");
+    } else if (bubble) {
+        strcpy(expected, "a share above 0 and below 1");
     }
     return wrong_cell(reader, cell, name, "%s", expected);
 }
@@ -424,8 +437,10 @@ static sp_status read_row(table_reader *reader, size_t row, int measured, bool b
                           sp_measured_case *measured_case)
 {
     json_t *document = NULL;
-    sp_status status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row,
-                                  measured, baseline, &document, reader->err);
+    const sp_measurements *m = reader->measurements;
+    sp_status status =
+        sp_map_row(&reader->map, &reader->csv, m->path, m->file[0] != '\0' ? m->file : m->path, row,
+                   measured, baseline, &document, reader->err);
     if (status == SP_OK) {
         status = read_scenario(reader, row, document, measured_case);
     }

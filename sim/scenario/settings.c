@@ -986,6 +986,8 @@ static const struct {
      ""},
     {"precision mixed_precision dtype torch_dtype", "other precisions than BF16 are not modelled",
      "bf16 bfloat16 torch.bfloat16 bf16_mixed bf16_true amp_bf16"},
+    {"bf16", "other precisions than BF16 are not modelled", "true 1"},
+    {"fp16 fp32", "other precisions than BF16 are not modelled", "false 0"},
     {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
     {"mtp_num_layers num_nextn_predict_layers",
      "layers that predict further tokens are not modelled", "0 none"},

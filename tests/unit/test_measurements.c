@@ -2,6 +2,7 @@
 #include "tests/support/scenario_fixture.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #include "experiments/fit/fit.h"
 #include "experiments/measure/measurements.h"
@@ -193,6 +194,7 @@ TEST(values_of_others)
         {"pipeline_model_parallel_layout", "None", "parallel.tp=1"},
         {"expert_model_parallel_size", "1", "parallel.tp=1"},
         {"precision", "bf16-mixed", "parallel.tp=1"},
+        {"fp16", "False", "parallel.tp=1"},
         {"optimizer", "AdamW", "parallel.tp=1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -279,7 +281,7 @@ TEST(mistakes_are_told_with_their_place)
         {"parallel.tp,time\n1,2\n", NULL, "t.csv:1:13: unknown column 'time'",
          "t.csv:1: no measured column", "t.csv: a column that"},
         {"model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
-         "t.csv:1:7: column 'paralel.tp'"},
+         "t.csv:1:7: unknown column 'paralel.tp'", "t.csv: a column that"},
         // What no cell is to blame for is told once.
         {"parallel.tp,iteration_ms\n1,2\n1,2\n", NULL, "t.csv:2: model: is missing"},
         // Maps.
@@ -584,6 +586,38 @@ static const char fits_map[] =
     "{'model': 'llama-13b', 'cluster': 'a100-8', 'workload': {'uniform': 128}}, 'columns': {'tp': "
     "'parallel.tp', 'dp': 'parallel.dp', 'gpus': null, 'batch': 'workload.samples_per_batch', "
     "'rc': null}}";
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Messages cut a long path at its front; files beside the table are found all the same.
+TEST(files_beside_a_table_with_a_long_path)
+{
+    char folder[241];
+    char table[256];
+    char lengths[256];
+    sp_measurements m;
+    fixture_begin();
+    memset(folder, 'd', sizeof folder);
+    folder[240] = '\0';
+    snprintf(table, sizeof table, "%s/t.csv", folder);
+    snprintf(lengths, sizeof lengths, "%s/far.txt", folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    write_file(table, "model,workload.lengths,iteration_ms\nllama-3-8b,far.txt,9\n");
+    write_file(lengths, "300\n");
+    sp_error_clear(ERR);
+    must_succeed(sp_measurements_read(table, NULL, NULL, 0, &m, ERR));
+    assert_int_equal(m.cases[0].scenario.lengths.tokens[0], 300);
+    sp_measurements_fini(&m);
+    remove(table);
+    remove(lengths);
+    rmdir(folder);
+}
 
 TEST(what_fits)
 {
