@@ -576,18 +576,25 @@ static const char *const usual[] = {"model",
 
 enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
 
-// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s: letters and digits, in lower case,
-// with single underscores.
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
+// digits, in lower case, with single underscores.
 static void plain_name(const char *text, char plain[SP_JSON_PATH])
 {
     size_t used = 0;
-    for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
+    char last = ' ';
+    for (; *text != '\0' && used + 3 < SP_JSON_PATH; text++) {
         bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
+        bool begins = islower((unsigned char)last) && isupper((unsigned char)*text) &&
+                      islower((unsigned char)text[1]);
+        last = *text;
         if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
             used -= plain[used - 1] == '_';
             memcpy(plain + used, "_per_", 5);
             used += 5;
         } else if (word) {
+            if (begins) {
+                plain[used++] = '_';
+            }
             plain[used++] = (char)tolower((unsigned char)*text);
         } else if (used > 0 && plain[used - 1] != '_') {
             plain[used++] = '_';

@@ -1108,9 +1108,6 @@ static const struct {
     {.names = "position_embedding_type", .values = {{"learned_absolute", "learned"}}},
     {.names = "hidden_act activation_function",
      .values = {{"silu", "swiglu"}, {"gelu_new", "gelu"}, {"gelu_fast", "gelu"}}},
-    {.names = "vpp vp vpp_size virtual_pipeline_model_parallel_size virtual_pipeline "
-              "num_layers_per_virtual_pipeline_stage",
-     .values = {{"none", ""}}},
     {.names = "pipeline_model_parallel_layout num_layers_in_first_pipeline_stage "
               "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
               "decoder_last_pipeline_num_layers",
@@ -1142,7 +1139,12 @@ const char *sp_setting_translate(const char *name, const char *value, const char
             }
         }
     }
-    return setting != NULL && setting->kind == SP_SETTING_SWITCH ? truth(value, true) : value;
+    sp_setting_kind kind = setting != NULL ? setting->kind : SP_SETTING_OTHER;
+    bool number = kind == SP_SETTING_INT || kind == SP_SETTING_TOKENS || kind == SP_SETTING_REAL;
+    // Python's None of an argument that is not given.
+    return kind == SP_SETTING_SWITCH               ? truth(value, true)
+           : number && sp_same_name(value, "none") ? ""
+                                                   : value;
 }
 
 static const sp_setting *by_alias(const char *name)
