@@ -1117,6 +1117,16 @@ void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, s
     sp_free(entries);
 }
 
+// Bytes that are not UTF-8 have no place in JSON.
+static void add_text(json_t *texts, char *text)
+{
+    json_t *added = json_string(text);
+    for (char *c = text; added == NULL && *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    }
+    json_array_append_new(texts, added != NULL ? added : json_string(text));
+}
+
 json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds)
 {
     char text[SP_WARNING_TEXT + 64];
@@ -1130,13 +1140,13 @@ json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning
                  "%zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer GPUs "
                  "than a node has",
                  replicas, measurements->count);
-        json_array_append_new(texts, json_string(text));
+        add_text(texts, text);
     }
     sp_warning_kinds_sort(kinds);
     for (size_t k = 0; k < kinds->count; k++) {
         snprintf(text, sizeof text, "%lld of %zu rows: %s", (long long)kinds->kind[k].results,
                  measurements->count, kinds->kind[k].text);
-        json_array_append_new(texts, json_string(text));
+        add_text(texts, text);
     }
     sp_free(kinds->kind);
     *kinds = (sp_warning_kinds){0};

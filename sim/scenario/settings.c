@@ -966,6 +966,8 @@ const sp_setting *sp_setting_at(int index)
 
 // ---- names: a key, its last part, or what others call it ----
 
+static const char other_precisions[] = "other precisions than BF16 are not modelled";
+
 // Names that others set and nothing here stands for. A hint at the setting spelt most alike, or at
 // one of another matter, would change something else. `modelled` are values that say what is
 // modelled anyway.
@@ -984,10 +986,10 @@ static const struct {
      "parameters split over some of the ranks are parallel.zero 3 with parallel.zero_group, the "
      "ranks that split them, of all parallel.dp x cp",
      ""},
-    {"precision mixed_precision dtype torch_dtype", "other precisions than BF16 are not modelled",
+    {"precision mixed_precision dtype torch_dtype", other_precisions,
      "bf16 bfloat16 torch.bfloat16 bf16_mixed bf16_true amp_bf16"},
-    {"bf16", "other precisions than BF16 are not modelled", "true 1"},
-    {"fp16 fp32", "other precisions than BF16 are not modelled", "false 0"},
+    {"bf16", other_precisions, "true 1"},
+    {"fp16 fp32", other_precisions, "false 0"},
     {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
     {"mtp_num_layers num_nextn_predict_layers",
      "layers that predict further tokens are not modelled", "0 none"},
