@@ -539,43 +539,6 @@ bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
 
 // A table without a map: its header names the settings.
 
-// Settings that tables usually have, for hints; any other path may be named as well.
-static const char *const usual[] = {"model",
-                                    "cluster",
-                                    "nodes",
-                                    "profile",
-                                    "stack",
-                                    "model.layers",
-                                    "model.hidden",
-                                    "model.ffn",
-                                    "model.heads",
-                                    "model.kv_heads",
-                                    "model.head_dim",
-                                    "model.vocab",
-                                    "parallel.tp",
-                                    "parallel.cp",
-                                    "parallel.pp",
-                                    "parallel.dp",
-                                    "parallel.chunks_per_rank",
-                                    "parallel.layers_per_chunk",
-                                    "parallel.sequence_parallel",
-                                    "parallel.zero",
-                                    "schedule.kind",
-                                    "schedule.microbatches",
-                                    "schedule.microbatch_samples",
-                                    "schedule.slices",
-                                    "memory.recompute",
-                                    "memory.offload_ratio",
-                                    "memory.attention",
-                                    "workload.lengths",
-                                    "workload.uniform",
-                                    "workload.context",
-                                    "workload.samples_per_batch",
-                                    "workload.tokens_per_batch",
-                                    "strategy.kind"};
-
-enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
-
 // "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
 // digits, in lower case, with single underscores.
 static void plain_name(const char *text, char plain[SP_JSON_PATH])
@@ -620,11 +583,6 @@ static bool in_a_section(const char *name)
 // by its last part or as others call it, however it is written. NULL: none.
 static const char *path_of(const char *name, const char *plain)
 {
-    for (int i = 0; i < TOP_LEVEL; i++) {
-        if (strcmp(usual[i], plain) == 0) {
-            return usual[i];
-        }
-    }
     if (strchr(name, '.') != NULL) {
         return in_a_section(name) ? name : NULL;
     }
@@ -893,21 +851,13 @@ typedef struct header_map {
 static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain,
                            const char *why)
 {
-    const char *names[USUAL + SP_MEASURED_FITS + 1];
-    int count = 0;
-    for (int i = 0; i < USUAL; i++) {
-        names[count++] = usual[i];
-    }
-    for (int k = 0; sp_measured_names[k] != NULL; k++) {
-        names[count++] = sp_measured_names[k];
-    }
     const char *leaf = sp_setting_leaf(cell->text);
     bool dotted = leaf != cell->text;
     const sp_setting *meant = dotted ? sp_setting_find(leaf) : NULL;
-    const char *near = meant != NULL ? meant->key : sp_nearest_name(cell->text, names, count);
-    // Several settings end so.
-    const char *one = near == NULL ? sp_setting_near(leaf) : NULL;
-    near = one != NULL && strcmp(sp_setting_leaf(one), leaf) == 0 ? one : near;
+    const char *near = meant != NULL
+                           ? meant->key
+                           : sp_nearest_name(cell->text, sp_measured_names, SP_MEASURED_FITS + 1);
+    near = near != NULL ? near : sp_setting_near(cell->text);
     why = why != NULL ? why : sp_setting_missing(dotted ? leaf : plain);
     map->unknown = true;
     if (why == NULL && near == NULL) {

@@ -61,7 +61,8 @@ static const sp_setting cluster_rows[] = {
      .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", SP_TEXT, SP_FIELD(sp_cluster, gpu), .fallback = "\"GPU\"",
-     .text = "What the GPU is called in reports."},
+     .text = "What the GPU is called in reports. Over a built-in cluster the name of another GPU "
+             "needs peak_tflops beside it."},
     {.key = "cluster.profile", SP_TEXT, SP_FIELD(sp_cluster, profile), .fallback = "none",
      .text = "The profile that is taken where the scenario names none."},
     {.key = "cluster.peak_tflops", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, peak_flops_per_s),
