@@ -579,15 +579,23 @@ static bool in_a_section(const char *name)
     return false;
 }
 
+static const char no_step[] =
+    "prompts that are read (prefill) and text that is generated (decode) are no part of a step";
+
+static bool is_of_steps(const char *key)
+{
+    return strncmp(key, "decode.", 7) != 0 && strncmp(key, "prefill.", 8) != 0;
+}
+
 // The path that a column sets: its name where that is one, else the key that the name stands for,
 // by its last part or as others call it, however it is written. NULL: none.
 static const char *path_of(const char *name, const char *plain)
 {
     if (strchr(name, '.') != NULL) {
-        return in_a_section(name) ? name : NULL;
+        return in_a_section(name) && is_of_steps(name) ? name : NULL;
     }
     const sp_setting *setting = sp_setting_find(plain);
-    return setting != NULL ? setting->key : NULL;
+    return setting != NULL && is_of_steps(setting->key) ? setting->key : NULL;
 }
 
 // Another column that sets the path; NULL: none.
@@ -851,14 +859,24 @@ typedef struct header_map {
 static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain,
                            const char *why)
 {
-    const char *leaf = sp_setting_leaf(cell->text);
-    bool dotted = leaf != cell->text;
-    const sp_setting *meant = dotted ? sp_setting_find(leaf) : NULL;
+    bool dotted = strchr(cell->text, '.') != NULL;
+    const char *leaf = dotted ? sp_setting_leaf(cell->text) : plain;
+    const sp_setting *meant = sp_setting_find(leaf);
+    char kind[SP_JSON_PATH + 8];
+    snprintf(kind, sizeof kind, "%s.kind", plain);
+    meant = meant != NULL ? meant : sp_setting_find(kind);
     const char *near = meant != NULL
                            ? meant->key
                            : sp_nearest_name(cell->text, sp_measured_names, SP_MEASURED_FITS + 1);
     near = near != NULL ? near : sp_setting_near(cell->text);
-    why = why != NULL ? why : sp_setting_missing(dotted ? leaf : plain);
+    if (why == NULL && !is_of_steps(cell->text)) {
+        why = no_step;
+    }
+    why = why != NULL ? why : sp_setting_missing(leaf);
+    if (why == NULL && near != NULL && !is_of_steps(near)) {
+        why = meant != NULL ? no_step : NULL;
+        near = NULL;
+    }
     map->unknown = true;
     if (why == NULL && near == NULL) {
         why = "without a map a column is named by the setting that it gives, such as parallel.tp";

@@ -670,7 +670,7 @@ static const sp_setting workload_rows[] = {
     {.key = "workload.context", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
      SP_FIELD(sp_scenario, workload.context), .if_changed = true, .fallback = "the longest sample",
      .text = "Tokens of a row at most (context window, sequence length).",
-     .aliases = "seq_length seq_len sequence_len cutoff_len model_max_length sequence_length "
+     .aliases = "seq_length seq_len seqlen sequence_len cutoff_len model_max_length sequence_length "
                 "max_seq_len max_seq_length context_length block_size max_length"},
     {.key = "workload.over_length", SP_ONE_OF(over_length_names),
      SP_FIELD(sp_scenario, workload.over_length),
@@ -1022,6 +1022,10 @@ static const struct {
     {"disable_bias_linear", "it is the opposite of model.bias", ""},
     {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
      "it is a number of gradients; stack.bucket_mib is in MiB", ""},
+    {"batch bs",
+     "samples of a step are workload.samples_per_batch, rows of a micro-batch "
+     "schedule.microbatch_samples",
+     ""},
     {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold", ""},
     {"optimizer optim adam_8bit adamw_8bit",
      "other optimizers than Adam are not modelled; stack.moment_bytes and "
@@ -1107,7 +1111,7 @@ static const struct {
      .values = {{"true", NULL}, {"false", "0"}},
      .expected = "the share of the activations that is offloaded"},
     // 0.1 is Megatron-LM's default.
-    {.names = "hidden_dropout attention_dropout",
+    {.names = "hidden_dropout attention_dropout dropout",
      .values = {{"0", "false"}, {"0.0", "false"}, {"0.1", "true"}}},
     {.names = "position_embedding_type", .values = {{"learned_absolute", "learned"}}},
     {.names = "hidden_act activation_function",
