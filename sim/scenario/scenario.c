@@ -539,7 +539,7 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     return SP_OK;
 }
 
-// The section of a path that lies in one which a document may have as a name; NULL: it lies in none.
+// The section that a path lies in, where a document may have a name in its place; else NULL.
 static const char *named_section(const char *path)
 {
     static const char *const sections[] = {"model", "cluster", "stack"};

@@ -317,8 +317,8 @@ SP_API const char *sp_setting_missing(const char *name);
 bool sp_setting_is_modelled(const char *name, const char *value);
 
 // The value in the setting's own words where others write it under their `name` of the setting:
-// "full" for gradient_checkpointing true. Their values that leave open what is meant are NULL, and
-// *expected says what to write.
+// "full" for gradient_checkpointing true, "" where that states nothing. Their values that leave
+// open what is meant are NULL, and *expected says what to write.
 const char *sp_setting_translate(const char *name, const char *value, const char **expected);
 
 // ---- a plan file with the scenario it was made for ----
