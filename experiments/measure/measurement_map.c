@@ -871,6 +871,9 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
     near = near != NULL ? near : sp_setting_near(cell->text);
     if (why == NULL && !is_of_steps(cell->text)) {
         why = no_step;
+    } else if (why == NULL && sp_names_hold("batch bs", plain)) {
+        why = "samples of a step are workload.samples_per_batch, rows of a micro-batch "
+              "schedule.microbatch_samples";
     }
     why = why != NULL ? why : sp_setting_missing(leaf);
     if (why == NULL && near != NULL && !is_of_steps(near)) {

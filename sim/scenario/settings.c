@@ -1022,10 +1022,6 @@ static const struct {
     {"disable_bias_linear", "it is the opposite of model.bias", ""},
     {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
      "it is a number of gradients; stack.bucket_mib is in MiB", ""},
-    {"batch bs",
-     "samples of a step are workload.samples_per_batch, rows of a micro-batch "
-     "schedule.microbatch_samples",
-     ""},
     {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold", ""},
     {"optimizer optim adam_8bit adamw_8bit",
      "other optimizers than Adam are not modelled; stack.moment_bytes and "
