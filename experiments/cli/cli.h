@@ -482,13 +482,15 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 1024 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
-// "runs with probability 0.72": by what logged steps that fill as much of the memory did. "" where
-// that is above 0.95, not known, or where the step is out of memory; returns text.
+// "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
+// that fits. "" where that is above 0.95 or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
-const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK]);
+const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_trial(const void *trial, const char *key);
+// Puts all figures of a point into a document.
+void cli_put_figures(json_t *object, const sweep_trial *trial);
 // {"ok", "oom", "infeasible", "invalid"}: how many points; the caller owns it.
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
 
@@ -513,6 +515,11 @@ typedef struct cli_loss {
 enum { CLI_LOSS = 120 };
 cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
+
+// What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
+// returns text.
+enum { CLI_NOTES = CLI_LOSS + CLI_RISK };
+const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
 
 // ---- executed steps ----
 

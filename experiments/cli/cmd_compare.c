@@ -666,17 +666,19 @@ static json_t *comparison_json(const comparison *cmp)
                           SP_JSON("stopped", cmp->stopped ? json_true() : NULL));
 }
 
-enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };
+enum { STATUS = CLI_NOTES + 16, COLUMNS = 320 };
 
-// The state of the memory and what the strategy loses: "tight, 12.3 % of tokens left out".
+// The state of the memory, what the strategy loses, and that it may not run: "tight, 12.3 % of
+// tokens left out, runs with probability 0.72".
 static const char *status_text(const sp_result *result, char text[STATUS])
 {
-    char lost[CLI_LOSS];
+    char notes[CLI_NOTES];
     const cli_loss loss = {.left_out = sp_result_left_out_share(result),
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
-    cli_loss_text(loss, lost);
-    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), lost[0] != '\0' ? ", " : "", lost);
+    double probability = sp_result_fit_probability(result);
+    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
+    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
 
@@ -721,7 +723,8 @@ static void print_schedule_row(cli_row *row, const comparison *cmp, const compar
     cli_number_cell(row, "%.4g", most);
     cli_number_cell(row, "%.4g", result->ranks[ranks - 1].units_peak);
     cli_figure_cells(row, cli_figure_of_result, result);
-    cli_cell(row, "%s", cli_memory_word(result));
+    char status[STATUS];
+    cli_cell(row, "%s", status_text(result, status));
 }
 
 // Does any row wait where there is no pipeline that could have a bubble?

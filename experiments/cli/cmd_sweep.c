@@ -83,13 +83,13 @@ static void print_figures(const sweep_trial *trial)
     cli_figure_cells(&row, cli_figure_of_trial, trial);
 }
 
-// Behind the columns, of rows alone that lose something.
-static void print_loss(const sweep_trial *trial)
+// Behind the columns, of rows alone that lose something or may not run.
+static void print_notes(const sweep_trial *trial)
 {
-    char text[CLI_LOSS];
+    char text[CLI_NOTES];
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
-    cli_loss_text(loss, text);
+    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
     printf("%s%s", text[0] != '\0' ? "  " : "", text);
 }
 
@@ -113,7 +113,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
             cell(spec, a, digit[a], text);
             printf(" %*s", width[a], text);
         }
-        print_loss(&points[i].trial);
+        print_notes(&points[i].trial);
         putchar('\n');
     }
 }
@@ -218,7 +218,7 @@ static void print_best(const sweep_summary *summary)
     char title[TITLE];
     if (options->by_figure) {
         snprintf(title, sizeof title, "points that fit with the %s %s",
-                 sweep_figure_better[options->by] > 0 ? "most" : "least",
+                 sweep_figure_better(options->by) > 0 ? "most" : "least",
                  sweep_figure_names[options->by]);
     } else {
         snprintf(title, sizeof title, "fastest points that fit");
@@ -277,9 +277,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     for (int d = 0; d < SWEEP_DEGREES; d++) {
         sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
-    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_json_put(object, sweep_figure_names[f], sp_json_figure(trial->figure[f]));
-    }
+    cli_put_figures(object, trial);
     return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
                        SP_JSON("median_error", trial->median_error),
                        SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));

@@ -725,7 +725,7 @@ static void print_source(const cli_tuned *tuned)
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(&tuned->result->step_error, text), column, column);
     char risk[CLI_RISK];
-    if (cli_memory_risk(tuned->result, risk)[0] != '\0') {
+    if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
         printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
     }
     if (tuned->scenario->model.experts > 0) {
@@ -768,7 +768,7 @@ static void print_head(void)
 static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 {
     char text[CLI_TUNE_VALUE];
-    char loss[CLI_LOSS];
+    char notes[CLI_NOTES];
     cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
     cli_figure_cells(&row, cli_figure_of_trial, &point->trial);
@@ -777,8 +777,9 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     for (int a = 0; a < AXES; a++) {
         printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(&point->trial, loss);
-    printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
+    cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
+                  notes);
+    printf("%s%s\n", notes[0] != '\0' ? "  " : "", notes);
     json_decref(settings);
 }
 
@@ -849,15 +850,12 @@ void cli_print_tuned(const cli_tuned *tuned)
 
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
-    const sweep_trial *d = &point->trial;
-    return sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
-                          SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)),
-                          SP_JSON("iteration_ms", d->figure[SWEEP_ITERATION_MS]),
-                          SP_JSON("mfu_full_attention", d->figure[SWEEP_MFU_FULL_ATTENTION]),
-                          SP_JSON("peak_memory_gib", d->figure[SWEEP_PEAK_MEMORY_GIB]),
-                          SP_JSON("fits", sp_fits_names[d->fits]),
-                          SP_JSON("left_out_share", d->figure[SWEEP_LEFT_OUT_SHARE]),
-                          SP_JSON("cut_share", d->figure[SWEEP_CUT_SHARE]));
+    json_t *object =
+        sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
+                       SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)));
+    cli_put_figures(object, &point->trial);
+    sp_json_put(object, "fits", json_string(sp_fits_names[point->trial.fits]));
+    return object;
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)

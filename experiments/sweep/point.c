@@ -21,18 +21,17 @@ enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
 
 const char *const sweep_figure_names[] = {
-#define X(name, key, better) key,
+#define X(name, key) key,
     SWEEP_FIGURES(X)
 #undef X
         NULL};
 
 const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};
 
-const int sweep_figure_better[] = {
-#define X(name, key, better) better,
-    SWEEP_FIGURES(X)
-#undef X
-};
+int sweep_figure_better(sweep_figure figure)
+{
+    return sp_figure_find(sweep_figure_names[figure])->better;
+}
 
 // ---- batches ----
 
@@ -683,8 +682,8 @@ static bool is_better(const sweep_summary *summary, const sweep_trial *a, const 
         return is_tighter(b, a);
     }
     sweep_figure by = summary->options.by;
-    double x = sweep_figure_better[by] * a->figure[by];
-    double y = sweep_figure_better[by] * b->figure[by];
+    double x = sweep_figure_better(by) * a->figure[by];
+    double y = sweep_figure_better(by) * b->figure[by];
     return isnan(y) ? !isnan(x) : x > y;
 }
 
@@ -731,8 +730,8 @@ static void add_to_front(sweep_summary *summary, const sweep_best *point)
 {
     sweep_figure x = summary->options.x;
     sweep_figure y = summary->options.y;
-    double better_x = sweep_figure_better[x];
-    double better_y = sweep_figure_better[y];
+    double better_x = sweep_figure_better(x);
+    double better_y = sweep_figure_better(y);
     const double *own = point->trial.figure;
     int64_t first = begin_of(summary->front, summary->front_count, point->group);
     int64_t end = begin_of(summary->front, summary->front_count, point->group + 1);

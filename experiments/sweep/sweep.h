@@ -188,31 +188,33 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 
 enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
 
-// The figures of a line: X(name, key, 1: more is better, -1: less is).
-#define SWEEP_FIGURES(X)                            \
-    X(ITERATION_MS, "iteration_ms", -1)             \
-    X(BUBBLE_RATIO, "bubble_ratio", -1)             \
-    X(TOKENS_PER_S, "tokens_per_s", 1)              \
-    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)      \
-    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)          \
-    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1)  \
-    X(MFU, "mfu", 1)                                \
-    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
-    X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
-    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)    \
-    X(LEFT_OUT_SHARE, "left_out_share", -1)         \
-    X(CUT_SHARE, "cut_share", -1)                   \
-    X(OVER_LENGTH_SHARE, "over_length_share", -1)
+// The figures of a line: X(name, key), those by which points are compared (`better` of sp_figure).
+#define SWEEP_FIGURES(X)                        \
+    X(ITERATION_MS, "iteration_ms")             \
+    X(BUBBLE_RATIO, "bubble_ratio")             \
+    X(TOKENS_PER_S, "tokens_per_s")             \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s")     \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu")         \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention") \
+    X(MFU, "mfu")                               \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib")       \
+    X(RESERVED_GIB, "peak_memory_reserved_gib") \
+    X(MEMORY_MARGIN_GIB, "memory_margin_gib")   \
+    X(LEFT_OUT_SHARE, "left_out_share")         \
+    X(CUT_SHARE, "cut_share")                   \
+    X(OVER_LENGTH_SHARE, "over_length_share")   \
+    X(FIT_PROBABILITY, "fit_probability")       \
+    X(WAITING_SHARE, "waiting_risk.share")
 
 typedef enum sweep_figure {
-#define X(name, key, better) SWEEP_##name,
+#define X(name, key) SWEEP_##name,
     SWEEP_FIGURES(X)
 #undef X
         SWEEP_FIGURE_COUNT
 } sweep_figure;
 
 extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
-extern const int sweep_figure_better[];        // 1 or -1
+int sweep_figure_better(sweep_figure figure);  // 1 or -1
 
 enum { SWEEP_DEGREES = 4 };
 extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"

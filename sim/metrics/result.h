@@ -244,7 +244,9 @@ typedef struct sp_figure {
     const char *key, *text; // what it says, with its unit
     const char *label;      // heads a column; NULL: tables do not show it
     int digits;             // behind the point in tables, or SP_SHORT_NUMBER
-    bool percent;           // tables show a hundred times the value
+    bool percent;           // a share, of which tables show a hundred times the value
+    double least, most;     // of its values; `most` 0: no upper bound
+    int better;             // sweeps compare points by it; 1: more is better, -1: less, 0: not
 } sp_figure;
 SP_API const sp_figure *sp_figure_at(int index);         // NULL past the last
 SP_API const sp_figure *sp_figure_find(const char *key); // NULL: there is none

@@ -232,6 +232,18 @@ TEST(shards_take_every_point_once)
 
 enum { LINES = 300 };
 
+// One row of the table of figures makes one that points are compared by.
+TEST(figures_are_those_of_the_table)
+{
+    const sp_figure *figure;
+    for (int i = 0; (figure = sp_figure_at(i)) != NULL; i++) {
+        sweep_figure found;
+        if (sweep_figure_find(figure->key, &found) != (figure->better != 0)) {
+            fail_msg("%s", figure->key);
+        }
+    }
+}
+
 static sweep_trial random_trial(sp_prng *prng)
 {
     sweep_trial trial;
