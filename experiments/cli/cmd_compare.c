@@ -329,11 +329,6 @@ static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_er
         return refuse_name(cmp, r->name, err);
     }
     snprintf(r->name, sizeof r->name, "%s", known);
-    for (int i = 0; i < cmp->count; i++) {
-        if (strcmp(cmp->rows[i].name, r->name) == 0) {
-            return sp_error_set(err, SP_ERR_USAGE, "%s names '%s' twice", option, r->name);
-        }
-    }
     cmp->count++;
     return SP_OK;
 }

@@ -12,7 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
 
-enum { MOST_OPTIONS = 64 };
+enum { MOST_OPTIONS = 64, ENTRY = 64 };
 
 // One run over argv.
 typedef struct parser {
@@ -108,6 +108,35 @@ static int store_in_list(parser *in, const cli_option *option, const char *value
     return CLI_PROCEED;
 }
 
+// An entry of a list of names, `length` characters.
+static bool is_entry(const char *entry, size_t length, const char *name, size_t name_length)
+{
+    char words[2][ENTRY];
+    snprintf(words[0], ENTRY, "%.*s", (int)length, entry);
+    snprintf(words[1], ENTRY, "%.*s", (int)name_length, name);
+    return sp_same_name(words[0], words[1]);
+}
+
+// A name that stands twice, or is missing between commas, was meant otherwise.
+static int check_names(const parser *in, const cli_option *option, const char *list)
+{
+    for (const char *name = list; name != NULL;) {
+        size_t length = strcspn(name, ",");
+        if (length == 0) {
+            return cli_usage_error(in->command, "option '--%s': a name is missing in '%s'",
+                                   option->name, list);
+        }
+        for (const char *other = list; other < name; other += strcspn(other, ",") + 1) {
+            if (is_entry(name, length, other, strcspn(other, ","))) {
+                return cli_usage_error(in->command, "option '--%s' names '%.*s' twice",
+                                       option->name, (int)length, name);
+            }
+        }
+        name = name[length] == ',' ? name + length + 1 : NULL;
+    }
+    return CLI_PROCEED;
+}
+
 static int store(parser *in, const cli_option *option, const char *value)
 {
     static const bool yes = true;
@@ -126,7 +155,7 @@ static int store(parser *in, const cli_option *option, const char *value)
                                    option->name, option->name, option->value);
         }
         memcpy(place, &value, sizeof value);
-        break;
+        return option->names != NULL ? check_names(in, option, value) : CLI_PROCEED;
     case CLI_INT:
         return store_int(in, option, value);
     case CLI_LIST:
