@@ -610,11 +610,12 @@ bool sweep_figure_find(const char *name, sweep_figure *figure)
 
 // ---- the condition on results ----
 
-static void copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
-                        const sweep_value *values)
+// The symbol has its own path and values, which are null where it has none yet.
+static void add_symbol(sweep_symbols *symbols, const sweep_spec *spec, sweep_symbol symbol)
 {
-    int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
-    sweep_symbol symbol = {.path = sp_strdup(path), .axis = axis};
+    int64_t count = symbol.axis >= 0 ? spec->axes[symbol.axis].count : 1;
+    const sweep_value *values = symbol.values;
+    symbol.path = sp_strdup(symbol.path);
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
     if (values != NULL) {
         memcpy(symbol.values, values, (size_t)count * sizeof *values);
@@ -631,14 +632,17 @@ static void make_symbols(sweep_summary *summary)
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
     sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
     for (size_t i = 0; i < settings->count; i++) {
-        const sweep_symbol *s = &settings->items[i];
-        copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
+        add_symbol(symbols, summary->spec, settings->items[i]);
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
+        const sp_figure *figure = sp_figure_find(sweep_figure_names[f]);
+        add_symbol(symbols, summary->spec,
+                   (sweep_symbol){.path = (char *)figure->key, .axis = -1, .figure = figure});
     }
-    copy_symbol(symbols, summary->spec, "status", -1, NULL);
-    copy_symbol(symbols, summary->spec, "fits", -1, NULL);
+    add_symbol(symbols, summary->spec,
+               (sweep_symbol){.path = "status", .axis = -1, .names = sweep_status_names});
+    add_symbol(symbols, summary->spec,
+               (sweep_symbol){.path = "fits", .axis = -1, .names = sp_fits_names});
     summary->of_figures = symbols->items + settings->count;
 }
 

@@ -23,15 +23,18 @@ typedef enum sweep_kind { SWEEP_NULL, SWEEP_BOOL, SWEEP_NUMBER, SWEEP_STRING } s
 typedef struct sweep_value {
     sweep_kind kind;
     double number;    // of a number; 0 or 1 of a bool
+    bool unknown;     // null because the point has no such figure
     const char *text; // of a string; not owned
 } sweep_value;
 
 // A setting that a condition can name: a scalar of the base (axis -1, one value) or an axis of the
-// grid, with one value per value of the axis.
+// grid, with one value per value of the axis; or a figure.
 typedef struct sweep_symbol {
     char *path; // "parallel.tp"; owned
     int axis;
-    sweep_value *values; // owned
+    sweep_value *values;      // owned
+    const sp_figure *figure;  // NULL: it is none
+    const char *const *names; // all that it can be, of what is no setting; NULL: it is a number
 } sweep_symbol;
 
 typedef struct sweep_symbols {
@@ -53,9 +56,11 @@ enum {
 // chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
 // A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
 // that number beside a number. A name is the full path of a setting or its last part where no other
-// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them.
-// Errors name source, path and the character. All of these are referred to and must outlive the
-// condition.
+// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them. A
+// comparison by size with a figure that a point does not have is false. A comparison with a value
+// that the table of settings or figures does not allow is an error where it never holds, or always
+// does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the character. All of these
+// are referred to and must outlive the condition.
 sp_status sweep_where_parse(const char *text, const char *source, const char *path,
                             const sweep_symbols *symbols, sweep_where **where, sp_error *err);
 void sweep_where_free(sweep_where *where);
@@ -99,6 +104,7 @@ enum {
 typedef struct sweep_axis {
     const char *path; // "parallel.tp"; belongs to the document, as do the values
     const json_t *values;
+    json_t *read; // the values as sp_setting_as_read() has them; owned
     int64_t count;
 } sweep_axis;
 
@@ -107,6 +113,7 @@ typedef struct sweep_spec {
     json_t *document;          // owned
     json_t *stated;            // the grid before its paths were placed; owned, NULL: none was
     const json_t *base;
+    json_t *base_read;           // as the values of axes; owned
     sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
     int axis_count;
     int64_t combinations;
