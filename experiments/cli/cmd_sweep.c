@@ -200,10 +200,17 @@ enum { POINT_WARNING = SP_WARNING_TEXT + 64 };
 static const char *point_warning(const sweep_summary *summary, const sp_warning_kind *warning,
                                  char line[POINT_WARNING])
 {
-    snprintf(line, POINT_WARNING, "%lld of %lld points%s: %s", (long long)warning->results,
-             (long long)(summary->written - summary->resumed),
-             summary->resumed > 0 ? " evaluated now" : "", warning->text);
+    snprintf(line, POINT_WARNING, "%lld of %lld points: %s", (long long)warning->results,
+             (long long)summary->written, warning->text);
     return line;
+}
+
+static void warn_of_points(const cli_common *common, const sweep_summary *summary)
+{
+    for (size_t w = 0; w < summary->warnings.count && !common->json; w++) {
+        char line[POINT_WARNING];
+        cli_warn(common->quiet, "%s", point_warning(summary, &summary->warnings.kind[w], line));
+    }
 }
 
 static void print_best(const sweep_summary *summary)
@@ -713,11 +720,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
 {
     sp_error err = {0};
     int exit_status = 0;
-    for (size_t w = 0; w < summary->warnings.count && !args->common.json; w++) {
-        char line[POINT_WARNING];
-        cli_warn(args->common.quiet, "%s",
-                 point_warning(summary, &summary->warnings.kind[w], line));
-    }
+    warn_of_points(&args->common, summary);
     if (args->csv) {
         print_chosen_rows(args, summary);
     } else if (args->common.json) {
@@ -878,8 +881,8 @@ const cli_command cli_cmd_sweep = {
         "counted then, would reserve more than 97 % of it. memory_margin_gib is the limit less "
         "what it would reserve (peak_memory_reserved_gib) where blocks are counted, else less the "
         "peak; simulate counts them of every step. Where no point fits well, a line says so, with "
-        "the margin of the first. What points warn of is told once for each kind, with the number "
-        "of points, of those that were evaluated now.\n\nWhere the grid changes model or workload "
+        "the margin of the first. What points warn of stands in their lines and is told once for "
+        "each kind, with the number of points.\n\nWhere the grid changes model or workload "
         "(workload.context, "
         "say), steps do not do the same work: the fastest points and the front are those of each "
         "workload and model. A condition may write numbers of tokens as settings do (\"context > "
@@ -910,6 +913,7 @@ typedef struct merge_args {
 static int print_merged(const merge_args *args, const sweep_summary *summary)
 {
     int exit_status = 0;
+    warn_of_points(&args->common, summary);
     if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
     } else {

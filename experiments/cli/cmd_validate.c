@@ -91,7 +91,7 @@ static void warn_of_rows(bool quiet, const sp_validation *validation)
     for (size_t i = 0; i < m->count; i++) {
         replicas += m->cases[i].assumes_replica;
         if (validation->cases[i].warnings != NULL) {
-            sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+            sp_warning_kinds_add(&kinds, validation->cases[i].warnings);
         }
     }
     if (replicas > 0) {

@@ -157,32 +157,6 @@ static void release_batches(batch_cache *cache, batch_entry *entry)
     pthread_mutex_unlock(&cache->mutex);
 }
 
-// ---- warnings of points ----
-
-typedef struct sweep_warning_list {
-    pthread_mutex_t mutex;
-    sp_warning_kinds kinds;
-} warning_list;
-
-// Memory that a point lacks is its status.
-static void note_warnings(const sweep_evaluator *evaluator, int64_t combination,
-                          const sp_result *result)
-{
-    warning_list *list = evaluator->warnings;
-    if (!sp_result_is_oom(result)) {
-        pthread_mutex_lock(&list->mutex);
-        sp_warning_kinds_add(&list->kinds, combination, &result->warnings);
-        pthread_mutex_unlock(&list->mutex);
-    }
-}
-
-void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds)
-{
-    *kinds = evaluator->warnings->kinds;
-    evaluator->warnings->kinds = (sp_warning_kinds){0};
-    sp_warning_kinds_sort(kinds);
-}
-
 // ---- evaluation ----
 
 void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads)
@@ -196,8 +170,6 @@ void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, in
     evaluator->batches = sp_calloc(1, sizeof *evaluator->batches);
     evaluator->batches->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     evaluator->files = sp_scenario_cache_new();
-    evaluator->warnings = sp_calloc(1, sizeof *evaluator->warnings);
-    evaluator->warnings->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 void sweep_evaluator_fini(sweep_evaluator *evaluator)
@@ -207,11 +179,6 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     }
     sp_free((void *)evaluator->documents);
     free_batches(evaluator->batches);
-    if (evaluator->warnings != NULL) {
-        pthread_mutex_destroy(&evaluator->warnings->mutex);
-        sp_free(evaluator->warnings->kinds.kind);
-        sp_free(evaluator->warnings);
-    }
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
 }
@@ -302,8 +269,37 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
     return found;
 }
 
-static sp_status evaluate(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                          const int64_t digit[SWEEP_AXES], sweep_trial *trial, sp_error *err)
+// NULL where the result has none. The reason of a point out of memory is no warning again.
+static json_t *notes_of(const sp_result *result)
+{
+    json_t *notes = json_object();
+    sp_result_put_notes(result, notes);
+    json_t *warnings = json_object_get(notes, "warnings");
+    for (size_t i = json_array_size(warnings); i-- > 0;) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        if (strcmp(text, result->oom_diagnosis) == 0) {
+            json_array_remove(warnings, i);
+        }
+    }
+    const char *key;
+    void *next;
+    json_t *lines;
+    json_object_foreach_safe(notes, next, key, lines)
+    {
+        if (json_array_size(lines) == 0) {
+            json_object_del(notes, key);
+        }
+    }
+    if (json_object_size(notes) > 0) {
+        return notes;
+    }
+    json_decref(notes);
+    return NULL;
+}
+
+static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
+                          const int64_t digit[SWEEP_AXES], sweep_trial *trial, json_t **notes,
+                          sp_error *err)
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
@@ -311,20 +307,22 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread, int64_t 
     json_decref(document);
     if (found == SP_OK) {
         take_result(&result, trial);
-        note_warnings(evaluator, combination, &result);
+        if (notes != NULL) {
+            *notes = notes_of(&result);
+        }
     }
     sp_result_fini(&result);
     return found;
 }
 
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_trial *trial, sp_error *err)
+                               sweep_trial *trial, json_t **notes, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
     sp_error reason = {0};
     sweep_trial_begin(trial, SWEEP_INVALID);
     sweep_spec_digits(evaluator->spec, combination, digit);
-    sp_status found = evaluate(evaluator, thread, combination, digit, trial, &reason);
+    sp_status found = evaluate(evaluator, thread, digit, trial, notes, &reason);
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     if (sp_status_is_fatal(found)) {
         return sp_error_set(err, found, "%s", text);
@@ -418,15 +416,17 @@ static bool is_as_written(const json_t *row, const char *line, size_t bytes)
 }
 
 // The line of a point with its newline, without what it has no value for.
-static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_trial *trial)
+static char *write_line(const sweep_spec *spec, const sweep_row *point)
 {
     int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(spec, combination, digit);
+    const sweep_trial *trial = &point->trial;
+    sweep_spec_digits(spec, point->combination, digit);
     json_t *row = sp_json_object(SP_JSON("point", sweep_spec_point(spec, digit)),
                                  SP_JSON("status", sweep_status_names[trial->status]));
     put_text(row, "reason", trial->reason);
     sp_json_put(row, "base", json_string(spec->base_tag));
     put_trial(row, trial);
+    json_object_update(row, point->notes);
     size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
     char *line = sp_malloc(bytes + CHECK + 2);
     json_dumpb(row, line, bytes, LINE_FLAGS);
@@ -439,11 +439,19 @@ static char *write_line(const sweep_spec *spec, int64_t combination, const sweep
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err)
 {
-    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, err);
+    sp_status status =
+        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err);
     if (status == SP_OK) {
-        row->line = write_line(evaluator->spec, row->combination, &row->trial);
+        row->line = write_line(evaluator->spec, row);
     }
     return status;
+}
+
+void sweep_row_fini(sweep_row *row)
+{
+    json_decref(row->notes);
+    sp_free(row->line);
+    *row = (sweep_row){0};
 }
 
 // ---- lines: reading ----
@@ -570,30 +578,30 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
     return status;
 }
 
-sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
-                          sp_error *err)
+sp_status sweep_line_read(const sweep_spec *spec, const char *line, size_t bytes,
+                          const sweep_line_place *place, sweep_row *row, sp_error *err)
 {
     const char *expected = "";
     json_error_t wrong;
     errno = 0;
-    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
-    if (row == NULL) {
+    json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (object == NULL) {
         return sp_json_load_error(err, place->path, place->number, &wrong);
     }
     sp_status status = SP_OK;
-    if (!is_as_written(row, line, bytes)) {
+    if (!is_as_written(object, line, bytes)) {
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                              "the line was changed after it was written (its check differs): "
                              "without it and the lines behind it --resume evaluates them again");
-    } else if (!sweep_trial_read(row, trial, &expected)) {
+    } else if (!sweep_trial_read(object, &row->trial, &expected)) {
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0, "expected %s",
                              expected);
     }
     if (status == SP_OK) {
-        status = same_point(spec, combination, row, place, err);
+        status = same_point(spec, row->combination, object, place, err);
     }
-    json_decref(row);
+    row->notes = json_pack("{s:O*}", "warnings", json_object_get(object, "warnings"));
+    json_decref(object);
     return status;
 }
 
@@ -830,15 +838,29 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
                              &summary->where, err);
 }
 
-sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
-                            sp_error *err)
+static void count_warnings(sweep_summary *summary, const json_t *texts)
 {
+    sp_warnings warnings = {.count = 0};
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const char *text = json_string_value(json_array_get(texts, i));
+        sp_warnings_add(&warnings, "%s", text != NULL ? text : "?");
+    }
+    sp_warning_kinds_add(&summary->warnings, &warnings);
+}
+
+sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err)
+{
+    const sweep_trial *trial = &row->trial;
+    int64_t combination = row->combination;
     sweep_status s = trial->status;
     bool holds = false;
     if (summary->of_status[s]++ == 0) {
         memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
     }
     summary->written++;
+    if (s == SWEEP_OK && row->notes != NULL) {
+        count_warnings(summary, json_object_get(row->notes, "warnings"));
+    }
     sp_status status = where_holds(summary, combination, trial, &holds, err);
     if (status == SP_OK && summary->options.each != NULL) {
         summary->options.each(summary->options.context, combination, trial, holds);

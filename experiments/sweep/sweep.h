@@ -249,7 +249,6 @@ typedef struct sweep_evaluator {
     int threads;
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
-    struct sweep_warning_list *warnings; // of points that were evaluated; owned
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
     // Figures that no line holds are left out, and so are the settings with which a point out of
     // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
@@ -270,12 +269,11 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
                                   sweep_status *status, sp_result *result, sp_error *err);
 
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
-// result; only a stop, what the system refuses, and defects of ours are errors.
+// result; only a stop, what the system refuses, and defects of ours are errors. *notes is the
+// object of its warnings and of sizes outside the profile's tables, as a result has them, which the
+// caller owns, NULL where there are none; `notes` may be NULL.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_trial *trial, sp_error *err);
-
-// The warnings of the points that fit and were evaluated since; the caller frees them.
-void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds);
+                               sweep_trial *trial, json_t **notes, sp_error *err);
 
 // The time at which the point would train all tokens of its batches, at its own pace where it
 // leaves some out: what times of strategies that do not the same work are compared by. NAN: no
@@ -291,8 +289,11 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 typedef struct sweep_row {
     int64_t combination;
     sweep_trial trial;
-    char *line; // with its newline; owned, freed with sp_free()
+    json_t *notes; // "warnings" and "uncalibrated", where there are any; owned
+    char *line;    // with its newline, NULL where it was read; owned
 } sweep_row;
+
+void sweep_row_fini(sweep_row *row);
 
 // Evaluates the combination on one of the threads and writes the line.
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
@@ -310,11 +311,10 @@ typedef struct sweep_line_place {
     long number;
 } sweep_line_place;
 
-// Reads the line of a combination, without its newline; a content error where it is that of another
-// point or sweep, or was changed.
-sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
-                          sp_error *err);
+// Reads the line of a row's combination, without its newline; a content error where it is that of
+// another point or sweep, or was changed. The caller calls sweep_row_fini(), also after an error.
+sp_status sweep_line_read(const sweep_spec *spec, const char *line, size_t bytes,
+                          const sweep_line_place *place, sweep_row *row, sp_error *err);
 
 // The error of a line that is not of this sweep; `text` says why.
 sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
@@ -366,7 +366,7 @@ typedef struct sweep_summary {
     int64_t front_count;
     size_t front_capacity;
     bool stopped;              // before the end
-    sp_warning_kinds warnings; // of the points that this run evaluated; owned
+    sp_warning_kinds warnings; // of points that fit; owned
     const sweep_spec *spec;    // not owned
     sweep_symbols symbols;     // of the condition
     sweep_symbol *of_figures;  // SWEEP_FIGURE_COUNT of them, then status and fits
@@ -376,8 +376,7 @@ typedef struct sweep_summary {
 // The caller calls sweep_summary_fini(), also after an error.
 sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
                               const sweep_summary_options *options, sp_error *err);
-sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
-                            sp_error *err);
+sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err);
 void sweep_summary_fini(sweep_summary *summary);
 
 // Does a setting change what is to be trained?

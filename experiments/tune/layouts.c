@@ -532,7 +532,8 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
     sweep_trial trial;
-    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &trial, err);
+    sp_status status =
+        sweep_evaluate_point(evaluator, worker, point->combination, &trial, NULL, err);
     // One that is stopped stays what it was.
     if (status == SP_OK) {
         point->trial = trial;
@@ -860,7 +861,7 @@ static sp_status find_reason(finder *f, sp_error *err)
     sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
-    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, err);
+    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }

@@ -244,6 +244,12 @@ TEST(figures_are_those_of_the_table)
     }
 }
 
+static sp_status add_trial(sweep_summary *summary, int64_t combination, const sweep_trial *trial)
+{
+    return sweep_summary_add(summary, &(sweep_row){.combination = combination, .trial = *trial},
+                             ERR);
+}
+
 static sweep_trial random_trial(sp_prng *prng)
 {
     sweep_trial trial;
@@ -292,7 +298,7 @@ TEST(front_and_list_agree_with_all_pairs)
             trials[i] = random_trial(&prng);
             listed[i] = trials[i].status == SWEEP_OK && i % 3 <= 1 &&
                         trials[i].figure[SWEEP_ITERATION_MS] < 35.0;
-            must_succeed(sweep_summary_add(&summary, i % 3, &trials[i], ERR));
+            must_succeed(add_trial(&summary, i % 3, &trials[i]));
         }
         for (int i = 0; i < LINES; i++) {
             best[i] = listed[i];
@@ -339,7 +345,7 @@ TEST(points_of_other_work_are_not_mixed)
         double tp = (double)(1 << c / 2);
         trial.figure[SWEEP_ITERATION_MS] = (c % 2 == 0 ? 100.0 : 400.0) / tp;
         trial.figure[SWEEP_PEAK_MEMORY_GIB] = (c % 2 == 0 ? 1.0 : 50.0) + tp;
-        must_succeed(sweep_summary_add(&summary, c, &trial, ERR));
+        must_succeed(add_trial(&summary, c, &trial));
     }
     static const int64_t front[] = {4, 2, 0, 5, 3, 1};
     static const int64_t best[] = {4, 2, 5, 3};
@@ -405,7 +411,7 @@ TEST(search_finds_the_front)
                     assert_true(digit[0] + digit[1] + digit[2] >= 3);
                     assert_true(round == 0 || first[evaluated] == combination);
                     first[evaluated++] = combination;
-                    must_succeed(sweep_summary_add(&summary, combination, &trial, ERR));
+                    must_succeed(add_trial(&summary, combination, &trial));
                 }
             }
             must_succeed(sweep_choice_extend(&choice, &summary, ERR));
