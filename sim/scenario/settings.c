@@ -506,7 +506,8 @@ static const sp_setting parallel_rows[] = {
              "choice, the one with which the strategy is predicted to run the first batch fastest "
              "within memory, \"nanotron\" spreads them as nanotron does. Where neither layers nor "
              "chunks are stated and equal shares do not divide the layers, the SlimPack strategies "
-             "cut as with \"auto\", and all else refuses them.",
+             "cut as with \"auto\", and all else refuses them. Layers of several kinds count alike "
+             "where layers are shared out.",
      .aliases = "pipeline_model_parallel_layout num_layers_in_first_pipeline_stage "
                 "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},
@@ -991,9 +992,10 @@ static const struct {
     {"sliding_window window_size attention_chunk_size",
      "attention over a window is not modelled where samples are longer (model.window_tokens)"},
     {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled"},
-    {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size moe_layer_freq "
-     "first_k_dense_replace",
-     "shared experts, and dense layers beside those with experts, are not modelled"},
+    {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size",
+     "shared experts are not modelled"},
+    {"moe_layer_freq first_k_dense_replace mlp_only_layers decoder_sparse_step",
+     "which layers have experts is said by model.layer_kinds"},
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
      "load_in_8bit",
      "quantized weights are not modelled"},

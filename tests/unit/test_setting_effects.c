@@ -76,6 +76,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "*"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
+    TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
+                   "[{'layers':1},{'layers':1,'ffn':4096}]"),
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
