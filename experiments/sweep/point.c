@@ -340,6 +340,19 @@ double sweep_whole_ms(const sweep_trial *trial)
     return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
+// A probability of nothing is one of what was logged, not of none ever.
+static double run_probability(const sweep_trial *trial)
+{
+    const double least = 0.01;
+    double probability = trial->figure[SWEEP_FIT_PROBABILITY];
+    return isfinite(probability) ? fmax(least, probability) : 1.0;
+}
+
+double sweep_expected_ms(const sweep_trial *trial)
+{
+    return sweep_whole_ms(trial) / run_probability(trial);
+}
+
 // Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
 // are not, in any order.
 static bool is_tighter(const sweep_trial *a, const sweep_trial *b)
@@ -353,9 +366,9 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b)
     if (is_tighter(a, b) || is_tighter(b, a)) {
         return is_tighter(b, a);
     }
-    double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
-    return isfinite(tokens) ? tokens > 0.0
-                            : a->figure[SWEEP_ITERATION_MS] < b->figure[SWEEP_ITERATION_MS];
+    double tokens = a->figure[SWEEP_TOKENS_PER_S] * run_probability(a) -
+                    b->figure[SWEEP_TOKENS_PER_S] * run_probability(b);
+    return isfinite(tokens) ? tokens > 0.0 : sweep_expected_ms(a) < sweep_expected_ms(b);
 }
 
 // ---- lines: writing ----

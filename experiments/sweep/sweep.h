@@ -280,7 +280,11 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
 // time.
 double sweep_whole_ms(const sweep_trial *trial);
 
-// Does a come before b, both of points that fit, in the order of their speed?
+// The same over the probability that the point does not run out of memory: what a user has to
+// expect who takes it. As sweep_whole_ms() where that is not known.
+double sweep_expected_ms(const sweep_trial *trial);
+
+// Does a come before b, both of points that fit, in the order of the speed that is to be expected?
 bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 
 // ---- lines ----

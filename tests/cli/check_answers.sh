@@ -188,9 +188,10 @@ cat >all.json <<SPEC
  "grid": {"parallel.tp": [1, 2, 4], "parallel.pp": [1, 2, 4], "schedule.microbatch_samples": [1, 2, 4],
           "memory.recompute": ["none", "full"]}}
 SPEC
-fastest_of() { # FITS: tokens/s of the fastest line of results.jsonl that fits so
+fastest_of() { # FITS: tokens/s of the line of results.jsonl that fits so and is fastest with its risk
     grep "\"status\":\"ok\".*\"fits\":\"$1\"" results.jsonl |
-        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' | sort -rg | head -1
+        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*"fit_probability":\([0-9.e+-]*\).*/\1 \2/' |
+        awk '{ printf "%.17g %s\n", $1 * $2, $1 }' | sort -rg | head -1 | cut -d' ' -f2
 }
 seen=
 for limit in $(seq 7 0.5 13) 20 40 80; do
