@@ -282,10 +282,12 @@ typedef struct compared {
     bool stopped; // the search for it: there may be a better one
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
-    // The fastest layout that fits tightly, where that is faster than the row's; NAN: there is
+    // The fastest layout of those that were left out for the risk of running out of memory, where
+    // it is faster than the row's; NAN: there is
     // none.
-    double tight_ms, tight_margin_gib;
-    char tight_layout[CLI_LAYOUT];
+    double risky_ms, risky_margin_gib, risky_probability;
+    bool risky_is_tight;
+    char risky_layout[CLI_LAYOUT];
 } compared;
 
 typedef struct comparison {
@@ -393,18 +395,24 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
     return status;
 }
 
-// Notes the fastest layout that fits tightly, where it is faster: such layouts are ranked last.
-static void note_tight(const sweep_layouts *layouts, compared *r)
+// Notes the fastest layout where it is faster than the row's, which has the least time for its
+// risk.
+static void note_risky(const sweep_layouts *layouts, compared *r)
 {
     const sweep_trial *best = &layouts->ranked[0]->trial;
-    for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
+    const sweep_trial *fastest = best;
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
         const sweep_trial *d = &layouts->ranked[i]->trial;
-        if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
-            r->tight_ms = d->figure[SWEEP_ITERATION_MS];
-            r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
-            snprintf(r->tight_layout, sizeof r->tight_layout, "tp %d, cp %d, pp %d, dp %d, %s",
-                     d->degree[0], d->degree[1], d->degree[2], d->degree[3], d->schedule);
-        }
+        fastest = sweep_whole_ms(d) < sweep_whole_ms(fastest) ? d : fastest;
+    }
+    if (fastest != best) {
+        r->risky_ms = fastest->figure[SWEEP_ITERATION_MS];
+        r->risky_margin_gib = fastest->figure[SWEEP_MEMORY_MARGIN_GIB];
+        r->risky_probability = fastest->figure[SWEEP_FIT_PROBABILITY];
+        r->risky_is_tight = fastest->fits == SP_FITS_TIGHT;
+        snprintf(r->risky_layout, sizeof r->risky_layout, "tp %d, cp %d, pp %d, dp %d, %s",
+                 fastest->degree[0], fastest->degree[1], fastest->degree[2], fastest->degree[3],
+                 fastest->schedule);
     }
 }
 
@@ -441,9 +449,9 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     // The best so far is evaluated all the same.
     r->stopped = layouts.stopped || sp_stop_requested();
     sp_stop_forget();
-    r->tight_ms = (double)NAN;
+    r->risky_ms = (double)NAN;
     if (status == SP_OK) {
-        note_tight(&layouts, r);
+        note_risky(&layouts, r);
         json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
         status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
         json_decref(document);
@@ -642,8 +650,8 @@ static json_t *row_json(const comparison *cmp, const compared *r)
             sp_json_put(object, "stopped", json_true());
         }
         sp_json_add(object, SP_JSON("stated_layout_ms", r->stated_ms),
-                    SP_JSON("tight_layout", sp_json_text_or_null(r->tight_layout)),
-                    SP_JSON("tight_layout_ms", r->tight_ms));
+                    SP_JSON("tight_layout", sp_json_text_or_null(r->risky_layout)),
+                    SP_JSON("tight_layout_ms", r->risky_ms));
     }
     return object;
 }
@@ -697,10 +705,13 @@ static void print_best_row(cli_row *row, const comparison *cmp, const compared *
     cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_cell(row, "%s; %s%s", status_text(&r->result, status), r->layout,
              r->stopped ? "; search stopped" : "");
-    if (isfinite(r->tight_ms)) {
-        printf("\n%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch "
-               "reserves); %s",
-               "", r->tight_ms, r->tight_margin_gib, r->tight_layout);
+    if (isfinite(r->risky_ms)) {
+        char risk[CLI_RISK] = "fits tightly";
+        if (!r->risky_is_tight) {
+            snprintf(risk, sizeof risk, "runs with probability %.2f", r->risky_probability);
+        }
+        printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
+               r->risky_ms, risk, r->risky_margin_gib, r->risky_layout);
     }
 }
 
@@ -1070,7 +1081,8 @@ const cli_command cli_cmd_compare = {
         "values in rings and in all-to-alls with rings are tried, too. Its row is, of those that "
         "fit well, the one with the least time over the probability that it runs, by PyTorch's "
         "blocks, which are counted of every layout that would be the "
-        "fastest, and where another one that fits tightly would be faster, a line below says so; "
+        "fastest, and where another one that may sooner run out of memory would be faster, a line "
+        "below says so; "
         "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
         "of the strategy and that of the layout are told apart. This may take minutes.\n\nWith "
         "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
