@@ -302,9 +302,12 @@ static json_t *workload_of(const tune_args *args)
     int64_t samples = tokens / args->context;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
+    // What --set states comes later.
+    bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
     json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
+                       : drawn               ? json_object()
                                              : sp_json_object(SP_JSON("uniform", args->context));
-    if (!sized && args->lengths != NULL) {
+    if (!sized && drawn) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
         sp_json_put(workload, "samples_per_batch", json_integer(samples));
@@ -442,8 +445,9 @@ static const char *strategies_of(const tune_args *args, const tuning *t)
 {
     return args->strategies != NULL        ? args->strategies
            : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : args->lengths != NULL         ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-                                           : "packed";
+           : t->scenario.workload.uniform_tokens == 0
+               ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+               : "packed";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.

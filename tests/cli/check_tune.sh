@@ -46,6 +46,8 @@ done
 lossy() { "$program" tune model.json --gpus 2 --context 9000 --lengths lengths.txt --tokens-per-batch 32K --strategies packed,balanced --quiet "$@"; }
 lossy >lossy.txt
 lossy --json >lossy.json
+stated=$("$program" tune model.json --gpus 2 --context 9000 --set workload.lengths=lengths.txt --tokens-per-batch 32K --strategies packed,balanced --quiet)
+expect "lengths that --set states" "$(head -n 1 lossy.txt)" "$(head -n 1 <<<"$stated")"
 head -n 1 lossy.txt | grep -q ', packed: ' || complain "$(head -n 1 lossy.txt)"
 grep -qE '^  strategy +packed best, balanced \+[0-9.]+ % \([0-9.]+ % of tokens left out\)$' lossy.txt || complain "no share: $(grep '^  strategy ' lossy.txt)"
 grep -oE 'balanced costs -?[0-9.]+ % in all[^;]*' lossy.txt | grep -vE 'costs [0-9.]+ % in all for as many tokens \([0-9.]+ % of tokens left out\)' && complain "a finding compares unequal work"
