@@ -460,6 +460,9 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
+// Stands before a range of the profile's tables that was left.
+#define CLI_UNCALIBRATED \
+    "outside the calibrated range, so that times follow from its ends and are less sure: "
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
 // Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
