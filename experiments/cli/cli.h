@@ -134,6 +134,7 @@ typedef struct cli_command {
     int min_operands;            // fewer are refused
     int max_operands;            // more are refused; negative: any number
     bool operands_are_words;     // "-" is none of standard input; else they name files
+    bool tells_repeated;         // refuses one that stands twice by itself
     const char *description;     // paragraphs, separated by an empty line
     const char *const *examples; // command lines, NULL-terminated; may be NULL
     const cli_option *options;   // ends with a row without a name

@@ -294,6 +294,14 @@ static int check_operands(const cli_command *command, const cli_operands *operan
         return cli_usage_error(command, "'%s' has no use for the argument '%s'", command->name,
                                operands->items[command->max_operands]);
     }
+    for (int i = 0; i < operands->count && !command->tells_repeated; i++) {
+        for (int k = 0; k < i && strcmp(operands->items[i], "-") != 0; k++) {
+            if (strcmp(operands->items[k], operands->items[i]) == 0) {
+                return cli_usage_error(command, "the argument '%s' stands twice",
+                                       operands->items[i]);
+            }
+        }
+    }
     return CLI_PROCEED;
 }
 
