@@ -497,14 +497,18 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
+// What it warns of is said beside the answer, in a document among the answer's warnings.
 static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
-                                  sp_error *err)
+                                  sp_warnings *warnings, sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
     sp_status status = evaluate(t, t->current, cli_threads(args->jobs), &scenario, &result, err);
     for (int w = 0; status == SP_OK && w < result.warnings.count; w++) {
-        cli_warn(args->common.quiet, "--current: %s", result.warnings.text[w]);
+        cli_warn(args->common.quiet || args->common.json, "--current: %s", result.warnings.text[w]);
+        if (args->common.json) {
+            sp_warnings_add(warnings, "--current: %s", result.warnings.text[w]);
+        }
     }
     if (status == SP_OK && sp_result_is_oom(&result)) {
         tuned->current = "out of memory";
@@ -546,7 +550,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->result = &result;
     tuned->go_on = command;
     if (status == SP_OK && args->current.count > 0) {
-        status = evaluate_current(args, t, tuned, err);
+        status = evaluate_current(args, t, tuned, &result.warnings, err);
     }
     if (status == SP_OK) {
         *exit_status = print_tuned(args, tuned);

@@ -181,6 +181,7 @@ refused "strategies and --set strategy.kind exclude" 2 --strategies packed --set
 wide --current memory.limit_gib=0.01 >current.txt
 head -n 1 current.txt | grep -q ' of 77 GiB; the current one: out of memory$' || complain "$(head -n 1 current.txt)"
 wide --current memory.limit_gib=0.01 --json >current.json
+wide --current memory.offload_ratio=0.5 --json | grep -q '"--current: nothing is offloaded: ' || complain "a document does not hold what the current layout warns of"
 expect "a time that is null" null "$(value current_ms current.json)"
 expect "its reason" '"out of memory"' "$(value current_reason current.json)"
 
