@@ -183,9 +183,9 @@ enum { CLI_PROCEED = -1 };
 
 // Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
 // the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
-// bundled letters; `--` ends the options; the last of several values counts. "-" as a file is a
-// standard stream, and where that is standard output, people are told things on stderr. An output
-// that is also another file of the command line is refused. argv is put in another order.
+// bundled letters; `--` ends the options; the last of several values counts, which is told. "-" as
+// a file is a standard stream, and where that is standard output, people are told things on stderr.
+// An output that is also another file of the command line is refused. argv is put in another order.
 int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
