@@ -409,6 +409,14 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
         status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
     }
+    const char *const replaced = cmp->of_schedules ? "schedule.kind=" : "strategy.kind=";
+    for (int i = 0; status == SP_OK && i < args->set.count; i++) {
+        if (strncmp(args->set.items[i], replaced, strlen(replaced)) == 0) {
+            status = sp_error_set(
+                err, SP_ERR_USAGE, "--set %s is of no row: --%s says which are compared",
+                args->set.items[i], cmp->of_schedules ? "schedules" : "strategies");
+        }
+    }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
     }
