@@ -258,7 +258,7 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda' calibrates bf16 alone");
     }
     const sp_model *model = request->model;
-    if (model != NULL && model->experts > 0) {
+    if (model != NULL && sp_model_most_experts(model) > 0) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'cuda' cannot execute experts");
     }
     return SP_OK;

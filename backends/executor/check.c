@@ -210,8 +210,10 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
 {
     sp_status status = SP_OK;
     int64_t longest = longest_sample(packing);
-    if (model->experts > 0) {
+    if (sp_model_most_experts(model) > 0) {
         status = cannot(backend, err, "experts");
+    } else if (model->runs > 0) {
+        status = cannot(backend, err, "layers of several kinds");
     }
     if (model->activation == SP_SQUARED_RELU) {
         status = cannot(backend, err, "squared ReLU");
@@ -268,7 +270,7 @@ static sp_status check_layers(const sp_run_request *request, sp_error *err)
     const sp_layout *layout = &request->plan->layout;
     sp_stage *parts = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *parts);
     const char *source = request->source != NULL ? request->source : "plan";
-    sp_status status = sp_layout_stages(layout, request->model->layers, source, parts, err);
+    sp_status status = sp_layout_stages(layout, request->model, source, parts, err);
     sp_free(parts);
     return status;
 }

@@ -50,7 +50,7 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     if (status == SP_OK) {
         make_tables(made);
-        status = sp_layout_stages(&plan->layout, request->model->layers,
+        status = sp_layout_stages(&plan->layout, request->model,
                                   request->source != NULL ? request->source : "plan",
                                   made->model_parts, err);
     }

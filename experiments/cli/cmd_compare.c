@@ -40,7 +40,7 @@ static json_t *row_warnings(sp_warnings *const *warnings, int count)
     json_t *texts = json_array();
     sp_keep_unused_of_all(warnings, count);
     for (int i = 0; i < count; i++) {
-        sp_warning_kinds_add(&kinds, warnings[i]);
+        sp_warning_kinds_add(&kinds, i, warnings[i]);
     }
     for (size_t k = 0; k < kinds.count; k++) {
         char text[ROW_WARNING] = "";

@@ -234,7 +234,7 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
     find_gpus(shortage, err);
-    if (shortage->scenario->model.experts > 0) {
+    if (sp_model_most_experts(&shortage->scenario->model) > 0) {
         sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
     }
     return SP_ERR_INFEASIBLE;
@@ -543,7 +543,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
         command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
-    if (status == SP_OK && args->common.json && scenario.model.experts > 0) {
+    if (status == SP_OK && args->common.json && sp_model_most_experts(&scenario.model) > 0) {
         sp_warnings_add(&result.warnings, "%s", CLI_TUNE_EXPERTS);
     }
     tuned->scenario = &scenario;

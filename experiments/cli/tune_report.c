@@ -728,7 +728,7 @@ static void print_source(const cli_tuned *tuned)
     if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
         printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
     }
-    if (tuned->scenario->model.experts > 0) {
+    if (sp_model_most_experts(&tuned->scenario->model) > 0) {
         puts(CLI_TUNE_EXPERTS);
     }
 }

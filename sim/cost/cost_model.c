@@ -59,7 +59,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
     cost->tried = sp_malloc(sizeof *cost->tried);
     cost->tried->count = 0;
-    sp_status status = sp_layout_stages(layout, model->layers, source, cost->stages, err);
+    sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
     if (status == SP_OK) {
         cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory);
         status = sp_i_find_spine_lines(cost, err);
@@ -92,13 +92,21 @@ void sp_cost_model_fini(sp_cost_model *cost)
     *cost = (sp_cost_model){0};
 }
 
+// Layers of the same kinds in the same order, and the same ends?
+static bool is_alike_stage(const sp_model *model, const sp_stage *a, const sp_stage *b)
+{
+    bool alike = a->layers == b->layers && a->embedding == b->embedding && a->head == b->head;
+    for (int i = 0; alike && model->runs > 0 && i < a->layers; i++) {
+        alike = sp_model_kind_of(model, a->first + i) == sp_model_kind_of(model, b->first + i);
+    }
+    return alike;
+}
+
 // The class of such a stage among those from `first` on, a new one where there is none.
 static int class_of(sp_cost_model *cost, int first, const sp_stage *stage)
 {
     int c = first;
-    while (c < cost->classes && (cost->class_stage[c].layers != stage->layers ||
-                                 cost->class_stage[c].embedding != stage->embedding ||
-                                 cost->class_stage[c].head != stage->head)) {
+    while (c < cost->classes && !is_alike_stage(cost->model, &cost->class_stage[c], stage)) {
         c++;
     }
     if (c == cost->classes) {
@@ -120,8 +128,9 @@ static void find_classes(sp_cost_model *cost)
     cost->class_stage[cost->classes++] = (sp_stage){.embedding = true};
     cost->class_stage[cost->classes++] = (sp_stage){.head = true};
     for (int s = 0; s < vstages; s++) {
-        sp_stage alone = {
-            .layers = cost->stages[s].layers, .embedding = s == 0, .head = s + 1 == vstages};
+        sp_stage alone = cost->stages[s];
+        alone.embedding = s == 0;
+        alone.head = s + 1 == vstages;
         cost->memory_class_of_vstage[s] = class_of(cost, cost->stage_classes + 2, &alone);
     }
 }
@@ -531,7 +540,10 @@ static sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *tim
                             const sp_stage *stage, sp_pass pass)
 {
     sp_i_time total = {0};
-    total = sum(total, stage->layers, time->of[SP_PART_LAYER][pass]);
+    for (int k = 0; k < sp_model_kinds(cost->model); k++) {
+        total =
+            sum(total, sp_stage_count(stage, cost->model, k), time->of[sp_i_part_of_kind(k)][pass]);
+    }
     total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
     total = sum(total, stage->head, time->of[SP_PART_HEAD][pass]);
     total.compute_s *= cost->slowest_rank;

@@ -283,7 +283,25 @@ double sp_i_remap_s(const sp_op_timer *timer, const sp_i_remap_links *links, con
 
 // ---- every part and pass of the model for one pack, on one rank (pack_time.c) ----
 
-enum { SP_I_PARTS = 3, SP_I_PASSES = 4 };
+// A layer of each kind is a part: the first in the place of SP_PART_LAYER, others behind the head.
+enum { SP_I_PARTS = SP_PARTS + SP_LAYER_KINDS - 1, SP_I_PASSES = 4 };
+
+static inline int sp_i_part_of_kind(int kind)
+{
+    return kind == 0 ? (int)SP_PART_LAYER : SP_PARTS + kind - 1;
+}
+
+// The model's parts are the first so many.
+static inline int sp_i_parts(const sp_model *model)
+{
+    return SP_PARTS + sp_model_kinds(model) - 1;
+}
+
+// The model whose layers are those of the part.
+static inline sp_model sp_i_model_of_part(const sp_model *model, int part)
+{
+    return sp_model_of_kind(model, part < SP_PARTS ? 0 : part - SP_PARTS + 1);
+}
 
 // In seconds; communication is the part that computation does not hide.
 typedef struct sp_i_time {
@@ -292,7 +310,7 @@ typedef struct sp_i_time {
 } sp_i_time;
 
 typedef struct sp_i_pack_time {
-    sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer, embedding, head
+    sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer of each kind, embedding, head
     sp_cp_exchange cp[SP_I_PASSES];        // of one layer
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
     double recompute_share;  // kernels of a layer's recomputation over those of its forward
@@ -325,7 +343,7 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
 // No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
     double token_s[SP_I_PARTS][SP_I_PASSES];
-    double square_s[SP_I_PASSES]; // of one layer, per square of the sample's tokens
+    double square_s[SP_I_PARTS][SP_I_PASSES]; // per square of the sample's tokens
 } sp_i_least_work;
 
 void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,

@@ -17,6 +17,7 @@ typedef struct unit {
 
 // The units of a stage in the order of the action.
 typedef struct chain {
+    const sp_model *model;
     unit of[SP_I_PARTS];
     sp_stage stage;
     int count;
@@ -75,6 +76,13 @@ static double parameters_of(const sp_cost_model *cost, sp_stage stage)
     return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
 }
 
+static double layer_parameters(const sp_cost_model *cost, int kind)
+{
+    const sp_stage layer = {.layers = 1};
+    sp_model alike = sp_model_of_kind(cost->model, kind);
+    return (double)sp_footprint_parameters(&alike, cost->layout, &layer, 1);
+}
+
 // The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none
 // split.
 static sp_nested_groups replicas_of(const sp_cost_model *cost)
@@ -128,16 +136,18 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                       bool forward)
 {
     sp_nested_groups replicas = replicas_of(cost);
-    const sp_stage layer = {.layers = 1};
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
     double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
-    chain c = {.stage = *stage,
+    chain c = {.model = cost->model,
+               .stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward,
                .overlap_share = timer->profile->interference.overlap_share};
-    c.of[SP_PART_LAYER] = unit_of(cost, timer, &replicas, parameters_of(cost, layer));
+    for (int k = 0; k < sp_model_kinds(cost->model); k++) {
+        c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &replicas, layer_parameters(cost, k));
+    }
     c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, &replicas, before);
     c.of[SP_PART_HEAD] =
         unit_of(cost, timer, &replicas, parameters_of(cost, embedding_and_head) - before);
@@ -148,7 +158,7 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
 static chain layers_of(const chain *whole)
 {
     chain c = *whole;
-    c.stage = (sp_stage){.layers = whole->stage.layers};
+    c.stage = sp_stage_layers(&whole->stage);
     c.count = whole->stage.layers;
     c.forward = true;
     return c;
@@ -156,7 +166,7 @@ static chain layers_of(const chain *whole)
 
 static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
 {
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(c->model); part++) {
         c->of[part].work_s = 0.0;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if ((passes >> pass & 1u) != 0) {
@@ -173,7 +183,11 @@ static const unit *unit_at(const chain *c, int index)
     if (at == 0 && c->stage.embedding) {
         return &c->of[SP_PART_EMBEDDING];
     }
-    return &c->of[at == c->count - 1 && c->stage.head ? SP_PART_HEAD : SP_PART_LAYER];
+    if (at == c->count - 1 && c->stage.head) {
+        return &c->of[SP_PART_HEAD];
+    }
+    int layer = c->stage.first + at - c->stage.embedding;
+    return &c->of[sp_i_part_of_kind(sp_model_kind_of(c->model, layer))];
 }
 
 // Exchanges beside a unit take this much beyond it, and hiding them adds to it.
@@ -201,8 +215,8 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
     double exposed_s = gathers ? unit_at(c, 0)->gather_s : 0.0;
     added of = {0.0, 0.0};
     for (int u = 0; u < c->count; u++) {
-        // Units with a layer on either side are alike.
-        if (u <= 2 || u + 2 >= c->count) {
+        // Units with a layer on either side are alike where all layers are.
+        if (u <= 2 || u + 2 >= c->count || c->model->runs > 0) {
             of = beside(c, u, gathers, scatters);
         }
         if (scatters && u + 1 == c->count) {
@@ -234,15 +248,14 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
                                    const sp_stage *stage)
 {
     sp_group replicas = replicas_of(cost).inner;
-    const sp_stage layers = {.layers = stage->layers};
-    const sp_stage layer = {.layers = 1};
+    const sp_stage layers = sp_stage_layers(stage);
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     chain whole = chain_of(cost, timer, stage, true);
     chain of_layers = layers_of(&whole);
     const unit *last = unit_at(&whole, whole.count - 1);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
-    double in_layer = parameters_of(cost, layer);
+    double in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
     return (sp_sharded_stage){
         .gather = all_units(&whole, true, parameters_of(cost, *stage) * gather_bytes),
         .layers_gather = all_units(&of_layers, true, parameters_of(cost, layers) * gather_bytes),

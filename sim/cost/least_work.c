@@ -22,8 +22,8 @@ const double sp_i_unit_share[SP_I_PASSES] = {
 static const double kept[SP_LEAST_SLOPES] = {0.0, 1.0, 0.98, 0.95, 0.9};
 
 static sp_op_timer silent_timer(const sp_cost_model *cost);
-static double of_stage(const sp_stage *stage, double of_part[SP_I_PARTS][SP_I_PASSES],
-                       sp_pass pass);
+static double of_stage(const sp_model *model, const sp_stage *stage,
+                       double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass);
 static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
                               const sp_stage *stage);
 static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope);
@@ -90,10 +90,14 @@ static sp_op_timer silent_timer(const sp_cost_model *cost)
     return (sp_op_timer){.cluster = cost->cluster, .profile = cost->profile};
 }
 
-static double of_stage(const sp_stage *stage, double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass)
+static double of_stage(const sp_model *model, const sp_stage *stage,
+                       double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass)
 {
-    return stage->layers * of_part[SP_PART_LAYER][pass] +
-           stage->embedding * of_part[SP_PART_EMBEDDING][pass] +
+    double of_layers = 0.0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        of_layers += sp_stage_count(stage, model, k) * of_part[sp_i_part_of_kind(k)][pass];
+    }
+    return of_layers + stage->embedding * of_part[SP_PART_EMBEDDING][pass] +
            stage->head * of_part[SP_PART_HEAD][pass];
 }
 
@@ -101,19 +105,19 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
                               const sp_stage *stage)
 {
     double unit_s = cost->profile->host.unit_s;
-    double layers = stage->layers;
-    const double *square_s = parts->square_s;
+    const sp_model *model = cost->model;
     sp_least_work least = {
-        .f_token_s = of_stage(stage, parts->token_s, SP_PASS_F),
-        .f_square_s = layers * square_s[SP_PASS_F],
-        .i_token_s = of_stage(stage, parts->token_s, SP_PASS_RECOMPUTE) +
-                     of_stage(stage, parts->token_s, SP_PASS_I),
-        .i_square_s = layers * (square_s[SP_PASS_RECOMPUTE] + square_s[SP_PASS_I]),
+        .f_token_s = of_stage(model, stage, parts->token_s, SP_PASS_F),
+        .f_square_s = of_stage(model, stage, parts->square_s, SP_PASS_F),
+        .i_token_s = of_stage(model, stage, parts->token_s, SP_PASS_RECOMPUTE) +
+                     of_stage(model, stage, parts->token_s, SP_PASS_I),
+        .i_square_s = of_stage(model, stage, parts->square_s, SP_PASS_RECOMPUTE) +
+                      of_stage(model, stage, parts->square_s, SP_PASS_I),
         .f_pack_s = sp_i_unit_share[SP_PASS_F] * unit_s,
         .i_pack_s = sp_i_unit_share[SP_PASS_I] * unit_s,
     };
-    least.b_token_s = least.i_token_s + of_stage(stage, parts->token_s, SP_PASS_W);
-    least.b_square_s = least.i_square_s + layers * square_s[SP_PASS_W];
+    least.b_token_s = least.i_token_s + of_stage(model, stage, parts->token_s, SP_PASS_W);
+    least.b_square_s = least.i_square_s + of_stage(model, stage, parts->square_s, SP_PASS_W);
     least.b_pack_s = least.i_pack_s + sp_i_unit_share[SP_PASS_W] * unit_s;
     return least;
 }
@@ -139,12 +143,14 @@ typedef struct scan {
 
 typedef double part_times[SP_I_PARTS][SP_I_PASSES];
 
-static void add_parts(const sp_stage *stage, part_times of_part, double time_s[SIDES])
+static void add_parts(const scan *s, const sp_stage *stage, part_times of_part,
+                      double time_s[SIDES])
 {
-    time_s[FORWARD] = of_stage(stage, of_part, SP_PASS_F);
-    time_s[INPUTS] =
-        of_stage(stage, of_part, SP_PASS_RECOMPUTE) + of_stage(stage, of_part, SP_PASS_I);
-    time_s[BACKWARD] = time_s[INPUTS] + of_stage(stage, of_part, SP_PASS_W);
+    const sp_model *model = s->cost->model;
+    time_s[FORWARD] = of_stage(model, stage, of_part, SP_PASS_F);
+    time_s[INPUTS] = of_stage(model, stage, of_part, SP_PASS_RECOMPUTE) +
+                     of_stage(model, stage, of_part, SP_PASS_I);
+    time_s[BACKWARD] = time_s[INPUTS] + of_stage(model, stage, of_part, SP_PASS_W);
 }
 
 // Every scan goes through the same sizes.
@@ -185,7 +191,7 @@ static void find_rate(scan *s, double tokens, double next, part_times of_part)
     (void)next;
     for (lines *l = s->of; l < s->of + s->classes; l++) {
         double time_s[SIDES];
-        add_parts(l->stage, of_part, time_s);
+        add_parts(s, l->stage, of_part, time_s);
         for (int side = 0; side < SIDES; side++) {
             l->rate_s[side] = fmin(l->rate_s[side], time_s[side] / tokens);
         }
@@ -199,7 +205,7 @@ static void lower_rate(scan *s, double tokens, double next, part_times of_part)
     bool any = false;
     for (int c = 0; c < s->classes; c++) {
         double time_s[SIDES];
-        add_parts(s->of[c].stage, of_part, time_s);
+        add_parts(s, s->of[c].stage, of_part, time_s);
         near[c] = false;
         for (int side = 0; side < SIDES; side++) {
             near[c] = near[c] || time_s[side] / next < s->of[c].line_s[0][side];
@@ -212,7 +218,7 @@ static void lower_rate(scan *s, double tokens, double next, part_times of_part)
         sp_i_pack_token_time(s->cost->packs, &s->timer, tokens + i * step, at);
         for (int c = 0; c < s->classes; c++) {
             double at_s[SIDES];
-            add_parts(s->of[c].stage, at, at_s);
+            add_parts(s, s->of[c].stage, at, at_s);
             for (int side = 0; near[c] && side < SIDES; side++) {
                 s->of[c].rate_s[side] =
                     fmin(s->of[c].rate_s[side], at_s[side] / (tokens + (i + 1) * step));
@@ -225,7 +231,7 @@ static void lower_lines(scan *s, double tokens, double next, part_times of_part)
 {
     for (lines *l = s->of; l < s->of + s->classes; l++) {
         double time_s[SIDES];
-        add_parts(l->stage, of_part, time_s);
+        add_parts(s, l->stage, of_part, time_s);
         for (int side = 0; side < SIDES; side++) {
             for (int slope = 1; slope < SP_LEAST_SLOPES; slope++) {
                 double beyond_s = fmax(0.0, time_s[side] - kept[slope] * l->rate_s[side] * next);

@@ -69,7 +69,7 @@ struct sp_i_pack_timer {
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
 static void variant_free(variant *v);
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, sp_part part,
+static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
                            sp_pass pass, pass_ops *ops);
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
                                int dp_count, int64_t tokens);
@@ -190,7 +190,7 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
         if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
             fill_zones(packs, timer, list, pack, !of_forward);
         }
-        for (int part = 0; part < SP_I_PARTS; part++) {
+        for (int part = 0; part < sp_i_parts(packs->model); part++) {
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
             if (ops->attends && zones) {
@@ -217,13 +217,13 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     double backward_s;
     sp_i_attention_least_s(&attention, &forward_s, &backward_s);
     *least = (sp_i_least_work){0};
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(packs->model); part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             const pass_ops *ops = &v->ops[part][pass];
             least->token_s[part][pass] = sp_i_token_least_s(timer, &packs->memory.stack, v->tp,
                                                             &ops->inventory, (sp_pass)pass) /
                                          cp;
-            least->square_s[pass] +=
+            least->square_s[part][pass] =
                 (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
                  (timer->profile->scores.factor > 0.0
                       ? 0.0
@@ -238,7 +238,7 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
 {
     const variant *v = packs->variants[1];
     sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(packs->model); part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double tp_s;
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
@@ -266,9 +266,9 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
     }
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(packs->model); part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            pass_ops_build(packs, &v->layout, (sp_part)part, (sp_pass)pass, &v->ops[part][pass]);
+            pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
         }
     }
     return v;
@@ -283,12 +283,14 @@ static void variant_free(variant *v)
     }
 }
 
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, sp_part part,
+static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
                            sp_pass pass, pass_ops *ops)
 {
     bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
-    sp_inventory_build(packs->model, layout, &packs->memory.stack, packs->memory.attention,
-                       packs->memory.recompute, part, pass, &ops->inventory);
+    sp_model alike = sp_i_model_of_part(packs->model, part);
+    sp_inventory_build(&alike, layout, &packs->memory.stack, packs->memory.attention,
+                       packs->memory.recompute, part < SP_PARTS ? (sp_part)part : SP_PART_LAYER,
+                       pass, &ops->inventory);
     for (int i = 0; i < ops->inventory.count; i++) {
         const sp_op *op = &ops->inventory.ops[i];
         ops->kernels += op->kernels * op->repeat;
@@ -324,7 +326,7 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
     sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(packs->model); part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
                             (sp_pass)pass, local_tokens, &timed, &entry->compute_s[part][pass],
@@ -352,7 +354,7 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     memo *m = &packs->between;
     double w = (double)(tokens - first) / (double)(cell - 1);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        for (int part = 0; part < SP_I_PARTS; part++) {
+        for (int part = 0; part < sp_i_parts(packs->model); part++) {
             m->compute_s[part][pass] =
                 a.compute_s[part][pass] + w * (b->compute_s[part][pass] - a.compute_s[part][pass]);
             m->tp_s[part][pass] =

@@ -377,6 +377,7 @@ static sp_model eagle_draft(const sp_model *target)
     draft.layers = 1;
     draft.experts = 0;
     draft.experts_per_token = 0;
+    draft.runs = 0;
     draft.vocab = target->vocab < SP_I_EAGLE_VOCAB ? target->vocab : SP_I_EAGLE_VOCAB;
     return draft;
 }
@@ -501,7 +502,8 @@ static int64_t eagle_extra_parameters(const sp_forward_pricer *draft)
 static sp_i_held held_by_draft(const sp_i_call_pricer *pricer, int64_t tokens)
 {
     const sp_forward_pricer *draft = &pricer->draft;
-    const sp_stage whole = {.layers = draft->model.layers, .embedding = true, .head = true};
+    sp_stage whole = {.layers = draft->model.layers, .embedding = true, .head = true};
+    sp_model_count_kinds(&draft->model, 0, whole.layers, whole.count);
     sp_i_held held = sp_i_held_by(&draft->model, &draft->layout, &whole, 0, tokens);
     bool eagle = pricer->spec->draft_kind == SP_DRAFT_EAGLE;
     held.parameters += eagle ? SP_I_BF16_BYTES * eagle_extra_parameters(draft) : 0;
@@ -540,7 +542,7 @@ sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculatio
     const sp_i_held none = {0};
     const sp_i_held draft = drafts ? held_by_draft(pricer, tokens) : none;
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
-    sp_status status = sp_layout_stages(layout, pricer->target.model.layers, "decode", stages, err);
+    sp_status status = sp_layout_stages(layout, &pricer->target.model, "decode", stages, err);
     if (status == SP_OK) {
         find_fullest(pricer, stages, tokens, spec->draft_apart ? &none : &draft, memory);
         memory->apart = spec->draft_apart ? sp_i_held_bytes(&draft) : 0;

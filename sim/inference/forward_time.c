@@ -5,9 +5,10 @@
 #include "sim/cost/cost_private.h"
 #include "sim/memory/footprint.h"
 
-static void build(sp_forward_pricer *pricer, sp_part part, sp_inventory *inventory)
+static void build(const sp_forward_pricer *pricer, const sp_model *model, sp_part part,
+                  sp_inventory *inventory)
 {
-    sp_inventory_build(&pricer->model, &pricer->layout, &pricer->stack, SP_ATTENTION_FLASH,
+    sp_inventory_build(model, &pricer->layout, &pricer->stack, SP_ATTENTION_FLASH,
                        SP_RECOMPUTE_NONE, part, SP_PASS_F, inventory);
 }
 
@@ -25,9 +26,12 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
     for (int r = 0; r + 1 < layout->pp; r++) {
         pricer->boundaries[sp_cluster_pp_crosses_node(cluster, layout, r) != 0]++;
     }
-    build(pricer, SP_PART_LAYER, &pricer->layer);
-    build(pricer, SP_PART_EMBEDDING, &pricer->embedding);
-    build(pricer, SP_PART_HEAD, &pricer->head);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        build(pricer, &alike, SP_PART_LAYER, &pricer->layer[k]);
+    }
+    build(pricer, model, SP_PART_EMBEDDING, &pricer->embedding);
+    build(pricer, model, SP_PART_HEAD, &pricer->head);
 }
 
 int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
@@ -46,17 +50,18 @@ static double part_s(const sp_forward_pricer *pricer, const sp_inventory *invent
 }
 
 // The layer where `touched` of the experts share the rows.
-static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, int touched,
-                                 double share)
+static double layer_of_experts_s(const sp_forward_pricer *pricer, int kind, double rows,
+                                 int touched, double share)
 {
-    sp_inventory layer = pricer->layer;
+    sp_inventory layer = pricer->layer[kind];
+    int experts = sp_model_of_kind(&pricer->model, kind).experts;
     for (int i = 0; i < layer.count; i++) {
         sp_op *op = &layer.ops[i];
         if (op->of_experts && op->kind == SP_OP_GEMM) {
             op->repeat = touched;
             op->token_share = share;
         } else if (op->of_experts) {
-            op->kernels = op->kernels / pricer->model.experts * touched;
+            op->kernels = op->kernels / experts * touched;
         }
     }
     return part_s(pricer, &layer, rows);
@@ -64,17 +69,18 @@ static double layer_of_experts_s(const sp_forward_pricer *pricer, double rows, i
 
 // With E experts, k to a token, n tokens touch E (1 - (1 - k/E)^n), if all are as likely: the time
 // lies between those of the whole numbers around it.
-static double layer_s(const sp_forward_pricer *pricer, double rows)
+static double layer_s(const sp_forward_pricer *pricer, int kind, double rows)
 {
-    double experts = (double)pricer->model.experts;
-    double each = (double)pricer->model.experts_per_token;
-    if (pricer->model.experts == 0) {
-        return part_s(pricer, &pricer->layer, rows);
+    sp_model alike = sp_model_of_kind(&pricer->model, kind);
+    double experts = (double)alike.experts;
+    double each = (double)alike.experts_per_token;
+    if (alike.experts == 0) {
+        return part_s(pricer, &pricer->layer[kind], rows);
     }
     double touched = experts * (1.0 - pow(1.0 - each / experts, rows));
     double share = each / touched;
-    double few_s = layer_of_experts_s(pricer, rows, (int)floor(touched), share);
-    double more_s = layer_of_experts_s(pricer, rows, (int)ceil(touched), share);
+    double few_s = layer_of_experts_s(pricer, kind, rows, (int)floor(touched), share);
+    double more_s = layer_of_experts_s(pricer, kind, rows, (int)ceil(touched), share);
     return few_s + (touched - floor(touched)) * (more_s - few_s);
 }
 
@@ -96,7 +102,13 @@ static double token_s(const sp_forward_pricer *pricer, double rows)
     for (int crosses = 0; crosses < 2; crosses++) {
         sends_s += pricer->boundaries[crosses] * sp_time_p2p(&pricer->timer, hidden_bytes, crosses);
     }
-    return model->layers * layer_s(pricer, rows) + part_s(pricer, &pricer->embedding, rows) +
+    int count[SP_LAYER_KINDS];
+    double layers_s = 0.0;
+    sp_model_count_kinds(model, 0, model->layers, count);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        layers_s += count[k] * layer_s(pricer, k, rows);
+    }
+    return layers_s + part_s(pricer, &pricer->embedding, rows) +
            part_s(pricer, &pricer->head, rows) + sends_s;
 }
 
@@ -122,6 +134,9 @@ static sp_stage whole_of(const sp_layout *layout, const sp_stage *stages, int pp
     for (int chunk = 0; chunk < layout->chunks; chunk++) {
         const sp_stage *stage = &stages[sp_layout_vstage(layout, pp, chunk)];
         whole.layers += stage->layers;
+        for (int k = 0; k < SP_LAYER_KINDS; k++) {
+            whole.count[k] += stage->count[k];
+        }
         whole.embedding = whole.embedding || stage->embedding;
         whole.head = whole.head || stage->head;
     }

@@ -24,7 +24,7 @@ typedef struct sp_forward_pricer {
     sp_layout layout;
     sp_group tp;
     int boundaries[2]; // between pipeline ranks of one node, and of two
-    sp_inventory layer, embedding, head;
+    sp_inventory layer[SP_LAYER_KINDS], embedding, head;
     double token_s[SP_FORWARD_ROWS]; // what depends on the rows alone; 0: not asked for yet
 } sp_forward_pricer;
 

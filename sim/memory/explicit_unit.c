@@ -28,13 +28,13 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
         }
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         if (tensor->part == SP_PART_LAYER) {
-            x->made[tensor->made] |= 1u << t;
-            x->last_read[tensor->last_read] |= 1u << t;
-            x->read_back[tensor->read_back] |= 1u << t;
+            x->kinds[x->kind].made[tensor->made] |= 1u << t;
+            x->kinds[x->kind].last_read[tensor->last_read] |= 1u << t;
+            x->kinds[x->kind].read_back[tensor->read_back] |= 1u << t;
         }
-        x->bytes[t] = cut(x->stage, bytes);
-        x->kept[t] = sp_saved_is_kept(row, mode);
-        x->category[t] = sp_saved_category(row);
+        x->kinds[x->kind].bytes[t] = cut(x->stage, bytes);
+        x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, mode);
+        x->kinds[x->kind].category[t] = sp_saved_category(row);
     }
 }
 
@@ -49,9 +49,12 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
         int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
-        x->parameters[p] = layout->zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
-        x->gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
-        x->input_gradients[p] = layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
+        x->kinds[x->kind].parameters[p] =
+            layout->zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
+        x->kinds[x->kind].gradients[p] =
+            layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
+        x->kinds[x->kind].input_gradients[p] =
+            layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
     }
 }
 
@@ -122,19 +125,26 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
                            const sp_memory_options *options, const sp_unit_load *load,
                            sp_i_explicit *x)
 {
-    *x = (sp_i_explicit){.stage = stage, .collects = load->collects};
-    sp_saved_tensor rows[SP_SAVED_TENSORS];
-    for (int part = 0; part < SP_PARTS; part++) {
-        int count = sp_saved_part(model, layout, options, (sp_part)part, rows);
-        measure_tensors(rows, count, layout, options->recompute, load, x);
-    }
+    *x = (sp_i_explicit){.model = model, .stage = stage, .collects = load->collects};
     sp_unit_sizes sizes;
-    sp_unit_sizes_of(model, layout, options, load, &sizes);
-    for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
-        x->width[w] = cut(stage, sizes.width[w]);
+    for (x->kind = sp_model_kinds(model) - 1;; x->kind--) {
+        sp_model alike = sp_model_of_kind(model, x->kind);
+        sp_saved_tensor rows[SP_SAVED_TENSORS];
+        for (int part = 0; part < SP_PARTS; part++) {
+            int count = sp_saved_part(&alike, layout, options, (sp_part)part, rows);
+            measure_tensors(rows, count, layout, options->recompute, load, x);
+        }
+        sp_unit_sizes_of(&alike, layout, options, load, &sizes);
+        for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
+            x->kinds[x->kind].width[w] = cut(stage, sizes.width[w]);
+        }
+        measure_parts(&alike, layout, x);
+        if (x->kind == 0) {
+            break;
+        }
     }
-    x->hidden = x->bytes[SP_TENSOR_INPUT];
-    x->hidden_gathered = sizes.shard.norm_split > 1 ? x->width[SP_WIDTH_HIDDEN] : 0;
+    x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
+    x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;
     measure_attention(model, layout, &options->stack, load, x);
     int64_t kv = sp_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), sizes.shard.kv);
     x->kv_found = cut(x->stage, sp_mul_bytes(load->found_tokens / layout->cp, kv));
@@ -142,7 +152,6 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     x->kv_missing =
         cut(x->stage, sp_mul_bytes(sp_ceil_div(load->tokens, layout->cp), kv)) - x->kv_found;
     x->kv_missing = x->kv_missing > 0 ? x->kv_missing : 0;
-    measure_parts(model, layout, x);
 }
 
 // ---- What is there ----
@@ -175,6 +184,12 @@ void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
     }
 }
 
+// From now on layer number `layer` of the stage is at hand.
+static void enter_layer(sp_i_explicit *x, int layer)
+{
+    x->kind = sp_model_kind_of(x->model, x->stage->first + layer);
+}
+
 static void take(sp_i_explicit *x, int64_t workspace_bytes)
 {
     count_in(&x->gauge, SP_MEM_WORKSPACE, workspace_bytes);
@@ -188,8 +203,9 @@ static void give(sp_i_explicit *x, int64_t workspace_bytes)
 // What a layer, embedding or LM head has beside its tensors while it is at work.
 static int64_t open_bytes(const sp_i_explicit *x, sp_part part, bool backward)
 {
-    int64_t gradients = x->splits ? x->input_gradients[part] : x->gradients[part];
-    return x->parameters[part] + (backward ? gradients : 0);
+    int64_t gradients = x->splits ? sp_i_explicit_of(x)->input_gradients[part]
+                                  : sp_i_explicit_of(x)->gradients[part];
+    return sp_i_explicit_of(x)->parameters[part] + (backward ? gradients : 0);
 }
 
 static void open_part(sp_i_explicit *x, sp_part part, bool backward)
@@ -211,7 +227,7 @@ static void take_briefly(sp_i_explicit *x, int64_t workspace_bytes)
 
 static bool has(const sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
-    return x->place[tensor] != SP_MEM_CATEGORIES && x->bytes[tensor] > 0;
+    return x->place[tensor] != SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0;
 }
 
 // Where the pass at hand counts a tensor that it makes.
@@ -220,7 +236,8 @@ static sp_memory_category place_of(const sp_i_explicit *x, sp_layer_tensor_id te
     if (x->rebuilds) {
         return SP_MEM_RECOMPUTE;
     }
-    return x->keeps && x->kept[tensor] ? x->category[tensor] : SP_MEM_WORKSPACE;
+    return x->keeps && sp_i_explicit_of(x)->kept[tensor] ? sp_i_explicit_of(x)->category[tensor]
+                                                         : SP_MEM_WORKSPACE;
 }
 
 // Makes a tensor of the layer at hand unless it is there.
@@ -228,14 +245,14 @@ static void make(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] == SP_MEM_CATEGORIES) {
         x->place[tensor] = place_of(x, tensor);
-        count_in(&x->gauge, x->place[tensor], x->bytes[tensor]);
+        count_in(&x->gauge, x->place[tensor], sp_i_explicit_of(x)->bytes[tensor]);
     }
 }
 
 static void drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] != SP_MEM_CATEGORIES) {
-        int64_t gone = x->viewed[tensor] ? 0 : x->bytes[tensor];
+        int64_t gone = x->viewed[tensor] ? 0 : sp_i_explicit_of(x)->bytes[tensor];
         count_out(&x->gauge, x->place[tensor], gone);
         x->place[tensor] = SP_MEM_CATEGORIES;
     }
@@ -246,7 +263,7 @@ static void drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
 // Its readers are done: only what is kept survives them, and what a backward rebuilt.
 static void leave(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
-    if (!x->rebuilds && !(x->keeps && x->kept[tensor])) {
+    if (!x->rebuilds && !(x->keeps && sp_i_explicit_of(x)->kept[tensor])) {
         drop(x, tensor);
     }
 }
@@ -267,7 +284,7 @@ static sp_layer_tensor_id first_of(uint32_t tensors)
 
 static void make_all(sp_i_explicit *x, sp_layer_place step)
 {
-    for (uint32_t left = x->made[step]; left != 0; left &= left - 1) {
+    for (uint32_t left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
         make(x, first_of(left));
     }
 }
@@ -277,7 +294,7 @@ static void make_all(sp_i_explicit *x, sp_layer_place step)
 static void project(sp_i_explicit *x, sp_layer_place step)
 {
     take(x, x->hidden_gathered);
-    take(x, step == SP_STEP_QKV ? x->width[SP_WIDTH_QKV] : 0);
+    take(x, step == SP_STEP_QKV ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
     make_all(x, step);
     give(x, x->hidden_gathered);
 }
@@ -289,16 +306,16 @@ static void split_qkv(sp_i_explicit *x)
         count_in(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
     make(x, SP_TENSOR_KEYS_VALUES);
-    give(x, x->width[SP_WIDTH_QKV]);
+    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_QKV]);
 }
 
 // The output is there before the scores, which go when there are probabilities.
 static void attend(sp_i_explicit *x)
 {
     make(x, SP_TENSOR_ATTENTION);
-    take(x, x->bytes[SP_TENSOR_PROBABILITIES]);
+    take(x, sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
     make(x, SP_TENSOR_PROBABILITIES);
-    give(x, x->bytes[SP_TENSOR_PROBABILITIES]);
+    give(x, sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
     make_all(x, SP_STEP_CORE);
     take_briefly(x, x->attend);
 }
@@ -339,7 +356,7 @@ static void layer_forward(sp_i_explicit *x)
 {
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(x, (sp_layer_place)step);
-        for (uint32_t left = x->last_read[step]; left != 0; left &= left - 1) {
+        for (uint32_t left = sp_i_explicit_of(x)->last_read[step]; left != 0; left &= left - 1) {
             leave(x, first_of(left));
         }
     }
@@ -352,9 +369,9 @@ static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
     sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
-    for (uint32_t left = x->made[made]; left != 0; left &= left - 1) {
+    for (uint32_t left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
         sp_layer_tensor_id tensor = first_of(left);
-        if (x->place[tensor] == SP_MEM_CATEGORIES && x->bytes[tensor] > 0) {
+        if (x->place[tensor] == SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0) {
             return true;
         }
     }
@@ -401,8 +418,9 @@ void sp_i_explicit_forward(sp_i_explicit *x)
         sp_memory_category output = SP_MEM_CATEGORIES;
         if (!last || stage->head) {
             output = place_of(x, next);
-            count_in(&x->gauge, output, x->bytes[next]);
+            count_in(&x->gauge, output, sp_i_explicit_of(x)->bytes[next]);
         }
+        enter_layer(x, i);
         open_part(x, SP_PART_LAYER, false);
         layer_forward(x);
         close_part(x, SP_PART_LAYER, false);
@@ -425,7 +443,7 @@ void sp_i_explicit_forward(sp_i_explicit *x)
 static bool is_viewed(const sp_i_explicit *x, int tensor, int layer, int layers)
 {
     int place = x->away_from_last ? layers - 1 - layer : layer;
-    return x->loaded && x->kept[tensor] && place < x->away_layers[tensor];
+    return x->loaded && sp_i_explicit_of(x)->kept[tensor] && place < x->away_layers[tensor];
 }
 
 // What the forward kept. Where its rows lie in several forward packs they are copied, and given
@@ -434,11 +452,12 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
                   int layers)
 {
     for (int t = (int)first; t < (int)end; t++) {
-        x->place[t] = x->kept[t] ? x->category[t] : SP_MEM_CATEGORIES;
+        x->place[t] =
+            sp_i_explicit_of(x)->kept[t] ? sp_i_explicit_of(x)->category[t] : SP_MEM_CATEGORIES;
         x->viewed[t] = is_viewed(x, t, layer, layers);
-        if (x->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
-            count_in(&x->gauge, x->category[t], x->bytes[t]);
-            count_out(&x->gauge, x->category[t], x->bytes[t]);
+        if (sp_i_explicit_of(x)->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
+            count_in(&x->gauge, sp_i_explicit_of(x)->category[t], sp_i_explicit_of(x)->bytes[t]);
+            count_out(&x->gauge, sp_i_explicit_of(x)->category[t], sp_i_explicit_of(x)->bytes[t]);
         }
     }
 }
@@ -448,8 +467,9 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
 static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
-        count_out(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->bytes[input]);
-        count_in(&x->gauge, SP_MEM_ACTIVATIONS, x->bytes[input]);
+        count_out(&x->gauge, x->place[input],
+                  x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
+        count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
         give(x, output_gradient);
         count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
     } else {
@@ -475,8 +495,8 @@ static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask)
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
-    take(x, x->width[SP_WIDTH_Q]);
-    take(x, 2 * x->bytes[SP_TENSOR_PROBABILITIES]);
+    take(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+    take(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
     take(x, x->attend_backward);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_begun);
@@ -485,8 +505,8 @@ static void attend_backward(sp_i_explicit *x)
     count_out(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
     count_out(gauge, SP_MEM_KV_CACHE, x->kv_cached);
     drop(x, SP_TENSOR_KEYS_VALUES);
-    give(x, 2 * x->bytes[SP_TENSOR_PROBABILITIES]);
-    give(x, x->width[SP_WIDTH_Q]);
+    give(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
+    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
 }
 
 // What the steps of a block's backward leave for the norm that it begins with.
@@ -506,7 +526,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place step, block *b)
         give(x, x->hidden_gathered);
         b->column = step;
     } else {
-        take(x, x->width[inputs]);
+        take(x, sp_i_explicit_of(x)->width[inputs]);
         b->row = step;
     }
 }
@@ -523,7 +543,7 @@ static void norm_backward(sp_i_explicit *x, const block *b)
     give(x, x->hidden_gathered);
     finish(x, row->reads, x->hidden);
     take_briefly(x, x->splits ? 0 : x->hidden_gathered);
-    finish(x, column->reads, x->width[column->outputs]);
+    finish(x, column->reads, sp_i_explicit_of(x)->width[column->outputs]);
 }
 
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
@@ -539,13 +559,13 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         }
         break;
     case SP_LAYER_KIND_ACTIVATION:
-        take(x, x->width[SP_WIDTH_FC1]);
-        give(x, x->width[SP_WIDTH_FFN]);
+        take(x, sp_i_explicit_of(x)->width[SP_WIDTH_FC1]);
+        give(x, sp_i_explicit_of(x)->width[SP_WIDTH_FFN]);
         break;
     case SP_LAYER_KIND_ATTENTION:
-        take(x, x->width[SP_WIDTH_QKV]);
+        take(x, sp_i_explicit_of(x)->width[SP_WIDTH_QKV]);
         attend_backward(x);
-        give(x, x->width[SP_WIDTH_Q]);
+        give(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
         break;
     case SP_LAYER_KIND_NORM:
         norm_backward(x, b);
@@ -562,7 +582,7 @@ static void layer_backward(sp_i_explicit *x, int layer)
     rebuild(x);
     for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
         step_backward(x, (sp_layer_place)step, &b);
-        for (uint32_t left = x->read_back[step]; left != 0; left &= left - 1) {
+        for (uint32_t left = sp_i_explicit_of(x)->read_back[step]; left != 0; left &= left - 1) {
             drop(x, first_of(left));
         }
     }
@@ -571,11 +591,11 @@ static void layer_backward(sp_i_explicit *x, int layer)
 // The gradient of the logits takes their place.
 static void head_backward(sp_i_explicit *x)
 {
-    int64_t gradient = x->width[SP_WIDTH_VOCAB];
+    int64_t gradient = sp_i_explicit_of(x)->width[SP_WIDTH_VOCAB];
     take(x, x->hidden);
     take(x, x->hidden);
     fetch(x, SP_TENSOR_FINAL_INPUT, SP_ALL_TENSORS, 0, 1);
-    count_out(&x->gauge, SP_MEM_LOGITS, x->bytes[SP_TENSOR_LOGITS] - gradient);
+    count_out(&x->gauge, SP_MEM_LOGITS, sp_i_explicit_of(x)->bytes[SP_TENSOR_LOGITS] - gradient);
     x->place[SP_TENSOR_LOGITS] = SP_MEM_CATEGORIES;
     take_briefly(x, x->hidden_gathered);
     give(x, x->hidden);
@@ -609,6 +629,7 @@ void sp_i_explicit_backward(sp_i_explicit *x)
         take(x, x->hidden);
     }
     for (int i = 0; i < x->stage->layers; i++) {
+        enter_layer(x, x->stage->layers - 1 - i);
         open_part(x, SP_PART_LAYER, true);
         layer_backward(x, x->stage->layers - 1 - i);
         close_part(x, SP_PART_LAYER, true);

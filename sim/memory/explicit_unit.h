@@ -18,32 +18,39 @@ typedef struct sp_i_memory_gauge {
     int64_t total, high_total;
 } sp_i_memory_gauge;
 
-// A unit in one of its passes: its sizes, and where each tensor is counted.
-typedef struct sp_i_explicit {
-    sp_i_memory_gauge gauge;
-    const sp_stage *stage;
+// What layers of one kind have, and embedding and head.
+typedef struct sp_i_explicit_kind {
     // Bytes on one rank, 0 of a tensor that the model does not have.
     int64_t bytes[SP_ALL_TENSORS];
     sp_memory_category category[SP_ALL_TENSORS]; // of one that is kept
     bool kept[SP_ALL_TENSORS];
-    int64_t width[SP_LAYER_WIDTHS];  // of matrices that no table names (saved_tensors.h)
+    int64_t width[SP_LAYER_WIDTHS]; // of matrices that no table names (saved_tensors.h)
+    // Tensors that the layer has, by the step that makes them, the last that reads them, and the
+    // last of the backward that does: bits of sp_layer_tensor_id.
+    uint32_t made[SP_LAYER_STEPS + 1], last_read[SP_LAYER_STEPS + 1];
+    uint32_t read_back[SP_LAYER_STEPS + 1];
+    // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
+    // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
+    // split them. The last of a backward that leaves the weight gradients.
+    int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
+} sp_i_explicit_kind;
+
+// A unit in one of its passes: its sizes, and where each tensor is counted.
+typedef struct sp_i_explicit {
+    sp_i_memory_gauge gauge;
+    const sp_model *model;
+    const sp_stage *stage;
+    sp_i_explicit_kind kinds[SP_LAYER_KINDS];
+    int kind;                        // of the layer at hand
     int64_t hidden, hidden_gathered; // all rows, 0 where no gathering is
     // Work space of a GPU's attention, forward and backward.
     int64_t attend, attend_backward;
     int64_t kv_cached;                      // of slices with later slices
     int64_t kv_found, kv_begun, kv_missing; // sums of gradients: found, for others, own made here
     bool collects;
-    // Tensors that the layer has, by the step that makes them, the last that reads them, and the
-    // last of the backward that does: bits of sp_layer_tensor_id.
-    uint32_t made[SP_LAYER_STEPS + 1], last_read[SP_LAYER_STEPS + 1];
-    uint32_t read_back[SP_LAYER_STEPS + 1];
     // Layers whose tensor an offload takes whole: so many from the first on, or from the last.
     int away_layers[SP_ALL_TENSORS];
     bool away_from_last;
-    // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
-    // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
-    // split them. The last of a backward that leaves the weight gradients.
-    int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
     // The pass that runs now.
     bool keeps;    // a forward: what the mode keeps stays
     bool cached;   // a forward: keys and values of later slices are there
@@ -72,5 +79,10 @@ void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there);
 // A whole pass, begun already.
 void sp_i_explicit_forward(sp_i_explicit *x);
 void sp_i_explicit_backward(sp_i_explicit *x);
+
+static inline const sp_i_explicit_kind *sp_i_explicit_of(const sp_i_explicit *x)
+{
+    return &x->kinds[x->kind];
+}
 
 #endif

@@ -19,20 +19,26 @@ static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n)
 {
-    sp_shard shard = sp_shard_of(model, layout);
+    int64_t vocab = sp_shard_of(model, layout).vocab;
     bool embedding = false;
     bool head = false;
-    int64_t of_layer = sp_layer_parameters(model, &shard);
     int64_t parameters = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        sp_shard shard = sp_shard_of(&alike, layout);
+        int64_t of_layer = sp_layer_parameters(&alike, &shard);
+        for (int i = 0; i < n; i++) {
+            parameters += sp_stage_count(&stages[i], model, k) * of_layer;
+        }
+    }
     for (int i = 0; i < n; i++) {
-        parameters += stages[i].layers * of_layer;
         embedding = embedding || stages[i].embedding;
         head = head || stages[i].head;
     }
     // A rank with embedding and LM head of a tied model holds the table once; where two ranks have
     // them, both do.
     int tables = model->tied_embeddings ? embedding || head : embedding + head;
-    parameters += tables * shard.vocab * model->hidden;
+    parameters += tables * vocab * model->hidden;
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
@@ -68,6 +74,20 @@ int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_l
                                                             : 0;
 }
 
+// Adds a weight's bytes unless one of its group has them.
+static int add_dummy(int64_t bytes[SP_DUMMY_GRADIENTS], bool group[SP_DUMMY_GRADIENTS], int count,
+                     bool column, int64_t added)
+{
+    for (int i = 0; i < count; i++) {
+        if (group[i] == column && bytes[i] == added) {
+            return count;
+        }
+    }
+    bytes[count] = added;
+    group[count] = column;
+    return count + 1;
+}
+
 // Weights are rows of outputs: fc1 and QKV have `hidden` columns, fc2 and the output projection
 // `hidden` rows, so that a shape may come twice where two widths are equal.
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
@@ -77,18 +97,17 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
         return 0;
     }
-    int64_t fc1 = sp_footprint_weight(model, layout, SP_STEP_FC1);
-    int64_t fc2 = sp_footprint_weight(model, layout, SP_STEP_FC2);
-    int64_t qkv = sp_footprint_weight(model, layout, SP_STEP_QKV);
-    int64_t output = sp_footprint_weight(model, layout, SP_STEP_OUTPUT);
+    static const sp_layer_place products[] = {SP_STEP_FC1, SP_STEP_FC2, SP_STEP_QKV,
+                                              SP_STEP_OUTPUT};
+    bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
-    bytes[count++] = fc1;
-    bytes[count++] = fc2;
-    if (qkv != fc1) {
-        bytes[count++] = qkv;
-    }
-    if (output != fc2) {
-        bytes[count++] = output;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        for (size_t p = 0; p < sizeof products / sizeof products[0]; p++) {
+            count = add_dummy(bytes, column, count,
+                              sp_layer_steps[products[p]].inputs == SP_WIDTH_HIDDEN,
+                              sp_footprint_weight(&alike, layout, products[p]));
+        }
     }
     if (stages[n - 1].head) {
         bytes[count++] = BF16 * sp_shard_of(model, layout).vocab * model->hidden;

@@ -10,11 +10,13 @@
 
 enum { BF16 = 2, FP32 = 4 };
 
-// Sizes in bytes that the phases are put together from, all on one rank.
+// Sizes in bytes that the phases are put together from, all on one rank, for layers of one kind.
 typedef struct unit {
-    const sp_model *model;
+    const sp_model *model; // of all kinds
+    sp_model alike;
     const sp_layout *layout;
     const sp_stage *stage;
+    int layers; // of the kind
     sp_recompute mode;
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool sequence_split; // hidden states are split over TP outside attention and MLP
@@ -31,29 +33,38 @@ typedef struct unit {
     bool chunked_loss;      // its gradients are there when the head's forward ends
 } unit;
 
+// [kinds]: units of the same stage, of which each stands for layers of its kind.
+typedef unit units[SP_LAYER_KINDS];
+
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
-static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+static void fill_unit(units u, const sp_memory_options *options, const sp_unit_load *load,
                       sp_unit_bytes *out);
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                           const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out);
-static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out);
-static void forward_transients(const unit *u, sp_bytes *bytes);
-static void backward_transients(const unit *u, sp_bytes *bytes);
-static void first_transients(const unit *u, sp_bytes *bytes);
+static void run_with_autograd(units u, const sp_unit_load *load, sp_unit_bytes *out);
+static void forward_transients(const units u, sp_bytes *bytes);
+static void backward_transients(const units u, sp_bytes *bytes);
+static void first_transients(const units u, sp_bytes *bytes);
 static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
-static void keep_for_weights(const unit *u, sp_bytes *bytes);
+static void keep_for_weights(const units u, sp_bytes *bytes);
 
 // All that does not depend on the stage is measured once.
 void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                         int n, const sp_memory_options *options, const sp_unit_load *load,
                         sp_unit_bytes *out)
 {
-    unit u = {.model = model, .layout = layout};
-    measure(&u, options, load);
+    units u;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        u[k] = (unit){.model = model, .alike = sp_model_of_kind(model, k), .layout = layout};
+        measure(&u[k], options, load);
+    }
     for (int i = 0; i < n; i++) {
-        u.stage = &stages[i];
-        fill_unit(&u, options, load, &out[i]);
+        for (int k = 0; k < sp_model_kinds(model); k++) {
+            u[k].stage = &stages[i];
+            u[k].layers = sp_stage_count(&stages[i], model, k);
+        }
+        fill_unit(u, options, load, &out[i]);
     }
 }
 
@@ -64,7 +75,7 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
     sp_footprint_units(model, layout, stage, 1, options, load, out);
 }
 
-static void fill_unit(unit *u, const sp_memory_options *options, const sp_unit_load *load,
+static void fill_unit(units u, const sp_memory_options *options, const sp_unit_load *load,
                       sp_unit_bytes *out)
 {
     const sp_stage *stage = u->stage;
@@ -89,8 +100,8 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     u->mode = options->recompute;
-    sp_unit_sizes_of(u->model, u->layout, options, load, &u->size);
-    u->split_swiglu = u->model->activation == SP_SWIGLU && !options->stack.fused_swiglu;
+    sp_unit_sizes_of(&u->alike, u->layout, options, load, &u->size);
+    u->split_swiglu = u->alike.activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
@@ -120,7 +131,7 @@ static void measure_loss(unit *u, const sp_stack *stack)
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     sp_saved_tensor layer[SP_SAVED_TENSORS];
-    int saved = sp_saved_part(u->model, u->layout, options, SP_PART_LAYER, layer);
+    int saved = sp_saved_part(&u->alike, u->layout, options, SP_PART_LAYER, layer);
     for (int i = 0; i < saved; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
         bool scores = layer[i].pair_bytes > 0;
@@ -171,7 +182,7 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
     return sp_mul_bytes(tokens / layout->cp, row);
 }
 
-static void run_with_autograd(unit *u, const sp_unit_load *load, sp_unit_bytes *out)
+static void run_with_autograd(units u, const sp_unit_load *load, sp_unit_bytes *out)
 {
     u->softmax = out->held.of[SP_MEM_LOGITS];
     forward_transients(u, &out->forward);
@@ -194,7 +205,21 @@ static void add_larger(const sp_bytes *a, const sp_bytes *b, sp_bytes *bytes)
     }
 }
 
-static void forward_transients(const unit *u, sp_bytes *bytes)
+// Takes the phase with the larger total.
+static void take_larger(const sp_bytes *phase, sp_bytes *largest)
+{
+    if (sp_bytes_total(phase) > sp_bytes_total(largest)) {
+        *largest = *phase;
+    }
+}
+
+// Is there such a layer? Transients of a stage of no layers are counted as the first kind's.
+static bool counts_kind(const units u, int kind)
+{
+    return u[kind].layers > 0 || (kind == 0 && u->stage->layers == 0);
+}
+
+static sp_bytes layer_forward(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
     bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
@@ -215,6 +240,19 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
 
     sp_bytes layer = {{0}};
     layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, activation), sp_larger(fc2, residual));
+    return layer;
+}
+
+static void forward_transients(const units u, sp_bytes *bytes)
+{
+    const sp_unit_sizes *s = &u->size;
+    sp_bytes layer = {{0}};
+    for (int k = 0; k < sp_model_kinds(u->model); k++) {
+        if (counts_kind(u, k)) {
+            const sp_bytes phase = layer_forward(&u[k]);
+            take_larger(&phase, &layer);
+        }
+    }
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
@@ -225,17 +263,20 @@ static void forward_transients(const unit *u, sp_bytes *bytes)
 
 // A forward that runs again keeps nothing for autograd: beside what passes in a layer that is
 // rebuilt there are the input of one layer and, in the head, the softmax.
-static void first_transients(const unit *u, sp_bytes *bytes)
+static void first_transients(const units u, sp_bytes *bytes)
 {
-    unit first = *u;
-    first.mode = SP_RECOMPUTE_FULL;
-    first.dropped_scores = u->all_scores;
-    forward_transients(&first, bytes);
+    units first;
+    for (int k = 0; k < sp_model_kinds(u->model); k++) {
+        first[k] = u[k];
+        first[k].mode = SP_RECOMPUTE_FULL;
+        first[k].dropped_scores = u[k].all_scores;
+    }
+    forward_transients(first, bytes);
     bytes->of[SP_MEM_WORKSPACE] += u->size.hidden;
     bytes->of[SP_MEM_LOGITS] += u->softmax;
 }
 
-static void backward_transients(const unit *u, sp_bytes *bytes)
+static sp_bytes layer_backward(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
     bool full = sp_recompute_is_whole(u->mode);
@@ -264,8 +305,19 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 
+    return sp_bytes_total(&attention) > sp_bytes_total(&mlp) ? attention : mlp;
+}
+
+static void backward_transients(const units u, sp_bytes *bytes)
+{
+    const sp_unit_sizes *s = &u->size;
     sp_bytes layer = {{0}};
-    add_larger(&mlp, &attention, &layer);
+    for (int k = 0; k < sp_model_kinds(u->model); k++) {
+        if (counts_kind(u, k)) {
+            const sp_bytes phase = layer_backward(&u[k]);
+            take_larger(&phase, &layer);
+        }
+    }
     layer.of[SP_MEM_LOGITS] -= u->softmax;
 
     // The loss overwrites the softmax with its gradient and casts it to bf16.
@@ -289,8 +341,14 @@ static void backward_transients(const unit *u, sp_bytes *bytes)
 // behind it.
 static int64_t gathered_parameters(const unit *u)
 {
-    const sp_stage layers = {.layers = u->stage->layers > 1 ? 2 : u->stage->layers};
-    return BF16 * sp_footprint_parameters(u->model, u->layout, &layers, 1);
+    int64_t most = 0;
+    int pairs = u->model->runs > 0 ? u->stage->layers - 1 : 1;
+    for (int layer = 0; layer < pairs || layer == 0; layer++) {
+        sp_stage two = {.layers = u->stage->layers > 1 ? 2 : u->stage->layers};
+        sp_model_count_kinds(u->model, u->stage->first + layer, two.layers, two.count);
+        most = sp_larger(most, sp_footprint_parameters(u->model, u->layout, &two, 1));
+    }
+    return BF16 * most;
 }
 
 // Buffers that live through the whole pass.
@@ -330,7 +388,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 // What the weight gradients read: the inputs of a layer's projections and the gradients of their
 // outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1); for the
 // head its input and the gradient of the logits.
-static void keep_for_weights(const unit *u, sp_bytes *bytes)
+static int64_t layer_keeps_for_weights(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
     int64_t layer = 0;
@@ -338,14 +396,22 @@ static void keep_for_weights(const unit *u, sp_bytes *bytes)
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
         if (sp_layer_is_product(step) &&
-            sp_layer_linear_of(u->model, &s->shard, (sp_layer_place)p, &linear)) {
+            sp_layer_linear_of(&u->alike, &s->shard, (sp_layer_place)p, &linear)) {
             layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
                                                      : s->width[step->inputs];
             layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)
                                                       : s->width[step->outputs];
         }
     }
-    bytes->of[SP_MEM_ACTIVATIONS] = sp_mul_bytes(u->stage->layers, layer);
+    return layer;
+}
+
+static void keep_for_weights(const units u, sp_bytes *bytes)
+{
+    const sp_unit_sizes *s = &u->size;
+    for (int k = 0; k < sp_model_kinds(u->model); k++) {
+        bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(u[k].layers, layer_keeps_for_weights(&u[k]));
+    }
     if (u->stage->head && !u->chunked_loss) {
         bytes->of[SP_MEM_ACTIVATIONS] += u->input;
         bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];

@@ -67,10 +67,15 @@ sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout
     const char *planner = "\"slimpipe-planner\"";
     sp_recompute recompute = options->memory.recompute;
     SP_ASSERT(options->memory.offload_ratio >= 0.0 && options->memory.offload_ratio <= 1.0);
-    if (model->experts > 0) {
+    if (sp_model_most_experts(model) > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
                            "%s knows dense models, '%s' has %d experts", planner, model->name,
-                           model->experts);
+                           sp_model_most_experts(model));
+    }
+    if (model->runs > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
+                           "%s knows models whose layers are alike, '%s' has model.layer_kinds",
+                           planner, model->name);
     }
     if (model->activation != SP_SWIGLU) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",

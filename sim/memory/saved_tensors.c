@@ -151,16 +151,27 @@ static void add_part(list *to, const sp_model *model, const sp_layout *layout,
     }
 }
 
+static void add_layers(list *to, const sp_model *model, const sp_layout *layout,
+                       const sp_stage *stage, const sp_memory_options *options, bool statistics,
+                       const sp_unit_load *load)
+{
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        add_part(to, &alike, layout, options, SP_PART_LAYER, statistics,
+                 sp_stage_count(stage, model, k), load);
+    }
+}
+
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                     const sp_memory_options *options, const sp_unit_load *load,
                     sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
     list to = {tensors, 0};
     add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
-    add_part(&to, model, layout, options, SP_PART_LAYER, false, stage->layers, load);
+    add_layers(&to, model, layout, stage, options, false, load);
     add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);
     add_part(&to, model, layout, options, SP_PART_HEAD, true, stage->head, load);
-    add_part(&to, model, layout, options, SP_PART_LAYER, true, stage->layers, load);
+    add_layers(&to, model, layout, stage, options, true, load);
     return to.count;
 }
 

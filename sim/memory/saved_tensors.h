@@ -71,7 +71,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
                       const sp_memory_options *options, const sp_unit_load *load,
                       sp_unit_sizes *sizes);
 
-enum { SP_UNIT_TENSORS = 3 * SP_SAVED_TENSORS };
+enum { SP_UNIT_TENSORS = (2 + SP_LAYER_KINDS) * SP_SAVED_TENSORS };
 
 // The kinds of tensors of a unit, in the order of saving, statistics last; returns their number.
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,

@@ -7,13 +7,27 @@
 
 enum { BF16 = 2, FP32 = 4 };
 
+// What layers of one kind have.
+typedef struct layer_kind {
+    sp_unit_sizes size;
+    int64_t weights[SP_LAYER_STEPS]; // of projections
+    int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
+    sp_saved_tensor rows[SP_LAYER_TENSORS];
+    // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
+    // the function leaves that returns at its end.
+    uint32_t exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
+} layer_kind;
+
 // A tensor program being written: its state, and single tensors that come and go.
 typedef struct program_builder {
     sp_tensor_program *program;
     sp_tensor_events *to; // the pass that events go to
     const sp_layout *layout;
+    const sp_model *model;
     const sp_stage *stage;
-    sp_recompute mode; // of the layer at hand: none while a whole layer is rebuilt
+    layer_kind kinds[SP_LAYER_KINDS];
+    const layer_kind *of; // that of the layer at hand
+    sp_recompute mode;    // of the layer at hand: none while a whole layer is rebuilt
     bool recomputes_layers;
     bool splits;           // the backward being written leaves the weight gradients
     bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
@@ -28,19 +42,12 @@ typedef struct program_builder {
     // the projection of the queries.
     bool splits_qkv;
     const sp_unit_load *load;
-    sp_unit_sizes size;
     int64_t kv_cached;
-    int64_t table;                   // of embedding or head
-    int64_t weights[SP_LAYER_STEPS]; // of projections
-    int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
-    // The layer's saved tensors, and which tensor of the program each is in the layer at hand.
-    sp_saved_tensor rows[SP_LAYER_TENSORS];
+    int64_t table; // of embedding or head
+    // Which tensor of the program each saved tensor is in the layer at hand.
     int32_t now[SP_LAYER_TENSORS];
     int32_t *kept;   // [layers][SP_LAYER_TENSORS]: the same of what a layer keeps
     int32_t *cached; // [layers]: keys and values of later slices, where the mode does not keep them
-    // Sets of them as bits: those that the layer has; by step, which it makes and which the
-    // function leaves that returns at its end.
-    uint32_t exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
     // Tables of embedding and LM head, and which tensor each of their rows is.
     sp_saved_tensor embedding_rows[SP_SAVED_TENSORS], head_rows[SP_SAVED_TENSORS];
     int embedding_count, head_count;
@@ -85,13 +92,13 @@ static int32_t allocate(program_builder *b, const char *name, int64_t bytes)
 // All rows that the rank has within attention and MLP.
 static int32_t allocate_wide(program_builder *b, const char *name, sp_layer_width width)
 {
-    return allocate(b, name, b->size.width[width]);
+    return allocate(b, name, b->of->size.width[width]);
 }
 
 // Hidden states as the residual path holds them.
 static int32_t allocate_hidden(program_builder *b, const char *name)
 {
-    return allocate(b, name, b->size.hidden);
+    return allocate(b, name, b->of->size.hidden);
 }
 
 static void free_tensor(program_builder *b, int32_t tensor)
@@ -103,12 +110,12 @@ static void free_tensor(program_builder *b, int32_t tensor)
 
 static bool has_row(const program_builder *b, sp_layer_tensor_id t)
 {
-    return (b->exist >> t & 1u) != 0;
+    return (b->of->exist >> t & 1u) != 0;
 }
 
 static bool keeps(const program_builder *b, sp_layer_tensor_id t)
 {
-    return has_row(b, t) && sp_saved_is_kept(&b->rows[t], b->mode);
+    return has_row(b, t) && sp_saved_is_kept(&b->of->rows[t], b->mode);
 }
 
 static sp_layer_tensor_id first_of(uint32_t tensors)
@@ -127,7 +134,7 @@ static int32_t make(program_builder *b, sp_layer_tensor_id t)
     if (!has_row(b, t)) {
         return SP_NO_TENSOR;
     }
-    b->now[t] = allocate(b, b->rows[t].name, row_bytes(b, &b->rows[t]));
+    b->now[t] = allocate(b, b->of->rows[t].name, row_bytes(b, &b->of->rows[t]));
     return b->now[t];
 }
 
@@ -138,12 +145,17 @@ static void make_all(program_builder *b, uint32_t tensors)
     }
 }
 
+static const layer_kind *kind_at(const program_builder *b, int layer)
+{
+    return &b->kinds[sp_model_kind_of(b->model, b->stage->first + layer)];
+}
+
 // With ZeRO 3 the parameters of the layer that runs are gathered, and behind it those of the next.
 // Gives a layer's, SP_NO_TENSOR where nothing is gathered.
-static int32_t gather_parameters(program_builder *b)
+static int32_t gather_parameters(program_builder *b, int layer)
 {
-    return b->gathered_parameters > 0 ? allocate(b, "gathered parameters", b->gathered_parameters)
-                                      : SP_NO_TENSOR;
+    int64_t bytes = kind_at(b, layer)->gathered_parameters;
+    return bytes > 0 ? allocate(b, "gathered parameters", bytes) : SP_NO_TENSOR;
 }
 
 // The end of the function that made these tensors, which only saved ones survive.
@@ -151,7 +163,7 @@ static void leave_all(program_builder *b, uint32_t tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
         sp_layer_tensor_id t = first_of(tensors);
-        if (!sp_saved_is_kept(&b->rows[t], b->mode)) {
+        if (!sp_saved_is_kept(&b->of->rows[t], b->mode)) {
             free_tensor(b, b->now[t]);
             b->now[t] = SP_NO_TENSOR;
         }
@@ -190,13 +202,13 @@ typedef struct layer_values {
 static void project_qkv(program_builder *b, layer_values *v)
 {
     if (b->splits_qkv) {
-        v->mixed[0] = allocate(b, "own keys", b->size.width[SP_WIDTH_KV] / 2);
-        v->mixed[1] = allocate(b, "own values", b->size.width[SP_WIDTH_KV] / 2);
+        v->mixed[0] = allocate(b, "own keys", b->of->size.width[SP_WIDTH_KV] / 2);
+        v->mixed[1] = allocate(b, "own values", b->of->size.width[SP_WIDTH_KV] / 2);
     } else {
         v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
     }
-    if (b->size.kv_gathered > 0) {
-        v->gathered = allocate(b, "gathered keys and values", b->size.kv_gathered);
+    if (b->of->size.kv_gathered > 0) {
+        v->gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
     if (b->splits_qkv) {
         v->mixed[2] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
@@ -206,7 +218,7 @@ static void project_qkv(program_builder *b, layer_values *v)
 // Gathered keys and values stand in for this rank's own.
 static void split_qkv(program_builder *b, layer_values *v)
 {
-    uint32_t made = b->made[SP_STEP_QKV_ELEMENTWISE];
+    uint32_t made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
     if (v->gathered != SP_NO_TENSOR) {
         made &= ~(1u << SP_TENSOR_KEYS_VALUES);
     } else if (b->mixed_views) {
@@ -225,7 +237,7 @@ static void split_qkv(program_builder *b, layer_values *v)
 static void attend(program_builder *b)
 {
     if (has_row(b, SP_TENSOR_PROBABILITIES)) {
-        int32_t scores = allocate(b, "scores", b->size.scores);
+        int32_t scores = allocate(b, "scores", b->of->size.scores);
         make(b, SP_TENSOR_PROBABILITIES);
         free_tensor(b, scores);
         make(b, SP_TENSOR_PROBABILITY_MASK);
@@ -286,7 +298,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         add_to_residual(b, v);
         break;
     default:
-        make_all(b, b->made[step]);
+        make_all(b, b->of->made[step]);
     }
 }
 
@@ -306,7 +318,7 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
     b->now[SP_TENSOR_INPUT] = input;
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(b, &v, (sp_layer_place)step);
-        leave_all(b, b->scope[step] & ~staying);
+        leave_all(b, b->of->scope[step] & ~staying);
         if (step == SP_STEP_NORM2) {
             leave_all(b, staying & 1u << SP_TENSOR_NORM1);
         }
@@ -337,7 +349,7 @@ static void save_layer(program_builder *b, int layer)
         bool kept = keeps(b, (sp_layer_tensor_id)t) && b->now[t] != SP_NO_TENSOR;
         b->kept[layer * SP_LAYER_TENSORS + t] = kept ? b->now[t] : SP_NO_TENSOR;
         if (kept) {
-            save_row(b, &b->rows[t], b->now[t]);
+            save_row(b, &b->of->rows[t], b->now[t]);
         }
     }
     b->cached[layer] = SP_NO_TENSOR;
@@ -361,7 +373,7 @@ static int32_t embedding_forward(program_builder *b)
 // Gradient of a column-parallel projection's input, reduced to this rank's share.
 static int32_t project_back(program_builder *b, int64_t full_bytes)
 {
-    bool narrows = b->sequence_split || full_bytes != b->size.hidden;
+    bool narrows = b->sequence_split || full_bytes != b->of->size.hidden;
     int32_t full = SP_NO_TENSOR;
     if (narrows) {
         full = allocate(b, "gradient before its reduction", full_bytes);
@@ -374,10 +386,10 @@ static int32_t project_back(program_builder *b, int64_t full_bytes)
 // The largest moment of a loss by chunks: one of them, and the gradients of all rows.
 static void run_chunk(program_builder *b)
 {
-    int64_t rows = sp_ceil_div(b->size.width[SP_WIDTH_VOCAB], b->loss_chunks);
+    int64_t rows = sp_ceil_div(b->of->size.width[SP_WIDTH_VOCAB], b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
     int32_t tensors[] = {
-        project_back(b, b->size.width[SP_WIDTH_HIDDEN]),
+        project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]),
         b->weight_gradients ? allocate(b, "gradient of the output weight", b->table) : SP_NO_TENSOR,
         allocate(b, "logits of a chunk", rows),
         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
@@ -398,7 +410,8 @@ static void head_forward(program_builder *b, int32_t input)
         if (row->is_logits && !b->fused_loss) {
             logits = allocate_wide(b, "logits", SP_WIDTH_VOCAB);
             if (b->copied_logits) {
-                exact = allocate(b, "logits in fp32", b->size.width[SP_WIDTH_VOCAB] * FP32 / BF16);
+                exact =
+                    allocate(b, "logits in fp32", b->of->size.width[SP_WIDTH_VOCAB] * FP32 / BF16);
             }
         }
         b->head_saved[r] = r == 0 ? input : allocate(b, row->name, row_bytes(b, row));
@@ -422,16 +435,17 @@ static void write_forward(program_builder *b)
     }
     b->to = &program->pass[SP_PROGRAM_FORWARD];
     int32_t mask = SP_NO_TENSOR;
-    if (b->size.mask > 0 && (b->stage->embedding || b->stage->head)) {
-        mask = allocate(b, "attention mask", b->size.mask);
+    if (b->of->size.mask > 0 && (b->stage->embedding || b->stage->head)) {
+        mask = allocate(b, "attention mask", b->of->size.mask);
     }
     if (b->stage->embedding) {
         at = embedding_forward(b);
     }
-    int32_t parameters = b->stage->layers > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+    int32_t parameters = b->stage->layers > 0 ? gather_parameters(b, 0) : SP_NO_TENSOR;
     for (int layer = 0; layer < b->stage->layers; layer++) {
         bool last = layer + 1 == b->stage->layers;
-        int32_t next = last ? SP_NO_TENSOR : gather_parameters(b);
+        int32_t next = last ? SP_NO_TENSOR : gather_parameters(b, layer + 1);
+        b->of = kind_at(b, layer);
         at = layer_forward(b, at, "layer output");
         save_layer(b, layer);
         free_tensor(b, parameters);
@@ -507,7 +521,7 @@ static void rebuild(program_builder *b, sp_layer_tensor_id t)
 static void make_weight_gradient(program_builder *b, sp_layer_place step)
 {
     if (b->weight_gradients) {
-        int32_t gradient = allocate(b, "gradient of a layer's weight", b->weights[step]);
+        int32_t gradient = allocate(b, "gradient of a layer's weight", b->of->weights[step]);
         free_tensor(b, gradient);
     }
 }
@@ -532,27 +546,27 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     int32_t rebuilt_output = SP_NO_TENSOR;
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
         rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_Q);
-        for (uint32_t made = b->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
+        for (uint32_t made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
             rebuild(b, first_of(made));
         }
     }
     bool unfused = has_row(b, SP_TENSOR_PROBABILITIES);
     int32_t pairs[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
     if (unfused) {
-        pairs[0] = allocate(b, "gradient of the probabilities", b->size.scores);
-        pairs[1] = allocate(b, "gradient of the scores", b->size.scores);
+        pairs[0] = allocate(b, "gradient of the probabilities", b->of->size.scores);
+        pairs[1] = allocate(b, "gradient of the scores", b->of->size.scores);
     }
     int32_t kv = allocate(b, "gradient of keys and values",
-                          parallel ? b->size.kv_gathered : b->size.width[SP_WIDTH_KV]);
+                          parallel ? b->of->size.kv_gathered : b->of->size.width[SP_WIDTH_KV]);
     int32_t part = SP_NO_TENSOR;
     if (parallel) {
-        part = allocate(b, "gradient of a part's keys and values", b->size.kv_gathered / 2);
+        part = allocate(b, "gradient of a part's keys and values", b->of->size.kv_gathered / 2);
     }
     int32_t q = allocate_wide(b, "gradient of the queries", SP_WIDTH_Q);
     int32_t exact[2] = {SP_NO_TENSOR, SP_NO_TENSOR};
     for (int half = 0; half < (unfused ? 0 : parallel ? 2 : 1); half++) {
         exact[half] = allocate(b, "gradient of the queries in fp32",
-                               b->size.width[SP_WIDTH_Q] * FP32 / BF16 / (parallel ? 2 : 1));
+                               b->of->size.width[SP_WIDTH_Q] * FP32 / BF16 / (parallel ? 2 : 1));
     }
     free_tensor(b, exact[0]);
     free_tensor(b, exact[1]);
@@ -561,7 +575,7 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     free_tensor(b, pairs[1]);
     free_tensor(b, rebuilt_output);
     const uint32_t later = 1u << SP_TENSOR_ATTENTION | 1u << SP_TENSOR_KEYS_VALUES;
-    uint32_t read = (b->made[SP_STEP_CORE] | b->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
+    uint32_t read = (b->of->made[SP_STEP_CORE] | b->of->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
     for (; read != 0; read &= read - 1) {
         drop(b, first_of(read));
     }
@@ -653,7 +667,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
     sp_layer_tensor_id input = sp_layer_steps[step].reads;
     rebuild(b, input);
-    g->gradient = project_back(b, b->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
+    g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
     make_weight_gradient(b, step);
     release_for_weights(b, g->outputs[0]);
     release_for_weights(b, g->outputs[1]);
@@ -733,8 +747,8 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
         output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
     layer_gradients g = {.gradient = gradient, .routed = SP_NO_TENSOR, .gathered = SP_NO_TENSOR};
-    if (b->size.kv_gathered > 0) {
-        g.gathered = allocate(b, "gathered keys and values", b->size.kv_gathered);
+    if (b->of->size.kv_gathered > 0) {
+        g.gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
     for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
         run_step_backward(b, &g, (sp_layer_place)step);
@@ -765,7 +779,7 @@ static int32_t head_backward(program_builder *b)
             free_tensor(b, b->head_saved[last]);
         }
         last--;
-        inner = project_back(b, b->size.width[SP_WIDTH_HIDDEN]);
+        inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
     }
     if (b->weight_gradients) {
         b->head_gradient = allocate(b, "gradient of the output weight", b->table);
@@ -825,9 +839,11 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
             allocate(b, "gradients of cached keys and values", b->stage->layers * b->kv_cached);
     }
     int32_t gradient = b->stage->head ? head_backward(b) : program->output_gradient;
-    int32_t parameters = b->stage->layers > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+    int32_t parameters =
+        b->stage->layers > 0 ? gather_parameters(b, b->stage->layers - 1) : SP_NO_TENSOR;
     for (int layer = b->stage->layers - 1; layer >= 0; layer--) {
-        int32_t next = layer > 0 ? gather_parameters(b) : SP_NO_TENSOR;
+        int32_t next = layer > 0 ? gather_parameters(b, layer - 1) : SP_NO_TENSOR;
+        b->of = kind_at(b, layer);
         gradient = layer_backward(b, layer, gradient);
         free_tensor(b, parameters);
         parameters = next;
@@ -855,7 +871,9 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
     return gradient;
 }
 
-static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options);
+static void measure_kind(const sp_model *alike, const sp_layout *layout,
+                         const sp_memory_options *options, const sp_unit_load *load,
+                         layer_kind *kind);
 
 void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                              const sp_memory_options *options, const sp_unit_load *load,
@@ -866,6 +884,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                                    .output_gradient = SP_NO_TENSOR,
                                    .input_gradient = {SP_NO_TENSOR, SP_NO_TENSOR}};
     program_builder b = {.program = program,
+                         .model = model,
                          .layout = layout,
                          .stage = stage,
                          .mode = options->recompute,
@@ -878,15 +897,11 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
                          .load = load};
-    sp_saved_tensor rows[SP_SAVED_TENSORS];
-    int count = sp_saved_part(model, layout, options, SP_PART_LAYER, rows);
-    for (int r = 0; r < count; r++) {
-        const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
-        b.rows[rows[r].id] = rows[r];
-        b.exist |= 1u << rows[r].id;
-        b.made[tensor->made] |= 1u << rows[r].id;
-        b.scope[tensor->scope] |= 1u << rows[r].id;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        measure_kind(&alike, layout, options, load, &b.kinds[k]);
     }
+    b.of = &b.kinds[0];
     if (stage->embedding) {
         b.embedding_count =
             sp_saved_part(model, layout, options, SP_PART_EMBEDDING, b.embedding_rows);
@@ -894,7 +909,10 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     if (stage->head) {
         b.head_count = sp_saved_part(model, layout, options, SP_PART_HEAD, b.head_rows);
     }
-    measure(&b, model, options);
+    const sp_shard *shard = &b.of->size.shard;
+    b.sequence_split = shard->norm_split > 1;
+    b.kv_cached = sp_mul_bytes(sp_ceil_div(load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
+    b.table = sp_mul_bytes(shard->vocab, BF16 * model->hidden);
     size_t layers = (size_t)stage->layers;
     b.kept = sp_calloc(layers * SP_LAYER_TENSORS, sizeof *b.kept);
     b.cached = sp_calloc(layers, sizeof *b.cached);
@@ -903,7 +921,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     if (!stage->head) {
         // Comes from outside: no event makes it.
         b.to = NULL;
-        allocate(&b, "output gradient", b.size.hidden);
+        allocate(&b, "output gradient", b.of->size.hidden);
     }
     for (int split = 0; split < 2; split++) {
         b.splits = split == 1;
@@ -916,18 +934,24 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     sp_free(b.deferred);
 }
 
-static void measure(program_builder *b, const sp_model *model, const sp_memory_options *options)
+static void measure_kind(const sp_model *alike, const sp_layout *layout,
+                         const sp_memory_options *options, const sp_unit_load *load,
+                         layer_kind *kind)
 {
-    const sp_layout *layout = b->layout;
-    sp_unit_sizes_of(model, layout, options, b->load, &b->size);
-    const sp_shard *shard = &b->size.shard;
-    b->sequence_split = shard->norm_split > 1;
-    b->kv_cached = sp_mul_bytes(sp_ceil_div(b->load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
-    for (int s = 0; s < SP_LAYER_STEPS; s++) {
-        b->weights[s] = sp_footprint_weight(model, layout, (sp_layer_place)s);
-    }
     const sp_stage one_layer = {.layers = 1};
-    b->gathered_parameters =
-        layout->zero >= 3 ? BF16 * sp_footprint_parameters(model, layout, &one_layer, 1) : 0;
-    b->table = sp_mul_bytes(shard->vocab, BF16 * model->hidden);
+    sp_saved_tensor rows[SP_SAVED_TENSORS];
+    int count = sp_saved_part(alike, layout, options, SP_PART_LAYER, rows);
+    for (int r = 0; r < count; r++) {
+        const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
+        kind->rows[rows[r].id] = rows[r];
+        kind->exist |= 1u << rows[r].id;
+        kind->made[tensor->made] |= 1u << rows[r].id;
+        kind->scope[tensor->scope] |= 1u << rows[r].id;
+    }
+    sp_unit_sizes_of(alike, layout, options, load, &kind->size);
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        kind->weights[s] = sp_footprint_weight(alike, layout, (sp_layer_place)s);
+    }
+    kind->gathered_parameters =
+        layout->zero >= 3 ? BF16 * sp_footprint_parameters(alike, layout, &one_layer, 1) : 0;
 }

@@ -225,7 +225,7 @@ sp_status sp_peak_memory_explain(const sp_timeline *timeline, const sp_memory_ti
     sp_status status = sp_memory_at_peak(timeline, costs, memory, fullest, &e.state, err);
     if (status == SP_OK) {
         e.stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *e.stages);
-        status = sp_layout_stages(layout, model->layers, "", e.stages, err);
+        status = sp_layout_stages(layout, model, "", e.stages, err);
     }
     if (status == SP_OK) {
         add_states(&e);

@@ -147,10 +147,12 @@ static sp_status check_equal_shares(const sp_layout *layout, int layers, const c
 static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
                                     sp_error *err);
 
-sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
+sp_status sp_layout_stages(const sp_layout *layout, const sp_model *model, const char *source,
                            sp_stage *stages, sp_error *err)
 {
     int vstages = sp_layout_vstages(layout);
+    int layers = model->layers;
+    int first = 0;
     sp_status status = layout->stage_layers != NULL
                            ? check_stage_layers(layout, layers, source, err)
                            : check_equal_shares(layout, layers, source, err);
@@ -165,9 +167,12 @@ sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *sour
         // chunk and of the logits with its last one (SlimPipe, arXiv 2504.14519).
         stages[s] = (sp_stage){
             .layers = layout->stage_layers != NULL ? layout->stage_layers[s] : layers / vstages,
+            .first = first,
             .embedding = layout->vocab_parallel ? chunk == 0 : s == 0,
             .head = layout->vocab_parallel ? chunk == layout->chunks - 1 : s == vstages - 1,
         };
+        sp_model_count_kinds(model, first, stages[s].layers, stages[s].count);
+        first += stages[s].layers;
     }
     return SP_OK;
 }
@@ -412,10 +417,13 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
     }
-    if (model->ffn % tp != 0) {
-        good = false;
-        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
-                    "an ffn of %lld cannot be split over %d ranks", (long long)model->ffn, tp);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        int64_t ffn = sp_model_of_kind(model, k).ffn;
+        if (ffn % tp != 0) {
+            good = false;
+            sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                        "an ffn of %lld cannot be split over %d ranks", (long long)ffn, tp);
+        }
     }
     if (layout->placement == SP_PLACE_V && layout->chunks != 2) {
         good = false;

@@ -54,9 +54,25 @@ typedef struct sp_layout {
 // The parts of the model that one virtual stage holds.
 typedef struct sp_stage {
     int layers;
+    int first;                 // its first layer's place in the model
+    int count[SP_LAYER_KINDS]; // of the layers, by kind
     bool embedding;
     bool head; // final norm, logits and loss
 } sp_stage;
+
+// Its layers of a kind. A stage of a model whose layers are all alike need not count them.
+static inline int sp_stage_count(const sp_stage *stage, const sp_model *model, int kind)
+{
+    return model->runs > 0 ? stage->count[kind] : stage->layers;
+}
+
+// The same layers without embedding and head.
+static inline sp_stage sp_stage_layers(const sp_stage *stage)
+{
+    sp_stage layers = *stage;
+    layers.embedding = layers.head = false;
+    return layers;
+}
 
 // Does the stage hold nothing, and hand on what it receives?
 static inline bool sp_stage_is_empty(const sp_stage *stage)
@@ -115,8 +131,9 @@ bool sp_layout_level(const sp_layout *layout, int layers, double first, double l
 // Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
 // embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:
 // of the embedding in its first chunk, of the head in its last. Content errors naming `source`: a
-// layer count that pp*chunks does not divide; stage_layers that do not add up to `layers`.
-sp_status sp_layout_stages(const sp_layout *layout, int layers, const char *source,
+// layer count that pp*chunks does not divide; stage_layers that do not add up to those of the
+// model.
+sp_status sp_layout_stages(const sp_layout *layout, const sp_model *model, const char *source,
                            sp_stage *stages, sp_error *err);
 
 // Checks the layout against the model: tp divides heads, kv_heads (or the reverse), ffn; cp, pp,

@@ -41,6 +41,93 @@ static double any_expert(const void *owner)
     return has_experts(owner);
 }
 
+// The model's own MLP, which is that of kinds that state none.
+static sp_layer_mlp own_mlp(const sp_model *model)
+{
+    return (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token};
+}
+
+static int kind_like(sp_model *model, const sp_layer_mlp *mlp)
+{
+    int k = 0;
+    while (k < model->kinds &&
+           (model->kind[k].ffn != mlp->ffn || model->kind[k].experts != mlp->experts ||
+            model->kind[k].experts_per_token != mlp->experts_per_token)) {
+        k++;
+    }
+    if (k == model->kinds && k < SP_LAYER_KINDS) {
+        model->kind[model->kinds++] = *mlp;
+    }
+    return k;
+}
+
+// False: it would be one kind too many.
+static bool read_run(sp_object *object, sp_model *model)
+{
+    sp_layer_mlp mlp = own_mlp(model);
+    sp_layer_run run = {.layers = (int)sp_object_int(object, "layers", 1, 1, SP_I_MAX_LAYERS)};
+    int each = mlp.experts_per_token;
+    mlp.ffn = sp_object_int(object, "ffn", mlp.ffn, 1, SP_I_MAX_FFN);
+    mlp.experts = (int)sp_object_int(object, "experts", mlp.experts, 0, SP_I_MAX_EXPERTS);
+    mlp.experts_per_token = 0;
+    if (mlp.experts > 0) {
+        mlp.experts_per_token =
+            (int)sp_object_int(object, "experts_per_token", each, 1, mlp.experts);
+    }
+    if (mlp.experts > 0 && each == 0) {
+        sp_object_require(object, "experts_per_token");
+    }
+    run.kind = kind_like(model, &mlp);
+    if (run.kind < SP_LAYER_KINDS) {
+        model->run[model->runs++] = run;
+    }
+    return run.kind < SP_LAYER_KINDS;
+}
+
+static void read_layer_kinds(sp_object *section, const sp_setting *row, void *owner, void *context)
+{
+    sp_model *model = owner;
+    const json_t *array = sp_object_get(section, "layer_kinds");
+    (void)context;
+    if (array == NULL) {
+        return;
+    }
+    if (!json_is_array(array) || json_array_size(array) == 0 ||
+        json_array_size(array) > SP_LAYER_RUNS) {
+        sp_object_expected(section, "layer_kinds", array, "%s", row->type);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        sp_object run;
+        char path[SP_JSON_PATH + 64];
+        snprintf(path, sizeof path, "%s%slayer_kinds[%zu]", section->path,
+                 section->path[0] != '\0' ? "." : "", i);
+        sp_object_begin(&run, json_array_get(array, i), section->source, path, section->err);
+        if (!read_run(&run, model)) {
+            sp_object_error(section, "layer_kinds", "more than %d kinds of layers", SP_LAYER_KINDS);
+        }
+        sp_object_end(&run);
+    }
+}
+
+static json_t *write_layer_kinds(const void *owner, const void *context)
+{
+    const sp_model *model = owner;
+    (void)context;
+    json_t *array = model->runs > 0 ? json_array() : NULL;
+    for (int r = 0; r < model->runs; r++) {
+        const sp_layer_mlp *mlp = &model->kind[model->run[r].kind];
+        json_t *run = json_object();
+        sp_json_add(run, SP_JSON("layers", model->run[r].layers), SP_JSON("ffn", mlp->ffn),
+                    SP_JSON("experts", mlp->experts));
+        if (mlp->experts > 0) {
+            sp_json_add(run, SP_JSON("experts_per_token", mlp->experts_per_token));
+        }
+        json_array_append_new(array, run);
+    }
+    return array;
+}
+
 static void read_dropout(sp_object *section, const sp_setting *row, void *owner, void *context)
 {
     (void)row;
@@ -140,6 +227,12 @@ static const sp_setting model_rows[] = {
      SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
      .fallback = "0; required with experts", .text = "Experts that each token is routed to.",
      .aliases = "moe_router_topk num_experts_per_tok topk"},
+    {.key = "model.layer_kinds", .type = "an array of 1 to 8 objects", .read = read_layer_kinds,
+     .write = write_layer_kinds, .fallback = "none, all layers are alike",
+     .text = "Layers that differ in their MLP, in the order of the model and again up to "
+             "model.layers: objects with layers (how many, 1 unless stated), ffn, experts and "
+             "experts_per_token, each as the model's where it is not stated. [{\"layers\": 3, "
+             "\"experts\": 0, \"ffn\": 18432}, {\"layers\": 58}] begins with three dense layers."},
 };
 // clang-format on
 
@@ -157,10 +250,84 @@ static sp_shard whole(const sp_model *model)
     return sp_shard_of(model, &(sp_layout){.tp = 1});
 }
 
+int sp_model_kinds(const sp_model *model)
+{
+    return model->runs > 0 ? model->kinds : 1;
+}
+
+int sp_model_kind_of(const sp_model *model, int layer)
+{
+    int period = 0;
+    for (int r = 0; r < model->runs; r++) {
+        period += model->run[r].layers;
+    }
+    int left = period > 0 ? layer % period : 0;
+    for (int r = 0; r < model->runs; r++) {
+        if (left < model->run[r].layers) {
+            return model->run[r].kind;
+        }
+        left -= model->run[r].layers;
+    }
+    return 0;
+}
+
+void sp_model_count_kinds(const sp_model *model, int first, int layers, int count[SP_LAYER_KINDS])
+{
+    memset(count, 0, SP_LAYER_KINDS * sizeof *count);
+    if (model->runs == 0) {
+        count[0] = layers;
+        return;
+    }
+    for (int layer = first; layer < first + layers; layer++) {
+        count[sp_model_kind_of(model, layer)]++;
+    }
+}
+
+sp_model sp_model_of_kind(const sp_model *model, int kind)
+{
+    sp_model alike = *model;
+    if (model->runs > 0) {
+        alike.ffn = model->kind[kind].ffn;
+        alike.experts = model->kind[kind].experts;
+        alike.experts_per_token = model->kind[kind].experts_per_token;
+        alike.kinds = alike.runs = 0;
+    }
+    return alike;
+}
+
+int sp_model_most_experts(const sp_model *model)
+{
+    int most = model->runs == 0 ? model->experts : 0;
+    for (int r = 0; r < model->runs; r++) {
+        int experts = model->kind[model->run[r].kind].experts;
+        most = experts > most ? experts : most;
+    }
+    return most;
+}
+
+// The sum of a figure over all layers.
+static double sum_layers(const sp_model *model, double (*of_layer)(const sp_model *alike))
+{
+    int count[SP_LAYER_KINDS];
+    double sum = 0.0;
+    sp_model_count_kinds(model, 0, model->layers, count);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model alike = sp_model_of_kind(model, k);
+        sum += count[k] * of_layer(&alike);
+    }
+    return sum;
+}
+
+// Exact: fewer than 2^50.
+static double parameters_of_layer(const sp_model *alike)
+{
+    sp_shard shard = whole(alike);
+    return (double)sp_layer_parameters(alike, &shard);
+}
+
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
-    sp_shard shard = whole(model);
-    return sp_layer_parameters(model, &shard);
+    return (int64_t)(sum_layers(model, parameters_of_layer) / model->layers);
 }
 
 int64_t sp_model_embedding_parameters(const sp_model *model)
@@ -178,11 +345,11 @@ static int64_t head_parameters(const sp_model *model)
 
 int64_t sp_model_parameters(const sp_model *model)
 {
-    return model->layers * sp_model_layer_parameters(model) + sp_model_embedding_parameters(model) +
+    return (int64_t)sum_layers(model, parameters_of_layer) + sp_model_embedding_parameters(model) +
            head_parameters(model);
 }
 
-double sp_model_layer_linear_flops_per_token(const sp_model *model)
+static double linear_flops_of_layer(const sp_model *model)
 {
     sp_shard shard = whole(model);
     int64_t weights = 0; // that a token passes
@@ -195,6 +362,11 @@ double sp_model_layer_linear_flops_per_token(const sp_model *model)
     return 2.0 * (double)weights;
 }
 
+double sp_model_layer_linear_flops_per_token(const sp_model *model)
+{
+    return sum_layers(model, linear_flops_of_layer) / model->layers;
+}
+
 double sp_model_attention_flops_per_pair(const sp_model *model)
 {
     return 4.0 * (double)(model->heads * model->head_dim);
@@ -203,7 +375,7 @@ double sp_model_attention_flops_per_pair(const sp_model *model)
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)
 {
     double head = 2.0 * (double)(model->vocab * model->hidden);
-    double linear = model->layers * sp_model_layer_linear_flops_per_token(model) + head;
+    double linear = sum_layers(model, linear_flops_of_layer) + head;
     double attention = model->layers * sp_model_attention_flops_per_pair(model);
     return linear * tokens + attention * (pairs2 / 2.0);
 }

@@ -24,12 +24,27 @@ extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
 enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40 };
 
-// A decoder-only transformer with equal layers. All counts are of the whole model, before sharding.
+// The MLP of a layer: dense, or routed to experts. It may differ from layer to layer; all else is
+// alike in all layers.
+typedef struct sp_layer_mlp {
+    int64_t ffn; // f, of one expert where there are experts
+    int experts; // 0: dense MLP
+    int experts_per_token;
+} sp_layer_mlp;
+
+// So many layers of one kind behind each other.
+typedef struct sp_layer_run {
+    int layers, kind;
+} sp_layer_run;
+
+enum { SP_LAYER_KINDS = 4, SP_LAYER_RUNS = 8 }; // at most
+
+// A decoder-only transformer. All counts are of the whole model, before sharding.
 typedef struct sp_model {
     char name[SP_MODEL_NAME];
     int layers;
     int64_t hidden;        // h
-    int64_t ffn;           // f, of one expert where there are experts
+    int64_t ffn;           // f of all layers, or of kinds that state none
     int heads;             // a
     int kv_heads;          // < heads: grouped-query attention
     int64_t head_dim;      // d; hidden/heads unless given
@@ -46,8 +61,12 @@ typedef struct sp_model {
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     sp_stored_dtype stored_dtype;
-    int experts; // 0: dense MLP
+    int experts; // as ffn
     int experts_per_token;
+    // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
+    int kinds, runs;
+    sp_layer_mlp kind[SP_LAYER_KINDS];
+    sp_layer_run run[SP_LAYER_RUNS];
 } sp_model;
 
 // Built-in shapes, by name ("llama-13b"). An unknown name is a content error with the nearest name.
@@ -83,10 +102,25 @@ json_t *sp_model_to_json(const sp_model *model);
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path,
                          sp_error *err);
 
+// ---- Kinds of layers ----
+
+int sp_model_kinds(const sp_model *model); // at least 1
+// The kind of a layer, counted from 0. O(runs).
+int sp_model_kind_of(const sp_model *model, int layer);
+// How many of `layers` layers from `first` on are of each kind. O(layers).
+void sp_model_count_kinds(const sp_model *model, int first, int layers, int count[SP_LAYER_KINDS]);
+// The model that has such layers alone.
+sp_model sp_model_of_kind(const sp_model *model, int kind);
+// The most experts of a layer; 0: all MLPs are dense.
+int sp_model_most_experts(const sp_model *model);
+
+// ---- Counts ----
+
 // Parameters, exact: equal to the published counts where they exist.
 int64_t sp_model_parameters(const sp_model *model);
-int64_t sp_model_layer_parameters(const sp_model *model); // one layer, all experts, norms, biases
-int64_t sp_model_norm_parameters(const sp_model *model);  // a norm of hidden states
+// One layer, all experts, norms, biases; of several kinds the mean, rounded down.
+int64_t sp_model_layer_parameters(const sp_model *model);
+int64_t sp_model_norm_parameters(const sp_model *model);      // a norm of hidden states
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
 
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
@@ -96,8 +130,9 @@ int64_t sp_model_embedding_parameters(const sp_model *model); // token (and lear
 // pair (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2
 // pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
-double sp_model_layer_linear_flops_per_token(const sp_model *model); // one layer
-double sp_model_attention_flops_per_pair(const sp_model *model);     // one layer: 4*a*d
+// One layer; of several kinds the mean.
+double sp_model_layer_linear_flops_per_token(const sp_model *model);
+double sp_model_attention_flops_per_pair(const sp_model *model); // one layer: 4*a*d
 
 // Largest sizes that are read: every parameter count then fits int64_t (3*h*f*experts*layers is
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.

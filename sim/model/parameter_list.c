@@ -140,10 +140,15 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
             add_table(list, SP_PARAMETER_POSITION_TABLE, positions, positions, h);
         }
     }
-    if (stage->layers > 0) {
+    if (stage->layers > 0 && model->runs == 0) {
         size_t first = list->count;
         add_layer(list, 0, &s);
         repeat_layer(list, first, stage->layers);
+    }
+    for (int layer = 0; model->runs > 0 && layer < stage->layers; layer++) {
+        sp_model alike = sp_model_of_kind(model, sp_model_kind_of(model, stage->first + layer));
+        const shares own = {&alike, sp_shard_of(&alike, layout), sp_shard_of(&alike, &alone)};
+        add_layer(list, layer, &own);
     }
     if (stage->head) {
         add_norm(list, -1, SP_PARAMETER_FINAL_WEIGHT, model, h);

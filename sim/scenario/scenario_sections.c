@@ -407,8 +407,7 @@ static sp_status check_chunks(const sp_scenario *scenario, sp_error *err)
 static sp_status check_stages(const sp_scenario *scenario, const sp_layout *layout, sp_error *err)
 {
     sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
-    sp_status status =
-        sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
+    sp_status status = sp_layout_stages(layout, &scenario->model, scenario->source, stages, err);
     sp_free(stages);
     return status;
 }
@@ -431,6 +430,16 @@ void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers)
     scenario->chosen_layers = stage_layers;
     scenario->layout.chunks = chunks;
     scenario->layout.stage_layers = stage_layers;
+}
+
+// Which tensors leave first is known of layers that are alike.
+static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
+{
+    if (scenario->model.runs == 0 || !(scenario->memory.offload_ratio > 0.0)) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_ratio",
+                       "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
 // Attention is handed over in stretches of one length, of as many layers here as there.
@@ -663,7 +672,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     static check *const checks[] = {check_chunks,   check_layout,      check_layers,
                                     check_exchange, check_cp_sharding, check_head_groups,
                                     check_zero,     check_zero_group,  check_flows,
-                                    check_nvls,     check_planner};
+                                    check_nvls,     check_planner,     check_offload};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -22,7 +22,7 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
     *kind = (sp_step_kind){{0}, {{0}}};
     double *figure = kind->figure;
     figure[SP_STEP_PARAMETERS] = (double)sp_model_parameters(&scenario->model);
-    figure[SP_STEP_EXPERTS] = scenario->model.experts;
+    figure[SP_STEP_EXPERTS] = sp_model_most_experts(&scenario->model);
     figure[SP_STEP_GPUS] = (double)sp_layout_ranks(layout);
     figure[SP_STEP_TP] = layout->tp;
     figure[SP_STEP_TP_NODES] = sp_cluster_group(&scenario->cluster, layout, SP_DIM_TP).nodes;

@@ -399,9 +399,14 @@ static bool fits(void *context, int pp_rank, const int *stage_layers)
     for (int chunk = 0; chunk < layout->chunks; chunk++) {
         int s = sp_layout_vstage(layout, pp_rank, chunk);
         sp_unit_bytes unit;
-        c->stages[chunk] = (sp_stage){.layers = stage_layers[s],
-                                      .embedding = s == 0,
-                                      .head = s == sp_layout_vstages(layout) - 1};
+        sp_stage *stage = &c->stages[chunk];
+        *stage = (sp_stage){.layers = stage_layers[s],
+                            .embedding = s == 0,
+                            .head = s == sp_layout_vstages(layout) - 1};
+        for (int before = 0; before < s; before++) {
+            stage->first += stage_layers[before];
+        }
+        sp_model_count_kinds(&scenario->model, stage->first, stage->layers, stage->count);
         sp_footprint_unit(&scenario->model, layout, &c->stages[chunk], &scenario->memory,
                           &c->fullest, &unit);
         held += (double)sp_bytes_total(&unit.held);

@@ -32,8 +32,7 @@ static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp
     const sp_layout *layout = &scenario->layout;
     int vstages = sp_layout_vstages(layout);
     sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
-    sp_status status =
-        sp_layout_stages(layout, scenario->model.layers, scenario->source, stages, err);
+    sp_status status = sp_layout_stages(layout, &scenario->model, scenario->source, stages, err);
     if (status == SP_OK) {
         sp_bytes all;
         sp_footprint_states(&scenario->model, layout, &scenario->memory.stack, stages, vstages,

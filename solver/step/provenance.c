@@ -261,15 +261,19 @@ void sp_i_step_recompute(sp_i_steps *steps)
 {
     const sp_scenario *scenario = steps->scenario;
     sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    sp_inventory ops;
-    sp_inventory_build(&scenario->model, &alone, &scenario->memory.stack,
-                       scenario->memory.attention, scenario->memory.recompute, SP_PART_LAYER,
-                       SP_PASS_RECOMPUTE, &ops);
-    double layers = (double)scenario->model.layers;
-    steps->recompute_flops_per_token =
-        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
-    steps->recompute_flops_per_pair2 =
-        layers * sp_inventory_flops(&ops, &scenario->model, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+    int count[SP_LAYER_KINDS];
+    steps->recompute_flops_per_token = steps->recompute_flops_per_pair2 = 0.0;
+    sp_model_count_kinds(&scenario->model, 0, scenario->model.layers, count);
+    for (int k = 0; k < sp_model_kinds(&scenario->model); k++) {
+        sp_model alike = sp_model_of_kind(&scenario->model, k);
+        sp_inventory ops;
+        sp_inventory_build(&alike, &alone, &scenario->memory.stack, scenario->memory.attention,
+                           scenario->memory.recompute, SP_PART_LAYER, SP_PASS_RECOMPUTE, &ops);
+        steps->recompute_flops_per_token +=
+            count[k] * sp_inventory_flops(&ops, &alike, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
+        steps->recompute_flops_per_pair2 +=
+            count[k] * sp_inventory_flops(&ops, &alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+    }
 }
 
 int64_t sp_i_step_microbatches(const sp_packing *packing)

@@ -360,7 +360,7 @@ static sp_unit_bytes unit_of(const sp_cost_model *cost, const sp_stage *layers, 
 // held, others are not rebuilt.
 static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *stage)
 {
-    const sp_stage layers = {.layers = cost->stages[vstage].layers};
+    const sp_stage layers = sp_stage_layers(&cost->stages[vstage]);
     int64_t tokens = (int64_t)ROWS * cost->layout->cp * cost->layout->tp;
     if (layers.layers == 0) {
         return;

@@ -1,5 +1,25 @@
 #include "tests/support/unit_draw.h"
 
+// Layers of two kinds, of which only one may have experts.
+static void draw_kinds(sp_prng *prng, unit_draw *d)
+{
+    sp_model *model = &d->model;
+    model->kinds = 2;
+    model->runs = 2 + prng_below(prng, 2);
+    model->kind[0] = (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token};
+    model->kind[1] = (sp_layer_mlp){.ffn = 64 * (17 + prng_below(prng, 16))};
+    for (int r = 0; r < model->runs; r++) {
+        model->run[r] = (sp_layer_run){.layers = 1 + prng_below(prng, 3), .kind = r % 2};
+    }
+    d->stage.first = prng_below(prng, 4);
+}
+
+void make_dense(unit_draw *draw)
+{
+    draw->model.experts = draw->model.experts_per_token = 0;
+    draw->model.kind[0].experts = draw->model.kind[0].experts_per_token = 0;
+}
+
 unit_draw draw_unit(sp_prng *prng)
 {
     int tp = 1 << prng_below(prng, 3);
@@ -58,5 +78,9 @@ unit_draw draw_unit(sp_prng *prng)
     if (!d.stage.embedding && !d.stage.head) {
         d.stage.layers++;
     }
+    if (prng_below(prng, 3) == 0) {
+        draw_kinds(prng, &d);
+    }
+    sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     return d;
 }

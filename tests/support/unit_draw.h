@@ -14,5 +14,7 @@ typedef struct unit_draw {
 } unit_draw;
 
 unit_draw draw_unit(sp_prng *prng);
+// Takes the experts away from all layers.
+void make_dense(unit_draw *draw);
 
 #endif

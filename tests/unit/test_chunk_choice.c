@@ -40,7 +40,7 @@ static void assert_complete(const sp_scenario *scenario)
     sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     int layers = 0;
     assert_non_null(stages);
-    must_succeed(sp_layout_stages(layout, scenario->model.layers, "test", stages, ERR));
+    must_succeed(sp_layout_stages(layout, &scenario->model, "test", stages, ERR));
     for (int v = 0; v < sp_layout_vstages(layout); v++) {
         assert_false(sp_stage_is_empty(&stages[v]));
         layers += stages[v].layers;

@@ -608,7 +608,7 @@ TEST(stages_hold_the_whole_model)
         for (int pp = 1; pp <= 2; pp++) {
             sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 4, .chunks = 1, .zero = 1};
             sp_stage stages[2];
-            assert_int_equal(sp_layout_stages(&layout, model.layers, "x", stages, NULL), SP_OK);
+            assert_int_equal(sp_layout_stages(&layout, &model, "x", stages, NULL), SP_OK);
             int64_t parameters = 0;
             for (int r = 0; r < pp; r++) {
                 sp_bytes bytes;

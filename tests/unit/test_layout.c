@@ -53,7 +53,8 @@ TEST(stages_share_layers_and_ends)
 {
     sp_stage stages[16];
     sp_layout layout = layout_of(1, 1, 4, 1, 2);
-    assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, NULL), SP_OK);
+    assert_int_equal(sp_layout_stages(&layout, &(sp_model){.layers = 40}, "s.json", stages, NULL),
+                     SP_OK);
     for (int s = 0; s < 8; s++) {
         assert_int_equal(stages[s].layers, 5);
         assert_int_equal(stages[s].embedding, s == 0);
@@ -69,7 +70,8 @@ TEST(vocabulary_parallel_stages)
         sp_layout layout = layout_of(1, 1, 4, 1, 2);
         layout.vocab_parallel = true;
         layout.placement = v_shape ? SP_PLACE_V : SP_PLACE_LINEAR;
-        assert_int_equal(sp_layout_stages(&layout, 8, "s.json", stages, NULL), SP_OK);
+        assert_int_equal(
+            sp_layout_stages(&layout, &(sp_model){.layers = 8}, "s.json", stages, NULL), SP_OK);
         for (int r = 0; r < 4; r++) {
             int first = sp_layout_vstage(&layout, r, 0);
             int last = sp_layout_vstage(&layout, r, 1);
@@ -83,13 +85,15 @@ TEST(uneven_layers_are_an_error)
 {
     sp_stage stages[24];
     sp_layout layout = layout_of(1, 1, 8, 1, 3);
-    must_fail(sp_layout_stages(&layout, 40, "scenario.json", stages, ERR), SP_ERR_CONTENT,
+    must_fail(sp_layout_stages(&layout, &(sp_model){.layers = 40}, "scenario.json", stages, ERR),
+              SP_ERR_CONTENT,
               "scenario.json: parallel.pp: 40 layers cannot be split "
               "into 8 x 3 equal chunks (parallel.stage_layers \"auto\" "
               "spreads them)");
     sp_error_clear(ERR);
     layout.chunks = 1;
-    must_fail(sp_layout_stages(&layout, 42, "scenario.json", stages, ERR), SP_ERR_CONTENT,
+    must_fail(sp_layout_stages(&layout, &(sp_model){.layers = 42}, "scenario.json", stages, ERR),
+              SP_ERR_CONTENT,
               "scenario.json: parallel.pp: 42 layers cannot be split into 8 equal stages "
               "(parallel.stage_layers \"auto\" spreads them)");
 }
@@ -183,7 +187,8 @@ TEST(stated_layers_are_taken_over)
     assert_true(sp_layout_is_even(&layout));
     layout.stage_layers = layers;
     assert_false(sp_layout_is_even(&layout));
-    assert_int_equal(sp_layout_stages(&layout, 40, "s.json", stages, NULL), SP_OK);
+    assert_int_equal(sp_layout_stages(&layout, &(sp_model){.layers = 40}, "s.json", stages, NULL),
+                     SP_OK);
     for (int s = 0; s < 8; s++) {
         assert_int_equal(stages[s].layers, layers[s]);
         assert_int_equal(stages[s].embedding, s == 0);
@@ -209,8 +214,8 @@ TEST(stated_layers_must_fit)
         sp_stage stages[4];
         sp_layout layout = layout_of(1, 1, 4, 1, 1);
         layout.stage_layers = cases[i].layers;
-        must_fail(sp_layout_stages(&layout, 40, "s.json", stages, ERR), SP_ERR_CONTENT,
-                  cases[i].message);
+        must_fail(sp_layout_stages(&layout, &(sp_model){.layers = 40}, "s.json", stages, ERR),
+                  SP_ERR_CONTENT, cases[i].message);
         assert_int_equal(ERR->count, 1);
     }
 }

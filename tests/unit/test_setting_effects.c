@@ -76,6 +76,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "*"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
+    TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
+                   "[{'layers':1},{'layers':1,'ffn':4096}]"),
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
@@ -101,7 +103,7 @@ static const effect effects[] = {
 
     TIME_OR_MEMORY("cluster", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
     TIME_OR_MEMORY("cluster.name", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
-    FIGURE("cluster.gpu", TRAIN, "profile='a100'", "'A100'", "'H100'", "warnings"),
+    FIGURE("cluster.gpu", TRAIN, "profile='a100' cluster.peak_tflops=312", "'A100'", "'H100'", "warnings"),
     TIME_OR_MEMORY("cluster.profile", TRAIN, "", "'h100'", "'a100'"),
     NONE("cluster.source", "a note, for reports"),
     TIME_OR_MEMORY("cluster.peak_tflops", TRAIN, "", "989.5", "1500"),

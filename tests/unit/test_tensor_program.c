@@ -139,7 +139,7 @@ TEST(split_backward_keeps_what_weights_need)
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 500; round++) {
         unit_draw d = draw_unit(&prng);
-        d.model.experts = 0;
+        make_dense(&d);
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);

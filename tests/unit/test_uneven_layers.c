@@ -48,7 +48,7 @@ static int64_t rank_parameters(const sp_model *model, const sp_layout *layout, i
 {
     sp_stage stages[MOST_STAGES], held[MOST_STAGES];
     sp_bytes bytes;
-    must_succeed(sp_layout_stages(layout, model->layers, "test", stages, ERR));
+    must_succeed(sp_layout_stages(layout, model, "test", stages, ERR));
     for (int c = 0; c < layout->chunks; c++) {
         held[c] = stages[sp_layout_vstage(layout, rank, c)];
     }
