@@ -427,7 +427,7 @@ sp_status sweep_choice_next(sweep_choice *choice, int64_t *combination, bool *fo
 
 // Has a search choose more points by what is known of those before, all of which are in `summary`.
 // Children of the front: one to three settings of a point on it are changed, or taken from another
-// one. Nothing depends on threads or on time.
+// one; where there are none, points drawn at random. Nothing depends on threads or on time.
 sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err);
 
 void sweep_choice_end(sweep_choice *choice);
