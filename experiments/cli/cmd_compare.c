@@ -16,6 +16,52 @@
 
 enum { MOST_COMPARED = 64 }; // strategies
 
+// ---- what rows warn of ----
+
+// The reason of a row out of memory is told by itself.
+static void note_row(const sp_result *result, sp_warnings *warnings)
+{
+    for (int w = 0; w < result->warnings.count; w++) {
+        if (strcmp(result->warnings.text[w], result->oom_diagnosis) != 0) {
+            sp_warnings_add(warnings, "%s", result->warnings.text[w]);
+        }
+    }
+    for (int i = 0; i < result->uncalibrated_count; i++) {
+        sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
+    }
+}
+
+enum { ROW_WARNING = SP_WARNING_TEXT + 64 };
+
+// Each kind once, with the number of rows where not all have it.
+static json_t *row_warnings(sp_warnings *const *warnings, int count)
+{
+    sp_warning_kinds kinds = {0};
+    json_t *texts = json_array();
+    sp_keep_unused_of_all(warnings, count);
+    for (int i = 0; i < count; i++) {
+        sp_warning_kinds_add(&kinds, i, warnings[i]);
+    }
+    for (size_t k = 0; k < kinds.count; k++) {
+        char text[ROW_WARNING] = "";
+        if (kinds.kind[k].results < count) {
+            snprintf(text, sizeof text, "%lld of %d rows: ", (long long)kinds.kind[k].results,
+                     count);
+        }
+        sp_append(text, sizeof text, "%s", kinds.kind[k].text);
+        json_array_append_new(texts, json_string(text));
+    }
+    sp_free(kinds.kind);
+    return texts;
+}
+
+static void warn_of_rows(bool quiet, const json_t *texts)
+{
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        cli_warn(quiet, "%s", json_string_value(json_array_get(texts, i)));
+    }
+}
+
 // ---- the memory curve: how fast strategies are with less and less memory ----
 
 enum { MOST_POINTS = 200 };
@@ -42,6 +88,7 @@ typedef struct limits {
     bool stopped; // before the last one
     int64_t limit_bytes[MOST_POINTS];
     cell cells[MOST_POINTS][MOST_COMPARED];
+    sp_warnings warnings[MOST_COMPARED]; // of the strategies at the first limit
 } limits;
 
 static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
@@ -67,6 +114,9 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
         to->reserved_bytes = result.reserved_peak_bytes;
         to->ms = sp_result_iteration_ms(&result);
         to->left_out = sp_result_left_out_share(&result);
+        if (c->points == 0) {
+            note_row(&result, &c->warnings[index]);
+        }
     }
     sp_result_fini(&result);
     if (status != SP_OK && !sp_status_is_fatal(status)) {
@@ -144,9 +194,16 @@ static json_t *curve_row_json(const limits *c, int point, int i)
         SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
 }
 
-static json_t *curve_json(const limits *c)
+static json_t *curve_json(limits *c)
 {
     json_t *points = json_array();
+    sp_warnings *warnings[MOST_COMPARED];
+    int planned = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (c->cells[0][i].planned) {
+            warnings[planned++] = &c->warnings[i];
+        }
+    }
     for (int point = 0; point < c->points; point++) {
         json_t *rows = json_array();
         for (int i = 0; i < c->count; i++) {
@@ -157,6 +214,7 @@ static json_t *curve_json(const limits *c)
                                    SP_JSON("rows", rows)));
     }
     return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
+                          SP_JSON("warnings", row_warnings(warnings, planned)),
                           SP_JSON("stopped", c->stopped ? json_true() : NULL));
 }
 
@@ -187,7 +245,8 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
 // until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
 // "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
-// "memory_margin_gib", "left_out_share", "made_for_gib"}]}]}: limits without what the device keeps
+// "memory_margin_gib", "left_out_share", "made_for_gib"}]}], "warnings" (of the rows at the first
+// limit)}: limits without what the device keeps
 // for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
 // Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
 // stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
@@ -351,6 +410,14 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     }
     if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
         status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
+    }
+    const char *const replaced = cmp->of_schedules ? "schedule.kind=" : "strategy.kind=";
+    for (int i = 0; status == SP_OK && i < args->set.count; i++) {
+        if (strncmp(args->set.items[i], replaced, strlen(replaced)) == 0) {
+            status = sp_error_set(
+                err, SP_ERR_USAGE, "--set %s is of no row: --%s says which are compared",
+                args->set.items[i], cmp->of_schedules ? "schedules" : "strategies");
+        }
     }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
@@ -967,6 +1034,8 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
         print_memory_curve(curve);
+        cli_print_idle_gpus(args->common.quiet, &cmp->scenario);
+        warn_of_rows(args->common.quiet, json_object_get(curve, "warnings"));
     }
     json_decref(curve);
     return status;
@@ -983,6 +1052,24 @@ static void keep_shared_warnings(comparison *cmp)
         }
     }
     sp_keep_unused_of_all(warnings, count);
+}
+
+// What rows warn of, those of schedules and strategies that are not the first as well.
+static void print_notes(const compare_args *args, const comparison *cmp)
+{
+    sp_warnings told[MOST_COMPARED];
+    sp_warnings *of[MOST_COMPARED];
+    int count = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            told[count] = (sp_warnings){.count = 0};
+            of[count] = &told[count];
+            note_row(&cmp->rows[i].result, of[count++]);
+        }
+    }
+    json_t *texts = row_warnings(of, count);
+    warn_of_rows(args->common.quiet || args->common.json, texts);
+    json_decref(texts);
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -1010,8 +1097,8 @@ static int run(const void *given, const cli_operands *operands)
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
         cli_print_idle_gpus(args->common.quiet || args->common.json, &cmp.scenario);
-        cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
-        for (int i = 1; i < cmp.count; i++) {
+        print_notes(args, &cmp);
+        for (int i = 0; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
                 cli_warn(args->common.quiet || args->common.json, "%s: %s", cmp.rows[i].name,
                          cmp.rows[i].reason);

@@ -768,12 +768,9 @@ static int run_spec(const sweep_args *args, const sweep_spec *spec,
 {
     sp_error err = {0};
     sweep_summary summary;
-    if (args->dry_run) {
-        return dry_run(args, spec, choice);
-    }
-    int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
-                          ? sweep(args, &summary, choice)
-                          : cli_fail(&err);
+    int exit_status = sweep_summary_begin(&summary, spec, options, &err) != SP_OK ? cli_fail(&err)
+                      : args->dry_run ? dry_run(args, spec, choice)
+                                      : sweep(args, &summary, choice);
     sweep_summary_fini(&summary);
     return exit_status;
 }
@@ -791,6 +788,15 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (args.csv && args.common.json) {
         return cli_usage_error(&cli_cmd_sweep, "--csv and --json exclude each other");
+    }
+    if (args.csv && args.pareto != NULL && (args.by != NULL || args.top > 0)) {
+        return cli_usage_error(&cli_cmd_sweep,
+                               "--csv prints the front of --pareto: no --%s with it",
+                               args.by != NULL ? "by" : "top");
+    }
+    if (args.csv && args.by != NULL && args.top == 0) {
+        return cli_usage_error(
+            &cli_cmd_sweep, "--csv prints every point in the order of the grid: --by needs --top");
     }
     if (summary_options(&args, &options, &err) != SP_OK ||
         choice_options(&args, &choice, names, &err) != SP_OK ||
@@ -933,6 +939,9 @@ static int run_merge(const void *given, const cli_operands *operands)
     if (args->output == NULL) {
         return cli_usage_error(&cli_cmd_merge, "'merge' needs -o FILE");
     }
+    if (args->seed > 0 && args->sample == 0) {
+        return cli_usage_error(&cli_cmd_merge, "--seed is for --sample");
+    }
     if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
@@ -968,6 +977,7 @@ const cli_command cli_cmd_merge = {
     .name = "merge",
     .summary = "put the results files of a sweep's shards together",
     CLI_TAKES("SPEC FILE...", 2, -1),
+    .tells_repeated = true,
     .description =
         "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' (or auto) wrote, "
         "in any order, one for each of the N shards: the file that one sweep of all points would "

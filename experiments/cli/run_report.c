@@ -619,10 +619,7 @@ void cli_print_notes(bool quiet, const sp_result *result)
 {
     cli_print_warnings(quiet, &result->warnings);
     for (int i = 0; i < result->uncalibrated_count; i++) {
-        cli_warn(quiet,
-                 "outside the calibrated range, so that times follow from its ends and are less "
-                 "sure: %s",
-                 result->uncalibrated[i]);
+        cli_warn(quiet, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
     }
 }
 

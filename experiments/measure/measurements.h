@@ -219,7 +219,12 @@ typedef struct sp_validation {
     sp_prediction_errors errors, plain_errors;
     sp_ranking ranking;
     bool within_bound; // true where there is no bound
+    json_t *warnings;  // sp_measurements_warnings() of its cases; owned
 } sp_validation;
+
+// What the rows of a table warn of, each kind once with its number, as texts ("2 of 3 rows: ...");
+// first of all rows that state no GPUs. Takes over `kinds`, which rows added by their number.
+json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds);
 
 // Simulates every case with its own profile; the outcome does not depend on the number of threads.
 // An error is that of the first case that has one, or a measured value in a wrong unit.

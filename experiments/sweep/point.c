@@ -644,17 +644,37 @@ static void add_symbol(sweep_symbols *symbols, const sweep_spec *spec, sweep_sym
     symbols->items[symbols->count++] = symbol;
 }
 
+static const char *const degree_paths[SWEEP_DEGREES] = {"parallel.tp", "parallel.cp", "parallel.pp",
+                                                        "parallel.dp"};
+
+// SWEEP_DEGREES: it is none.
+static int degree_at(const char *path)
+{
+    int d = 0;
+    while (d < SWEEP_DEGREES && strcmp(degree_paths[d], path) != 0) {
+        d++;
+    }
+    return d;
+}
+
 // The settings of the sweep, and the figures, whose values are those of the line at hand.
 static void make_symbols(sweep_summary *summary)
 {
     const sweep_symbols *settings = &summary->spec->symbols;
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
-    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
+    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + SWEEP_DEGREES;
     sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
     for (size_t i = 0; i < settings->count; i++) {
-        add_symbol(symbols, summary->spec, settings->items[i]);
+        const sweep_symbol *setting = &settings->items[i];
+        int d = degree_at(setting->path);
+        if (d < SWEEP_DEGREES) {
+            summary->stated_degree[d] = setting;
+        } else {
+            add_symbol(symbols, summary->spec, *setting);
+        }
     }
+    size_t kept = symbols->count;
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         const sp_figure *figure = sp_figure_find(sweep_figure_names[f]);
         add_symbol(symbols, summary->spec,
@@ -664,7 +684,11 @@ static void make_symbols(sweep_summary *summary)
                (sweep_symbol){.path = "status", .axis = -1, .names = sweep_status_names});
     add_symbol(symbols, summary->spec,
                (sweep_symbol){.path = "fits", .axis = -1, .names = sp_fits_names});
-    summary->of_figures = symbols->items + settings->count;
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        add_symbol(symbols, summary->spec,
+                   (sweep_symbol){.path = (char *)degree_paths[d], .axis = -1});
+    }
+    summary->of_figures = symbols->items + kept;
 }
 
 static sweep_value text_value(const char *text)
@@ -693,6 +717,14 @@ static sp_status where_holds(const sweep_summary *summary, int64_t combination,
     summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
         text_value(known ? sp_fits_names[trial->fits] : NULL);
     sweep_spec_digits(summary->spec, combination, digit);
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        const sweep_symbol *stated = summary->stated_degree[d];
+        sweep_value *value = summary->of_figures[SWEEP_FIGURE_COUNT + 2 + d].values;
+        *value = trial->degree[d] > 0
+                     ? (sweep_value){.kind = SWEEP_NUMBER, .number = trial->degree[d]}
+                 : stated != NULL ? stated->values[stated->axis < 0 ? 0 : digit[stated->axis]]
+                                  : (sweep_value){0};
+    }
     return sweep_where_holds(summary->where, digit, holds, err);
 }
 
@@ -858,7 +890,7 @@ static void count_warnings(sweep_summary *summary, const json_t *texts)
         const char *text = json_string_value(json_array_get(texts, i));
         sp_warnings_add(&warnings, "%s", text != NULL ? text : "?");
     }
-    sp_warning_kinds_add(&summary->warnings, &warnings);
+    sp_warning_kinds_add(&summary->warnings, summary->written, &warnings);
 }
 
 sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err)

@@ -162,9 +162,26 @@ static void make_child(sweep_choice *choice, const sweep_summary *summary,
     }
 }
 
+// Chooses points that are not chosen yet, with equal chance.
+static sp_status draw_more(sweep_choice *choice, int64_t goal, sp_error *err)
+{
+    // Of so many different points enough are new.
+    int64_t *drawn = sp_calloc((size_t)goal + 1, sizeof *drawn);
+    sp_status status =
+        sweep_spec_draw(choice->spec, choice->in_grid, goal, &choice->prng, drawn, err);
+    for (int64_t left = goal; status == SP_OK && choice->chosen_count < goal; left--) {
+        int64_t at = (int64_t)sp_prng_below(&choice->prng, (uint64_t)left);
+        insert(choice, drawn[at]);
+        drawn[at] = drawn[left - 1];
+    }
+    sp_free(drawn);
+    return status;
+}
+
 sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err)
 {
-    int64_t goal = choice->chosen_count + GENERATION;
+    int64_t before = choice->chosen_count;
+    int64_t goal = before + GENERATION;
     goal = goal < choice->points ? goal : choice->points;
     sp_status status = SP_OK;
     bool breeds = choice->sorted != NULL && summary->front_count > 0;
@@ -179,7 +196,12 @@ sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary
             insert(choice, sweep_spec_combination(choice->spec, digit));
         }
     }
-    return status;
+    // Where nothing fits yet, or all around the front is known, chance goes on.
+    bool stuck = choice->sorted != NULL && choice->chosen_count == before && before < goal;
+    int64_t further = before + before / FIRST_SHARE; // a draw looks at all that are chosen
+    further = further < choice->points ? further : choice->points;
+    return status == SP_OK && stuck ? draw_more(choice, goal > further ? goal : further, err)
+                                    : status;
 }
 
 // ---- the results file: whole lines, kept through a kill ----

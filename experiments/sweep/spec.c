@@ -582,7 +582,7 @@ static bool excluded(const sweep_cursor *cursor, int axis)
 }
 
 // To the next combination that no part of the condition rules out; false, also from then on, where
-// there is none.
+// there is none, and where more than SWEEP_LOOKED_AT were looked at.
 static bool advance(sweep_cursor *cursor, int64_t *looked_at)
 {
     const sweep_spec *spec = cursor->spec;
@@ -597,7 +597,7 @@ static bool advance(sweep_cursor *cursor, int64_t *looked_at)
         cursor->digit[axis] = cursor->begun ? cursor->digit[axis] + 1 : 0;
     }
     cursor->begun = true;
-    while (axis >= 0) {
+    while (axis >= 0 && *looked_at <= SWEEP_LOOKED_AT) {
         if (cursor->digit[axis] == spec->axes[axis].count) {
             if (--axis >= 0) {
                 cursor->digit[axis]++;
@@ -610,7 +610,7 @@ static bool advance(sweep_cursor *cursor, int64_t *looked_at)
             cursor->digit[++axis] = 0;
         }
     }
-    cursor->ended = true;
+    cursor->ended = axis < 0;
     return false;
 }
 

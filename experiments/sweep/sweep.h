@@ -56,7 +56,8 @@ enum {
 // chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
 // A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
 // that number beside a number. A name is the full path of a setting or its last part where no other
-// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them. A
+// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them; in
+// a condition on results those of the point, however they came about. A
 // comparison by size with a figure that a point does not have is false. A comparison with a value
 // that the table of settings or figures does not allow is an error where it never holds, or always
 // does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the character. All of these
@@ -373,7 +374,10 @@ typedef struct sweep_summary {
     sp_warning_kinds warnings; // of points that fit; owned
     const sweep_spec *spec;    // not owned
     sweep_symbols symbols;     // of the condition
-    sweep_symbol *of_figures;  // SWEEP_FIGURE_COUNT of them, then status and fits
+    // SWEEP_FIGURE_COUNT of them, then status and fits, then the degrees, which are those of the
+    // settings where the point was not evaluated (NULL: not stated).
+    sweep_symbol *of_figures;
+    const sweep_symbol *stated_degree[SWEEP_DEGREES];
     sweep_where *where;
 } sweep_summary;
 
@@ -427,7 +431,7 @@ sp_status sweep_choice_next(sweep_choice *choice, int64_t *combination, bool *fo
 
 // Has a search choose more points by what is known of those before, all of which are in `summary`.
 // Children of the front: one to three settings of a point on it are changed, or taken from another
-// one. Nothing depends on threads or on time.
+// one; where there are none, points drawn at random. Nothing depends on threads or on time.
 sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err);
 
 void sweep_choice_end(sweep_choice *choice);

@@ -693,6 +693,15 @@ static int parse_word(parser *in, int position, const char *word)
             in,
             (sweep_node){.op = OP_SYMBOL, .position = position, .symbol = found, .value = none});
     }
+    for (size_t i = 0; layout != NULL && i < in->symbols->count; i++) {
+        bool nodes = strcmp(last_part(in->symbols->items[i].path), "nodes") == 0;
+        if (nodes && strcmp(layout, "parallel.dp") == 0) {
+            return fail(in, position,
+                        "'dp' follows from '%s' where parallel.dp is not stated, and is known of "
+                        "results alone (--where)",
+                        in->symbols->items[i].path);
+        }
+    }
     return layout == NULL ? unknown_name(in, position, word) : add_value(in, position, one);
 }
 

@@ -59,20 +59,40 @@ static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
         }
     }
     sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    kinds->kind[kinds->count] = (sp_warning_kind){.results = 0};
-    snprintf(kinds->kind[kinds->count].text, SP_WARNING_TEXT, "%s", text);
+    kinds->kind[kinds->count] = (sp_warning_kind){.first = INT64_MAX};
     return &kinds->kind[kinds->count++];
 }
 
-void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings)
+void sp_warning_kinds_add(sp_warning_kinds *kinds, int64_t index, const sp_warnings *warnings)
 {
     for (int w = 0; w < warnings->count; w++) {
         int before = 0;
         while (before < w && !are_alike(warnings->text[before], warnings->text[w])) {
             before++;
         }
-        // Of this result the kind may have been counted.
-        kind_of(kinds, warnings->text[w])->results += before == w;
+        if (before < w) {
+            continue; // of this result the kind has been counted
+        }
+        sp_warning_kind *kind = kind_of(kinds, warnings->text[w]);
+        kind->results++;
+        if (index < kind->first) {
+            kind->first = index;
+            memcpy(kind->text, warnings->text[w], sizeof kind->text);
+        }
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const sp_warning_kind *x = a;
+    const sp_warning_kind *y = b;
+    return x->first != y->first ? (x->first > y->first ? 1 : -1) : strcmp(x->text, y->text);
+}
+
+void sp_warning_kinds_sort(sp_warning_kinds *kinds)
+{
+    if (kinds->count > 0) {
+        qsort(kinds->kind, kinds->count, sizeof *kinds->kind, by_first);
     }
 }
 

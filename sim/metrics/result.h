@@ -24,10 +24,10 @@ typedef struct sp_warnings {
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
 
 // Warnings of several results. Texts that differ in numbers alone are one kind, in the words of the
-// first.
+// result with the least index.
 typedef struct sp_warning_kind {
     char text[SP_WARNING_TEXT];
-    int64_t results;
+    int64_t first, results;
 } sp_warning_kind;
 
 typedef struct sp_warning_kinds {
@@ -35,7 +35,9 @@ typedef struct sp_warning_kinds {
     size_t count, capacity;
 } sp_warning_kinds;
 
-void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings);
+void sp_warning_kinds_add(sp_warning_kinds *kinds, int64_t index, const sp_warnings *warnings);
+// By first result, whatever the order in which they were added.
+void sp_warning_kinds_sort(sp_warning_kinds *kinds);
 
 // With jitter: how many times the mean the slowest of GPUs takes, of the jitter's seed and on
 // average, and on average of other numbers of them.

@@ -61,7 +61,8 @@ static const sp_setting cluster_rows[] = {
      .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", SP_TEXT, SP_FIELD(sp_cluster, gpu), .fallback = "\"GPU\"",
-     .text = "What the GPU is called in reports."},
+     .text = "What the GPU is called in reports. Over a built-in cluster the name of another GPU "
+             "needs peak_tflops beside it."},
     {.key = "cluster.profile", SP_TEXT, SP_FIELD(sp_cluster, profile), .fallback = "none",
      .text = "The profile that is taken where the scenario names none."},
     {.key = "cluster.peak_tflops", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, peak_flops_per_s),
@@ -318,6 +319,22 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
     return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
 }
 
+// The name of a GPU brings none of its rates.
+static void check_gpu(sp_object *object, const sp_cluster *base, const sp_cluster *cluster)
+{
+    sp_cluster other;
+    if (strstr(cluster->gpu, base->gpu) == NULL && !sp_same_name(cluster->gpu, base->gpu) &&
+        !sp_object_has(object, "peak_tflops")) {
+        bool known = sp_cluster_of_gpu(cluster->gpu, &other);
+        sp_object_error(
+            object, "gpu",
+            "'%.64s' is a name alone, the rates of cluster %s are those of %s: expected "
+            "%s%s%speak_tflops and the others beside it",
+            cluster->gpu, base->name, base->gpu, known ? "cluster " : "", known ? other.name : "",
+            known ? ", or " : "");
+    }
+}
+
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
     const sp_cluster *base = find(sp_object_string(object, "name", "custom"));
@@ -329,6 +346,9 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         sp_setting_read_key(object, sp_cluster_settings, "name", cluster);
     }
     sp_settings_read(object, sp_cluster_settings, cluster, NULL);
+    if (base != NULL) {
+        check_gpu(object, base, cluster);
+    }
     // Of a device that is smaller than any GPU one trains on, most stays.
     if (cluster->reserve_bytes > cluster->memory_bytes / 4) {
         cluster->reserve_bytes = cluster->memory_bytes / 4;

@@ -583,25 +583,36 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     return SP_OK;
 }
 
-sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
+// The section that a path lies in, where a document may have a name in its place; else NULL.
+static const char *named_section(const char *path)
 {
     static const char *const sections[] = {"model", "cluster", "stack"};
-    sp_status placed = sp_scenario_place(root, NULL, err);
-    if (placed != SP_OK) {
-        return placed;
-    }
-    for (size_t i = 0; json_is_object(root) && i < sizeof sections / sizeof sections[0]; i++) {
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         size_t bytes = strlen(sections[i]);
         if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {
-            json_t *object = NULL;
-            sp_status status = object_for(root, sections[i], &object, err);
-            if (status == SP_OK && object != NULL) {
-                sp_json_put(root, sections[i], object);
-            }
-            return status;
+            return sections[i];
         }
     }
-    return SP_OK;
+    return NULL;
+}
+
+bool sp_scenario_in_name(const char *path)
+{
+    return named_section(path) != NULL;
+}
+
+sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
+{
+    const char *section = json_is_object(root) ? named_section(path) : NULL;
+    json_t *object = NULL;
+    sp_status status = sp_scenario_place(root, NULL, err);
+    if (status == SP_OK && section != NULL) {
+        status = object_for(root, section, &object, err);
+    }
+    if (status == SP_OK && object != NULL) {
+        sp_json_put(root, section, object);
+    }
+    return status;
 }
 
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)

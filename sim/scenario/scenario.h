@@ -189,6 +189,8 @@ const char *sp_scenario_path_setting(int i);
 // leads into a model, a cluster or a stack that the document has as a name, or into the default
 // cluster, the name is replaced by the object that stands for it.
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
+// Does the path lead into a model, a cluster or a stack?
+bool sp_scenario_in_name(const char *path);
 
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
@@ -319,6 +321,13 @@ SP_API const char *sp_setting_near(const char *name);
 // Why there is no setting of that name: what others call so is not modelled, or has no one name
 // here; NULL: nothing is known of it.
 SP_API const char *sp_setting_missing(const char *name);
+// Does the value of such a name say what is modelled anyway, as expert parallelism 1?
+bool sp_setting_is_modelled(const char *name, const char *value);
+
+// The value in the setting's own words where others write it under their `name` of the setting:
+// "full" for gradient_checkpointing true, "" where that states nothing. Their values that leave
+// open what is meant are NULL, and *expected says what to write.
+const char *sp_setting_translate(const char *name, const char *value, const char **expected);
 
 // ---- a plan file with the scenario it was made for ----
 

@@ -57,6 +57,15 @@ cat >like.json <<'SCENARIO'
 SCENARIO
 "$program" compare like.json --schedules 1f1b,zb-h1 --quiet >text || complain "compare of schedules failed"
 grep -q '^times of zb-h1$' text || complain "one error for all schedules: $(cat text)"
+# What a row warns of is told, whichever row it is, of a memory curve too.
+for how in "" --memory-curve; do
+    # shellcheck disable=SC2086
+    "$program" compare s.json --strategies packed,slimpack --set memory.offload_ratio=0.5 \
+        --set memory.limit_gib=80 $how >/dev/null 2>text || complain "compare $how with offloading failed"
+    expect "warnings of rows $how" "warning: offloading: copies run at an assumed host link rate of 50 GB/s
+warning: 1 of 2 rows: memory.offload_ratio 0.5 takes nothing off the peak: nothing is away then" \
+        "$(grep 'offload' text)"
+done
 "$program" compare s.json --strategies packed,ffd --quiet >text || complain "compare failed"
 grep -q '^times ±1.2 % in the median' text || complain "compare tells no error: $(cat text)"
 "$program" compare s.json --strategies packed --json >rows.json || complain "compare --json failed"
@@ -101,7 +110,7 @@ expect "a limit below the peak" "1 no true 0" "$(limited 0.99)"
 "$program" simulate s.json --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
 grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat text)"
 "$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
-grep -q '^packed .* tight$' text || complain "compare does not say that a row is tight: $(cat text)"
+grep -q '^packed .* tight, runs with probability 0\.[0-9]*$' text || complain "compare does not say that a row is tight: $(cat text)"
 
 # A step whose peak is within a tenth of the limit and whose blocks are not: one word and one margin
 # for it in every command, and the layout that is best is never slower than the stated one.

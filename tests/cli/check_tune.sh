@@ -46,6 +46,8 @@ done
 lossy() { "$program" tune model.json --gpus 2 --context 9000 --lengths lengths.txt --tokens-per-batch 32K --strategies packed,balanced --quiet "$@"; }
 lossy >lossy.txt
 lossy --json >lossy.json
+stated=$("$program" tune model.json --gpus 2 --context 9000 --set workload.lengths=lengths.txt --tokens-per-batch 32K --strategies packed,balanced --quiet)
+expect "lengths that --set states" "$(head -n 1 lossy.txt)" "$(head -n 1 <<<"$stated")"
 head -n 1 lossy.txt | grep -q ', packed: ' || complain "$(head -n 1 lossy.txt)"
 grep -qE '^  strategy +packed best, balanced \+[0-9.]+ % \([0-9.]+ % of tokens left out\)$' lossy.txt || complain "no share: $(grep '^  strategy ' lossy.txt)"
 grep -oE 'balanced costs -?[0-9.]+ % in all[^;]*' lossy.txt | grep -vE 'costs [0-9.]+ % in all for as many tokens \([0-9.]+ % of tokens left out\)' && complain "a finding compares unequal work"
@@ -179,6 +181,7 @@ refused "strategies and --set strategy.kind exclude" 2 --strategies packed --set
 wide --current memory.limit_gib=0.01 >current.txt
 head -n 1 current.txt | grep -q ' of 77 GiB; the current one: out of memory$' || complain "$(head -n 1 current.txt)"
 wide --current memory.limit_gib=0.01 --json >current.json
+wide --current memory.offload_ratio=0.5 --json | grep -q '"--current: nothing is offloaded: ' || complain "a document does not hold what the current layout warns of"
 expect "a time that is null" null "$(value current_ms current.json)"
 expect "its reason" '"out of memory"' "$(value current_reason current.json)"
 

@@ -567,17 +567,21 @@ TEST(warnings_are_told_by_kind)
 {
     sp_warning_kinds kinds = {0};
     const struct {
+        int64_t index;
         const char *texts[2];
-    } results[] = {{{"10 of 1 left", "11 of 2 left"}}, {{"slow", ""}}, {{"2 of 9.5 left", "slow"}}};
+    } results[] = {
+        {7, {"2 of 9.5 left", "slow"}}, {3, {"10 of 1 left", "11 of 2 left"}}, {4, {"slow", ""}}};
     for (size_t r = 0; r < sizeof results / sizeof results[0]; r++) {
         sp_warnings warnings = {0};
         for (int t = 0; t < 2 && results[r].texts[t][0] != '\0'; t++) {
             sp_warnings_add(&warnings, "%s", results[r].texts[t]);
         }
-        sp_warning_kinds_add(&kinds, &warnings);
+        sp_warning_kinds_add(&kinds, results[r].index, &warnings);
     }
+    sp_warning_kinds_sort(&kinds);
     assert_int_equal(kinds.count, 2);
     assert_string_equal(kinds.kind[0].text, "10 of 1 left");
+    assert_int_equal(kinds.kind[0].first, 3);
     assert_int_equal(kinds.kind[0].results, 2);
     assert_string_equal(kinds.kind[1].text, "slow");
     assert_int_equal(kinds.kind[1].results, 2);

@@ -103,7 +103,7 @@ static const effect effects[] = {
 
     TIME_OR_MEMORY("cluster", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
     TIME_OR_MEMORY("cluster.name", TRAIN, "parallel.tp=2", "'h100-8'", "'a100-8'"),
-    FIGURE("cluster.gpu", TRAIN, "profile='a100'", "'A100'", "'H100'", "warnings"),
+    FIGURE("cluster.gpu", TRAIN, "profile='a100' cluster.peak_tflops=312", "'A100'", "'H100'", "warnings"),
     TIME_OR_MEMORY("cluster.profile", TRAIN, "", "'h100'", "'a100'"),
     NONE("cluster.source", "a note, for reports"),
     TIME_OR_MEMORY("cluster.peak_tflops", TRAIN, "", "989.5", "1500"),

@@ -371,6 +371,39 @@ TEST(points_of_other_work_are_not_mixed)
     sweep_spec_fini(&spec);
 }
 
+// Where no point fits, a search has no front to go along: it evaluates as many as it was asked to.
+TEST(search_without_a_front_draws)
+{
+    sweep_spec spec;
+    sweep_summary nothing;
+    sweep_choice choice;
+    read_text("{\"base\": {\"model\": \"llama-13b\"}, \"grid\": {\"parallel.tp\": [1, 2, 4, 8], "
+              "\"parallel.pp\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], \"parallel.cp\": [1, 2, 4, 8, "
+              "16]}, \"where\": \"tp * pp <= 40\"}",
+              &spec);
+    for (int64_t asked = 1; asked <= 200; asked += 33) {
+        const sweep_choice_options options = {.search = asked, .seed = 3};
+        must_succeed(sweep_summary_begin(&nothing, &spec, NULL, ERR));
+        must_succeed(sweep_choice_begin(&choice, &spec, &options, ERR));
+        for (int64_t before = 0; before < choice.chosen_count;) {
+            before = choice.chosen_count;
+            must_succeed(sweep_choice_extend(&choice, &nothing, ERR));
+        }
+        assert_int_equal(choice.chosen_count, asked < choice.in_grid ? asked : choice.in_grid);
+        for (int64_t i = 0; i < choice.chosen_count; i++) {
+            int64_t digit[SWEEP_AXES];
+            bool holds = false;
+            assert_true(i == 0 || choice.sorted[i - 1] < choice.sorted[i]);
+            sweep_spec_digits(&spec, choice.chosen[i], digit);
+            must_succeed(sweep_where_holds(spec.where, digit, &holds, ERR));
+            assert_true(holds);
+        }
+        sweep_choice_end(&choice);
+        sweep_summary_fini(&nothing);
+    }
+    sweep_spec_fini(&spec);
+}
+
 // A search over a made-up landscape with its optimum at one corner finds it, evaluates no point
 // twice, and does the same again.
 TEST(search_finds_the_front)
