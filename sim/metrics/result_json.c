@@ -449,7 +449,8 @@ static const row rows[] = {
         "number of nodes "
         "that waited for long, which is not in the range.",
         .json = json_waiting_risk),
-    KEY("waiting_risk.share", "Share of those logged steps that waited for long.", SHARE, LESS_IS_BETTER, .number = waiting_share),
+    KEY("waiting_risk.share", "Share of those logged steps that waited for long.", SHARE,
+        LESS_IS_BETTER, .number = waiting_share),
     KEY("seed", "The workload's seed.", .int_at = AT(seed)),
     KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
     KEY("left_out_share",

@@ -246,9 +246,10 @@ TEST(lines_hold_their_warnings)
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
         json_t *scenario = json_deep_copy(json_object_get(document, "base"));
-        json_object_set(scenario, "parallel",
-                        json_pack("{s:O}", "pp",
-                                  json_object_get(json_object_get(line, "point"), "parallel.pp")));
+        json_object_set_new(
+            scenario, "parallel",
+            json_pack("{s:O}", "pp",
+                      json_object_get(json_object_get(line, "point"), "parallel.pp")));
         sweep_status status;
         sp_result result;
         sp_error ignored = {0};
