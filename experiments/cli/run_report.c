@@ -101,10 +101,8 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
 
 const char *cli_memory_risk(double fit_probability, char text[CLI_RISK])
 {
-    // Of steps that fit more surely nothing is said.
-    const double told = 0.95;
     text[0] = '\0';
-    if (fit_probability < told) {
+    if (fit_probability < SP_FITS_SURELY) {
         snprintf(text, CLI_RISK, "runs with probability %.2f", fit_probability);
     }
     return text;

@@ -989,12 +989,11 @@ static size_t collect(const sp_measurements *m, const sp_ranked *rows, const cha
     for (size_t i = 0; i < m->count; i++) {
         if (strcmp(m->cases[i].cell, cell) == 0) {
             double predicted = as_time(m->kind, rows[i].computed);
-            double probability = rows[i].fit_probability;
             entries[count++] =
                 (entry){.measured = as_time(m->kind, m->cases[i].measured),
                         .predicted = predicted,
                         .fits = rows[i].fits_well,
-                        .expected = probability > 0.0 ? predicted / probability : predicted};
+                        .expected = predicted / sp_fit_chance(rows[i].fit_probability)};
         }
     }
     return count;

@@ -340,17 +340,14 @@ double sweep_whole_ms(const sweep_trial *trial)
     return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
-// A probability of nothing is one of what was logged, not of none ever.
-static double run_probability(const sweep_trial *trial)
+static double chance_of(const sweep_trial *trial)
 {
-    const double least = 0.01;
-    double probability = trial->figure[SWEEP_FIT_PROBABILITY];
-    return isfinite(probability) ? fmax(least, probability) : 1.0;
+    return sp_fit_chance(trial->figure[SWEEP_FIT_PROBABILITY]);
 }
 
 double sweep_expected_ms(const sweep_trial *trial)
 {
-    return sweep_whole_ms(trial) / run_probability(trial);
+    return sweep_whole_ms(trial) / chance_of(trial);
 }
 
 // Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
@@ -366,8 +363,8 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b)
     if (is_tighter(a, b) || is_tighter(b, a)) {
         return is_tighter(b, a);
     }
-    double tokens = a->figure[SWEEP_TOKENS_PER_S] * run_probability(a) -
-                    b->figure[SWEEP_TOKENS_PER_S] * run_probability(b);
+    double tokens =
+        a->figure[SWEEP_TOKENS_PER_S] * chance_of(a) - b->figure[SWEEP_TOKENS_PER_S] * chance_of(b);
     return isfinite(tokens) ? tokens > 0.0 : sweep_expected_ms(a) < sweep_expected_ms(b);
 }
 

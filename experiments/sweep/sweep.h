@@ -281,8 +281,8 @@ sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int
 // time.
 double sweep_whole_ms(const sweep_trial *trial);
 
-// The same over the probability that the point does not run out of memory: what a user has to
-// expect who takes it. As sweep_whole_ms() where that is not known.
+// The same over the chance that the point does not run out of memory (sp_fit_chance()): what a user
+// has to expect who takes it.
 double sweep_expected_ms(const sweep_trial *trial);
 
 // Does a come before b, both of points that fit, in the order of the speed that is to be expected?

@@ -48,7 +48,7 @@ static step evaluate_step(const char *text)
         found.ms = sp_result_iteration_ms(&result);
         if (sp_result_fits(&result) == SP_FITS_YES) {
             found.well_ms = found.ms;
-            found.expected_ms = found.ms / sp_result_fit_probability(&result);
+            found.expected_ms = found.ms / sp_fit_chance(sp_result_fit_probability(&result));
         }
     }
     sp_result_fini(&result);
