@@ -989,11 +989,10 @@ static size_t collect(const sp_measurements *m, const sp_ranked *rows, const cha
     for (size_t i = 0; i < m->count; i++) {
         if (strcmp(m->cases[i].cell, cell) == 0) {
             double predicted = as_time(m->kind, rows[i].computed);
-            entries[count++] =
-                (entry){.measured = as_time(m->kind, m->cases[i].measured),
-                        .predicted = predicted,
-                        .fits = rows[i].fits_well,
-                        .expected = predicted / sp_fit_chance(rows[i].fit_probability)};
+            entries[count++] = (entry){.measured = as_time(m->kind, m->cases[i].measured),
+                                       .predicted = predicted,
+                                       .fits = rows[i].fits_well,
+                                       .expected = predicted / rows[i].chance};
         }
     }
     return count;
@@ -1175,7 +1174,7 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         plain[i] = found->plain_error;
         rows[i] = (sp_ranked){.computed = found->computed,
                               .fits_well = found->fits == SP_FITS_YES,
-                              .fit_probability = found->fit_probability};
+                              .chance = sp_fit_chance(found->fit_probability)};
     }
     sp_status status = sp_measurements_check_units(measurements, predicted, err);
     if (status == SP_OK) {

@@ -168,8 +168,8 @@ void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors 
 // The prediction of one row.
 typedef struct sp_ranked {
     double computed;
-    bool fits_well;         // in memory
-    double fit_probability; // NAN: not known
+    bool fits_well; // in memory
+    double chance;  // that it runs (sp_fit_chance)
 } sp_ranked;
 
 // Over all cells of a table (the map's `cells`) with at least two rows. The rank correlation is
