@@ -405,6 +405,7 @@ const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
     .summary = "fit a profile to measured steps, or measure one",
     CLI_TAKES("[TABLE...]", 0, -1),
+    .tells_repeated = true,
     .description =
         "Fits constants of a profile so that the simulator reproduces measured training steps. The "
         "tables are CSV files with a row for each measured step; the map of a table says which "

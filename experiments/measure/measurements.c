@@ -927,6 +927,7 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
     out->memory_share = sp_result_memory_share(&result);
+    out->fit_probability = sp_result_fit_probability(&result);
     out->measured_mfu =
         measured_mfu(measured->measured, out->computed, measurements->kind, &result);
     out->step_error = result.step_error;
@@ -972,6 +973,7 @@ typedef struct entry {
     double measured, predicted;
     double measured_rank, predicted_rank;
     bool fits;
+    double expected; // of what fits: predicted over the probability that it runs
 } entry;
 
 static double as_time(sp_measured kind, double value)
@@ -986,9 +988,11 @@ static size_t collect(const sp_measurements *m, const sp_ranked *rows, const cha
     size_t count = 0;
     for (size_t i = 0; i < m->count; i++) {
         if (strcmp(m->cases[i].cell, cell) == 0) {
+            double predicted = as_time(m->kind, rows[i].computed);
             entries[count++] = (entry){.measured = as_time(m->kind, m->cases[i].measured),
-                                       .predicted = as_time(m->kind, rows[i].computed),
-                                       .fits = rows[i].fits_well};
+                                       .predicted = predicted,
+                                       .fits = rows[i].fits_well,
+                                       .expected = predicted / rows[i].chance};
         }
     }
     return count;
@@ -1052,7 +1056,7 @@ static double regret_of(const entry *entries, size_t count)
     double best = HUGE_VAL;
     for (size_t i = 0; i < count; i++) {
         best = fmin(best, entries[i].measured);
-        if (entries[i].fits && (pick == NULL || entries[i].predicted < pick->predicted)) {
+        if (entries[i].fits && (pick == NULL || entries[i].expected < pick->expected)) {
             pick = &entries[i];
         }
     }
@@ -1168,7 +1172,9 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         predicted[i] = found->computed;
         errors[i] = found->error;
         plain[i] = found->plain_error;
-        rows[i] = (sp_ranked){found->computed, found->fits == SP_FITS_YES};
+        rows[i] = (sp_ranked){.computed = found->computed,
+                              .fits_well = found->fits == SP_FITS_YES,
+                              .chance = sp_fit_chance(found->fit_probability)};
     }
     sp_status status = sp_measurements_check_units(measurements, predicted, err);
     if (status == SP_OK) {

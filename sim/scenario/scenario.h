@@ -170,6 +170,14 @@ SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
 
+// What a text means as the value of a setting, in the table's own spelling ("selective" is the
+// recomputation "attention", "Llama-2-7B" the model "llama-2-7b"); NULL: no name of the table.
+const char *sp_setting_name_of(const char *path, const char *word);
+// The value as its reader takes it: numbers of tokens for texts such as "8K", names in the table's
+// spelling, also inside objects. Values that are the same afterwards are the same setting. The
+// caller owns it.
+json_t *sp_setting_as_read(const char *path, const json_t *value);
+
 // Does its document state neither parallel.dp nor nodes, so that one replica was assumed, which
 // does not fill a node?
 SP_API bool sp_scenario_assumes_replica(const sp_scenario *scenario, const json_t *document);

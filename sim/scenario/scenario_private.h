@@ -85,6 +85,9 @@ void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 // the wrong section; NULL: none.
 const char *sp_setting_meant(const char *key);
 
+// A strategy's name as it is spelt, whatever the case and whether with hyphens or underscores.
+void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME]);
+
 // For sp_key_watch: the dotted key of a section that has the text among its values, else the one
 // that says of which kind the section is, or what it is called; NULL: none.
 const char *sp_setting_held(const char *section, const char *text);

@@ -340,11 +340,16 @@ static void read_strategy_kind(sp_object *section, const sp_setting *row, void *
         sp_object_expected(section, "kind", sp_object_get(section, "kind"), "%s", row->type);
         return;
     }
+    sp_i_strategy_name(kind, strategy->kind);
+}
+
+void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME])
+{
     char lower[SP_STRATEGY_NAME] = "";
-    for (size_t i = 0; kind[i] != '\0'; i++) {
-        lower[i] = kind[i] == '_' ? '-' : (char)tolower((unsigned char)kind[i]);
+    for (size_t i = 0; i + 1 < sizeof lower && word[i] != '\0'; i++) {
+        lower[i] = word[i] == '_' ? '-' : (char)tolower((unsigned char)word[i]);
     }
-    memcpy(strategy->kind, lower, sizeof lower);
+    memcpy(name, lower, sizeof lower);
 }
 
 static void read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
