@@ -391,20 +391,20 @@ double sp_result_fit_probability(const sp_result *result)
 {
     // Written by experiments/evidence.sh, from the smallest share; beyond the last nothing ran.
     static const struct {
-        double share, probability;
+        double share, probability[SP_MEMORY_LOGS];
     } logged[] = {
 #include "sim/metrics/fit_shares.inc"
     };
     enum { COUNT = sizeof logged / sizeof logged[0] };
     double share = sp_result_memory_share(result);
     if (!(share > logged[0].share)) {
-        return isnan(share) ? share : logged[0].probability;
+        return isnan(share) ? share : logged[0].probability[result->memory_log];
     }
     for (int i = 1; i < COUNT; i++) {
         if (share <= logged[i].share) {
             double part = (share - logged[i - 1].share) / (logged[i].share - logged[i - 1].share);
-            return logged[i - 1].probability +
-                   part * (logged[i].probability - logged[i - 1].probability);
+            double before = logged[i - 1].probability[result->memory_log];
+            return before + part * (logged[i].probability[result->memory_log] - before);
         }
     }
     return 0.0;

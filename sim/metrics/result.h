@@ -11,6 +11,7 @@
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
+#include "sim/model/stack.h"
 #include "sim/network/topology.h"
 
 enum { SP_WARNINGS = 16, SP_WARNING_TEXT = 512 };
@@ -92,6 +93,7 @@ typedef struct sp_result {
     double flops_per_token; // forward and backward, linear part
     double peak_flops_per_s;
     int64_t memory_limit_bytes;   // 0: none
+    sp_memory_log memory_log;     // by whose logs it fits so surely
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU; 0: the limit was stated
     int64_t device_bytes;         // all of a GPU's memory
     char profile[64];
@@ -220,10 +222,11 @@ bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 // where one of them is not known.
 SP_API double sp_result_memory_share(const sp_result *result);
 // The probability that the step does not run out of memory, by that share: of logged steps that ran
-// and that failed, every source with the same weight (experiments/evidence.sh). NAN: not known.
+// and that failed, every source with the same weight, of Megatron's stacks by its own logs
+// (experiments/evidence.sh). NAN: not known.
 SP_API double sp_result_fit_probability(const sp_result *result);
-// Up to about three quarters of the memory so many of the logged steps failed, for any reason: a
-// probability from here on tells nothing of the memory.
+// Up to three quarters of the memory so many of all logged steps ran: a probability from here on
+// tells nothing of the memory.
 #define SP_FITS_SURELY 0.95
 // The probability over SP_FITS_SURELY, at most 1; 1 where it is not known.
 SP_API double sp_fit_chance(double fit_probability);

@@ -207,14 +207,14 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
 // "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
-typedef enum framework { OTHER, DEEPSPEED, FSDP } framework;
+typedef enum framework { OTHER, MEGATRON, DEEPSPEED, FSDP } framework;
 
 static const struct {
     framework framework;
     const char *summary; // for help
     sp_stack stack;
 } builtin[] = {
-    {OTHER, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {MEGATRON, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
     {DEEPSPEED,
      "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
      {.name = "megatron-deepspeed-2022",
@@ -224,7 +224,7 @@ static const struct {
       .copied_logits = true,
       .work_spaces = 2,
       .work_space_bytes = 8 << 20}},
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
       .hide_forward_gather = true,
@@ -232,7 +232,7 @@ static const struct {
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true}},
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
       MEGATRON_CORE_2025,
@@ -242,12 +242,12 @@ static const struct {
       .hide_backward_reduce = true}},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {OTHER,
+    {MEGATRON,
      "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
      {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
      {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true}},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
@@ -468,6 +468,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
     return framework_of(stack) == DEEPSPEED;
+}
+
+sp_memory_log sp_stack_memory_log(const sp_stack *stack)
+{
+    return framework_of(stack) == MEGATRON ? SP_LOGGED_BY_MEGATRON : SP_LOGGED_BY_ALL;
 }
 
 bool sp_stack_is_fsdp(const sp_stack *stack)

@@ -160,6 +160,15 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
 bool sp_stack_is_deepspeed(const sp_stack *stack);
+
+// Whose logs of memory say how surely a step of the stack fits (experiments/evidence.sh).
+typedef enum sp_memory_log {
+    SP_LOGGED_BY_ALL,
+    SP_LOGGED_BY_MEGATRON,
+    SP_MEMORY_LOGS
+} sp_memory_log;
+
+sp_memory_log sp_stack_memory_log(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
 
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?

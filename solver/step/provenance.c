@@ -53,6 +53,7 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     describe_slowest(scenario, &result->slowest);
     result->peak_flops_per_s = scenario->cluster.peak_flops_per_s;
     result->memory_limit_bytes = scenario->memory_limit_bytes;
+    result->memory_log = sp_stack_memory_log(&scenario->memory.stack);
     result->device_bytes = scenario->cluster.memory_bytes;
     int64_t reserve_bytes = scenario->memory_reserve_bytes;
     bool left = scenario->memory_limit_bytes + reserve_bytes == scenario->cluster.memory_bytes;

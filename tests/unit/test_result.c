@@ -390,6 +390,17 @@ TEST(probability_to_fit_falls_with_memory)
     assert_true(isnan(sp_result_fit_probability(&r)));
 }
 
+// Megatron's logged peaks are within a percent of what is predicted, where nanotron's steps run out
+// of memory (both in results/evidence.md).
+TEST(probability_to_fit_is_of_the_framework)
+{
+    sp_result r = {.parameters = 1, .memory_limit_bytes = 1000, .peak_bytes = 900};
+    double of_all = sp_result_fit_probability(&r);
+    r.memory_log = SP_LOGGED_BY_MEGATRON;
+    assert_true(sp_result_fit_probability(&r) > 0.95);
+    assert_true(of_all < 0.95);
+}
+
 TEST(error_of_the_profile_is_told)
 {
     sp_result r = described();
