@@ -82,6 +82,11 @@ static bool gathers_after_step(const question *q)
     return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
 }
 
+static bool splits_shares(const question *q)
+{
+    return reduces_gradients(q) && gathers_after_step(q);
+}
+
 static bool communicates_after_backward(const question *q)
 {
     return reduces_after_backward(q) || gathers_after_step(q);
@@ -346,9 +351,15 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
+// With it nothing is hidden, either.
 static bool waits_for_launches(const question *q)
 {
-    return q->scenario->profile.host.layer_s > 0.0;
+    const sp_stack named = sp_scenario_unchanged_stack(q->scenario);
+    bool hides = named.hide_forward_gather || named.hide_forward_reduce ||
+                 named.hide_backward_gather || named.hide_backward_reduce ||
+                 named.hide_gradient_reduce || named.hide_gradient_all_reduce ||
+                 named.hide_parameter_gather;
+    return q->scenario->profile.host.layer_s > 0.0 || (has_collectives(q) && hides);
 }
 
 static bool has_programs(const question *q)
@@ -384,7 +395,7 @@ static const use of_steps[] = {
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.blocking_launches", waits_for_launches, "a profile with times of launches (host.layer_us)"},
+    {"stack.blocking_launches", waits_for_launches, "a profile with times of launches (host.layer_us), and transfers that hide"},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
@@ -400,7 +411,7 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
-    {"stack.rooted_shares", gathers_after_step, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
+    {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
@@ -592,6 +603,18 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "(model.dropout=true has the masks of all)",
                         model->ignored_dropout);
     }
+    if (model->ignored_parts[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "the model is simulated without the parts of its config.json beside the "
+                        "text model: %s is left out",
+                        model->ignored_parts);
+    }
+    if (model->ignored_keys[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "keys of the model's config.json that are not known here are passed over, "
+                        "whatever they change: %s",
+                        model->ignored_keys);
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
@@ -619,7 +642,7 @@ static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warni
     }
 }
 
-void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+static question question_of(const sp_scenario *scenario, sp_run_kind run)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
     bool packs = run == SP_RUN_STEP && !scenario->uniform;
@@ -627,6 +650,19 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
     q.asked = packs ? sp_strategy_find(spec->asked) : NULL;
     q.asked = q.asked != NULL ? q.asked : q.strategy;
+    return q;
+}
+
+bool sp_setting_is_unused(const sp_scenario *scenario, sp_run_kind run, int setting)
+{
+    question q = question_of(scenario, run);
+    q.key = sp_setting_at(setting)->key;
+    return find_unmet(&q, run) != NULL;
+}
+
+void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    question q = question_of(scenario, run);
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
     warn_of_model(&scenario->model, run, warnings);

@@ -134,6 +134,11 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
     return named;
 }
 
+sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
+{
+    return sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
+}
+
 static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
                        char word[SP_STEP_WORD])
 {
