@@ -521,6 +521,8 @@ typedef struct cli_loss {
 enum { CLI_LOSS = 120 };
 cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
+// A line of it among those of a result; no line where nothing is lost.
+void cli_print_loss(FILE *out, cli_loss loss);
 
 // What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
 // returns text.

@@ -237,12 +237,11 @@ static sp_status execute(const sp_scenario *scenario, executed *e, sp_error *err
 
 static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode_result *r)
 {
-    const char *warnings[SP_DECODE_WARNINGS + 1];
+    sp_warnings warnings = {.count = 0};
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
     cli_print_profile_notes(quiet, scenario);
-    sp_decode_warnings(scenario->decode, r, warnings);
-    for (int i = 0; warnings[i] != NULL; i++) {
-        cli_warn(quiet, "%s", warnings[i]);
-    }
+    sp_decode_warnings(scenario->decode, &machine, r, &warnings);
+    cli_print_warnings(quiet, &warnings);
     cli_print_unused(quiet, scenario, SP_RUN_DECODE, &r->uncalibrated);
 }
 

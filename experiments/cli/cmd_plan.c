@@ -125,26 +125,12 @@ typedef struct checked {
     sp_result result;
 } checked;
 
-static sp_status check_plan(const char *path, checked *c, sp_error *err)
+// The rules look at one rank at a time: whether the ranks wait for each other in a circle, and what
+// they hold together, shows in the step.
+static sp_status check_plan(checked *c, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int b = 0; b < c->in.plans.count && err->count < SP_ERROR_MESSAGES; b++) {
-        sp_status found =
-            sp_plan_check_scenario(&c->in.plans.plans[b], b, &c->in.scenario, path, err);
-        status = found != SP_OK ? found : status;
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    // The rules look at one rank at a time: whether the ranks wait for each other in a circle, and
-    // what they hold together, shows in the step.
-    const sp_evaluate_options how = {.engine = {.verify = true},
-                                     .allocator_peak = true,
-                                     .formed = &c->in.plans.formed,
-                                     .curtailed = c->in.plans.curtailed,
-                                     .settings = json_string_value(c->in.plans.settings)};
-    return sp_evaluate_plans(&c->in.scenario, c->in.plans.plans, c->in.plans.count, &how,
-                             &c->result, err);
+    const sp_evaluate_options how = {.engine = {.verify = true}, .allocator_peak = true};
+    return sp_evaluate_plans(&c->in.scenario, &c->in.plans, &how, &c->result, err);
 }
 
 static int64_t actions_of(const checked *c)
@@ -185,7 +171,7 @@ static int check(const char *path, bool json, bool quiet)
     int exit_status = 0;
     sp_status status = sp_plan_input_read(path, &c.in, &err);
     if (status == SP_OK) {
-        status = check_plan(path, &c, &err);
+        status = check_plan(&c, &err);
     }
     if (status == SP_OK) {
         exit_status = print_check(path, &c, json);

@@ -52,6 +52,8 @@ typedef struct table {
     double lengths[MOST_LISTED], alphas[MOST_LISTED];
     int length_count, alpha_count;
     json_t *rows;
+    sp_warnings warnings; // of forming the batch whose longest prompt is taken
+    double over_length_share;
 } table;
 
 // Does a time rest on lengths that the method's source or the profile's table does not have?
@@ -128,7 +130,7 @@ static void print_row(const json_t *row)
     putchar('\n');
 }
 
-static void print_table(const sp_scenario *scenario, const json_t *rows)
+static void print_table(const sp_scenario *scenario, const table *t)
 {
     const sp_setting *methods = sp_setting_find("prefill.attention");
     size_t i;
@@ -138,9 +140,10 @@ static void print_table(const sp_scenario *scenario, const json_t *rows)
     printf("\none prompt, seed %llu, profile %s; times not validated\n\n",
            (unsigned long long)scenario->workload.seed,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
+    cli_print_loss(stdout, (cli_loss){.over_length = t->over_length_share});
     cli_print_heads(stdout, columns);
     putchar('\n');
-    json_array_foreach (rows, i, row) {
+    json_array_foreach (t->rows, i, row) {
         print_row(row);
     }
     putchar('\n');
@@ -170,6 +173,8 @@ static sp_status read_lists(const sp_scenario *scenario, const char *lengths, co
         status = sp_evaluate_batches(scenario, &batches, err);
         t->lengths[t->length_count++] =
             batches.count > 0 ? (double)sp_batch_longest(&batches.batch[0]) : 1.0;
+        sp_warn_of_batches(&batches, &t->warnings);
+        t->over_length_share = sp_batches_over_length_share(&batches);
     }
     sp_batches_fini(&batches);
     return status;
@@ -179,22 +184,30 @@ static sp_status read_lists(const sp_scenario *scenario, const char *lengths, co
 // of SampleAttention for each alpha of "0.8,0.95" (NULL: the scenario's). Changes
 // scenario->prefill.
 static sp_status compare_methods(sp_scenario *scenario, const char *lengths, const char *alphas,
-                                 bool json, int *exit_status, sp_error *err)
+                                 const cli_common *common, int *exit_status, sp_error *err)
 {
     table t = {.rows = json_array()};
     sp_status status = read_lists(scenario, lengths, alphas, &t, err);
     for (int i = 0; status == SP_OK && i < t.length_count; i++) {
         status = add_length(scenario, &t, (int64_t)t.lengths[i], err);
     }
-    if (status == SP_OK && json) {
-        *exit_status = cli_print_json(sp_json_object(
+    if (status == SP_OK && common->json) {
+        json_t *object = sp_json_object(
             SP_JSON("schema", "slimpack/prefill-comparison/1"),
             SP_JSON("model", scenario->model.name), SP_JSON("profile", scenario->profile.name),
             SP_JSON("warnings", sp_prefill_warnings_json(scenario)),
             SP_JSON("seed", scenario->workload.seed), SP_JSON("version", SP_VERSION),
-            SP_JSON("rows", json_incref(t.rows))));
+            SP_JSON("over_length_share", sp_json_figure(t.over_length_share)),
+            SP_JSON("rows", json_incref(t.rows)));
+        cli_add_unused(object, scenario, SP_RUN_PREFILL);
+        cli_add_warnings_json(object, &t.warnings);
+        *exit_status = cli_print_json(object);
     } else if (status == SP_OK) {
-        print_table(scenario, t.rows);
+        print_table(scenario, &t);
+        const sp_uncalibrated of_rows = {0}; // which their status tells
+        cli_print_profile_notes(common->quiet, scenario);
+        cli_print_unused(common->quiet, scenario, SP_RUN_PREFILL, &of_rows);
+        cli_print_warnings(common->quiet, &t.warnings);
     }
     json_decref(t.rows);
     return status;
@@ -284,11 +297,14 @@ static void print_prompts(const sp_prefill_result *result)
 // Activations are told beside: whether they fit depends on how the software runs a layer.
 static void print_memory(const sp_scenario *scenario, const sp_prefill_result *result)
 {
-    int64_t held = result->parameter_bytes + result->kv_cache_bytes;
+    int64_t held = result->parameter_bytes + result->kv_cache_bytes + result->score_bytes;
     bool whole = held + result->activation_bytes <= scenario->memory_limit_bytes;
-    printf("  memory         %.2f GiB of parameters, %.2f of keys and values, of %.2f, %s\n",
-           sp_gib_from_bytes(result->parameter_bytes), sp_gib_from_bytes(result->kv_cache_bytes),
-           sp_gib_from_bytes(scenario->memory_limit_bytes),
+    printf("  memory         %.2f GiB of parameters, %.2f of keys and values, ",
+           sp_gib_from_bytes(result->parameter_bytes), sp_gib_from_bytes(result->kv_cache_bytes));
+    if (result->score_bytes > 0) {
+        printf("%.2f of scores, ", sp_gib_from_bytes(result->score_bytes));
+    }
+    printf("of %.2f, %s\n", sp_gib_from_bytes(scenario->memory_limit_bytes),
            sp_prefill_fits(scenario, result) ? "fits" : "oom");
     printf("                 beside them %.2f of a layer's activations%s\n",
            sp_gib_from_bytes(result->activation_bytes),
@@ -296,7 +312,7 @@ static void print_memory(const sp_scenario *scenario, const sp_prefill_result *r
 }
 
 static void print_result(const sp_scenario *scenario, const sp_prefill_result *result,
-                         int64_t crossover_tokens)
+                         int64_t crossover_tokens, double over_length_share)
 {
     const sp_prefill_parts *parts = &result->parts;
     cli_print_place(stdout, scenario);
@@ -317,6 +333,7 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
            "                 of tp and cp what stack %s does not hide\n",
            sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
            sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns), scenario->memory.stack.name);
+    cli_print_loss(stdout, (cli_loss){.over_length = over_length_share});
     print_attention(scenario, result, crossover_tokens);
     print_memory(scenario, result);
     for (int i = 0; sp_prefill_not_modelled[i] != NULL; i++) {
@@ -404,8 +421,9 @@ static json_t *execution_json(const prefill_args *args, const sp_prefill_result 
 typedef struct answer {
     sp_prefill_result result;
     int64_t crossover_tokens;
-    int64_t longest;   // tokens of the longest prompt
-    sp_warnings shown; // of what is drawn and traced
+    int64_t longest;          // tokens of the longest prompt
+    sp_warnings warnings;     // of forming the batch, and of what is drawn and traced
+    double over_length_share; // of tokens; NAN: not known
     bool executed;
     sp_sampled_outcome outcome;
 } answer;
@@ -435,10 +453,11 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
                         execution_json(args, &a->result, a->longest, &a->outcome));
         }
         cli_add_unused(object, scenario, SP_RUN_PREFILL);
-        cli_add_warnings_json(object, &a->shown);
+        cli_add_warnings_json(object, &a->warnings);
+        sp_json_put(object, "over_length_share", sp_json_figure(a->over_length_share));
         exit_status = cli_print_json(object);
     } else {
-        print_result(scenario, &a->result, a->crossover_tokens);
+        print_result(scenario, &a->result, a->crossover_tokens, a->over_length_share);
         if (a->executed) {
             print_execution(args, &a->result, a->longest, &a->outcome);
         }
@@ -446,7 +465,7 @@ static int show_answer(const prefill_args *args, const sp_scenario *scenario, co
     bool quiet = args->common.quiet || args->common.json;
     cli_print_profile_notes(quiet, scenario);
     cli_print_unused(quiet, scenario, SP_RUN_PREFILL, &a->result.uncalibrated);
-    cli_print_warnings(quiet, &a->shown);
+    cli_print_warnings(quiet, &a->warnings);
     return cli_answer(exit_status, sp_prefill_fits(scenario, &a->result));
 }
 
@@ -457,9 +476,11 @@ static sp_status run_prompts(const prefill_args *args, const sp_scenario *scenar
     answer found = {0};
     const sp_batch none = {0};
     cli_exports exports = args->exports;
-    exports.warnings = &found.shown;
+    exports.warnings = &found.warnings;
     exports.text = args->common.json ? stderr : stdout;
     sp_status status = sp_evaluate_batches(scenario, &batches, err);
+    sp_warn_of_batches(&batches, &found.warnings);
+    found.over_length_share = sp_batches_over_length_share(&batches);
     if (status == SP_OK) {
         status = cli_exports_begin(&exports, scenario->layout.pp, err);
     }
@@ -520,14 +541,12 @@ static int run(const void *given, const cli_operands *operands)
         status = read_scenario(args, operands->items[0], &scenario, &err);
     }
     if (status == SP_OK) {
-        status = many ? compare_methods(&scenario, args->lengths, args->alphas, args->common.json,
+        status = many ? compare_methods(&scenario, args->lengths, args->alphas, &args->common,
                                         &exit_status, &err)
                       : run_prompts(args, &scenario, &exit_status, &err);
     }
     if (status != SP_OK) {
         exit_status = cli_fail(&err);
-    } else if (many) {
-        cli_print_profile_notes(args->common.quiet || args->common.json, &scenario);
     }
     sp_scenario_fini(&scenario);
     return exit_status;

@@ -420,7 +420,12 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
         return status;
     }
     if (in->is_plan) {
-        return sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
+        status = sp_plan_json_read(in->root, path, &in->scenario.layout, &in->plans, err);
+        if (args->set.count > 0) { // which the settings that were tried for it do not know
+            json_decref(in->plans.settings);
+            in->plans.settings = NULL;
+        }
+        return status;
     }
     status = sp_strategy_resolve(&in->scenario, false, err);
     return status == SP_OK ? cli_form_batches(args->common.quiet, &in->scenario, &in->batches, err)
@@ -438,12 +443,11 @@ static void input_fini(input *in)
 static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_result *result,
                           sp_error *err)
 {
-    const sp_batches *formed = in->is_plan ? &in->plans.formed : &in->batches;
     cli_exports exports = args->exports;
     exports.text = text;
     exports.scenario = in->scenario.resolved;
     exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
-    exports.formed = formed;
+    exports.formed = in->is_plan ? &in->plans.formed : &in->batches;
     exports.result = result;
     sp_warnings shown = {.count = 0};
     exports.warnings = &shown;
@@ -454,9 +458,6 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
         .engine = {.memory_points = cli_exports_need_memory(&exports), .verify = args->verify},
         .allocator_peak = true,
         .threads = cli_threads(args->jobs),
-        .formed = formed,
-        .curtailed = in->plans.curtailed,
-        .settings = args->set.count == 0 ? json_string_value(in->plans.settings) : NULL,
         .observer = cli_exports_observe,
         .observer_context = &exports};
     int batches = in->is_plan ? in->plans.count : in->scenario.uniform ? 1 : in->batches.count;
@@ -470,8 +471,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     }
     sp_status status = cli_exports_begin(&exports, in->scenario.layout.pp, err);
     if (status == SP_OK) {
-        status = in->is_plan ? sp_evaluate_plans(&in->scenario, in->plans.plans, in->plans.count,
-                                                 &evaluate, result, err)
+        status = in->is_plan ? sp_evaluate_plans(&in->scenario, &in->plans, &evaluate, result, err)
                              : sp_evaluate(&in->scenario, &in->batches, &evaluate, result, err);
     }
     sp_status closed = cli_exports_end(&exports, err);

@@ -1047,8 +1047,9 @@ static int validate_scenario(const validate_args *args, json_t *document)
     if (status == SP_OK) {
         warn_of_profile(&own, &scenario, &execution.predicted.warnings);
         exit_status = report(&own, &scenario, &execution);
-        cli_print_notes(own.common.quiet || own.common.json, &execution.predicted);
-        cli_print_notes(own.common.quiet || own.common.json, &execution.measured);
+        sp_result both = execution.predicted; // borrows; measured steps have no profile's tables
+        sp_execution_warnings(&execution, &both.warnings);
+        cli_print_notes(own.common.quiet || own.common.json, &both);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {

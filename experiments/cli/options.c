@@ -356,10 +356,10 @@ typedef struct file_id {
     bool known;
     dev_t device;
     ino_t inode;
-    const char *name; // NULL: the file is there
+    char *name; // owned; NULL: the file is there
 } file_id;
 
-// Devices and pipes can be written by several.
+// Devices and pipes can be written by several. A link to nothing stands for what it leads to.
 static file_id id_of(const char *path)
 {
     struct stat found;
@@ -367,17 +367,15 @@ static file_id id_of(const char *path)
         return (file_id){
             .known = S_ISREG(found.st_mode), .device = found.st_dev, .inode = found.st_ino};
     }
-    const char *slash = strrchr(path, '/');
-    char *folder = slash != NULL ? sp_strdup(path) : NULL;
-    if (folder != NULL) {
-        folder[slash - path + 1] = '\0';
+    char *folder = sp_link_target(path);
+    char *slash = strrchr(folder, '/');
+    char *name = sp_strdup(slash != NULL ? slash + 1 : folder);
+    if (slash != NULL) {
+        slash[1] = '\0';
     }
-    bool known = stat(folder != NULL ? folder : ".", &found) == 0;
+    bool known = stat(slash != NULL ? folder : ".", &found) == 0;
     sp_free(folder);
-    return (file_id){.known = known,
-                     .device = found.st_dev,
-                     .inode = found.st_ino,
-                     .name = slash != NULL ? slash + 1 : path};
+    return (file_id){.known = known, .device = found.st_dev, .inode = found.st_ino, .name = name};
 }
 
 static bool is_same_file(const char *a, const char *b)
@@ -385,8 +383,11 @@ static bool is_same_file(const char *a, const char *b)
     file_id x = id_of(a);
     file_id y = id_of(b);
     bool named = x.name != NULL && y.name != NULL;
-    return x.known && y.known && x.device == y.device && x.inode == y.inode &&
-           (named ? strcmp(x.name, y.name) == 0 : x.name == y.name);
+    bool same = x.known && y.known && x.device == y.device && x.inode == y.inode &&
+                (named ? strcmp(x.name, y.name) == 0 : x.name == y.name);
+    sp_free(x.name);
+    sp_free(y.name);
+    return same;
 }
 
 bool cli_is_file(cli_kind kind)

@@ -231,16 +231,20 @@ static void print_flops(FILE *out, const sp_result *result, sp_flops_count count
     }
 }
 
-static void print_loss(FILE *out, const sp_result *result)
+void cli_print_loss(FILE *out, cli_loss loss)
 {
     char text[CLI_LOSS];
-    const cli_loss loss = {.left_out = sp_result_left_out_share(result),
-                           .cut = sp_result_cut_share(result),
-                           .over_length = result->over_length_share,
-                           .lossy = !result->lossless};
     if (cli_loss_text(loss, text)[0] != '\0') {
         fprintf(out, "  lossy          %s\n", text);
     }
+}
+
+static void print_loss(FILE *out, const sp_result *result)
+{
+    cli_print_loss(out, (cli_loss){.left_out = sp_result_left_out_share(result),
+                                   .cut = sp_result_cut_share(result),
+                                   .over_length = result->over_length_share,
+                                   .lossy = !result->lossless});
 }
 
 static void print_throughput(FILE *out, const sp_result *result)
@@ -755,6 +759,7 @@ void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execu
     cli_print_headline(out, scenario);
     print_how(out, execution);
     print_figures(out, execution);
+    print_loss(out, &execution->predicted);
     print_both_ranks(out, execution);
     if (execution->held != NULL) {
         fputs("\n  held between actions, bytes of all ranks\n"

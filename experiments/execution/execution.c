@@ -285,10 +285,12 @@ static sp_status evaluate(executor *e, const sp_evaluate_options *how, sp_error 
     sp_batches batches = {0};
     if (executed != NULL || options->plans != NULL) {
         const sp_plan_file *given = executed != NULL ? &executed->plans : options->plans;
-        return sp_evaluate_plans(&e->scenario, given->plans, given->count, how, predicted, err);
+        sp_warn_of_batches(&given->formed, &e->execution->measured.warnings);
+        return sp_evaluate_plans(&e->scenario, given, how, predicted, err);
     }
     sp_status status = sp_evaluate_batches(&e->scenario, &batches, err);
     if (status == SP_OK) {
+        sp_warn_of_batches(&batches, &e->execution->measured.warnings);
         status = sp_evaluate(&e->scenario, &batches, how, predicted, err);
     }
     sp_batches_fini(&batches);
@@ -447,17 +449,28 @@ json_t *sp_execution_error_json(const sp_execution_error *error)
                           SP_JSON("peak_memory_mape", error->peak_memory_mape));
 }
 
+void sp_execution_warnings(const sp_execution *execution, sp_warnings *warnings)
+{
+    *warnings = execution->predicted.warnings;
+    for (int i = 0; i < execution->measured.warnings.count; i++) {
+        sp_warnings_add(warnings, "%s", execution->measured.warnings.text[i]);
+    }
+}
+
 json_t *sp_execution_validation_json(const sp_execution *execution)
 {
+    sp_warnings warnings;
+    sp_execution_warnings(execution, &warnings);
     const sp_execution_error error = sp_execution_compare(execution);
     json_t *object = sp_json_object(SP_JSON("schema", "slimpack/validation/1"));
     json_t *setting = setting_json(execution);
     json_object_update(object, setting);
     json_decref(setting);
-    return sp_json_add(object, SP_JSON("predicted", sp_result_json(&execution->predicted, false)),
-                       SP_JSON("measured", sp_result_json(&execution->measured, false)),
-                       SP_JSON("error", sp_execution_error_json(&error)),
-                       SP_JSON("ranks", ranks_json(execution)));
+    return sp_json_add(
+        object, SP_JSON("predicted", sp_result_json(&execution->predicted, false)),
+        SP_JSON("measured", sp_result_json(&execution->measured, false)),
+        SP_JSON("error", sp_execution_error_json(&error)), SP_JSON("ranks", ranks_json(execution)),
+        SP_JSON("warnings", sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count)));
 }
 
 static json_t *spans_json(const sp_predecessors *predecessors, const sp_timeline *timeline,

@@ -108,7 +108,9 @@ double sp_relative_error(double predicted, double measured);
 // device, clock, precision, seed, and of each batch the time and loss of every step.
 json_t *sp_execution_result_json(const sp_execution *execution);
 
-// slimpack/validation/1: both results, errors, and ranks[] with both.
+// Those of both results, each once.
+void sp_execution_warnings(const sp_execution *execution, sp_warnings *warnings);
+// slimpack/validation/1: both results, errors, ranks[] with both, and the warnings of both.
 json_t *sp_execution_validation_json(const sp_execution *execution);
 json_t *sp_execution_error_json(const sp_execution_error *error);
 

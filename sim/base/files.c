@@ -15,6 +15,7 @@
 #include "sim/base/alloc.h"
 
 enum {
+    MOST_LINKS = 40,   // that lead from one to the next, as in Linux
     INPUTS_KEPT = 256, // the latest inputs that no output may replace
     PIPES_KEPT = 64,
     MOST_PARTS = 64,    // unfinished outputs that a signal takes away
@@ -60,6 +61,25 @@ bool sp_is_stream(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+char *sp_link_target(const char *path)
+{
+    char *place = sp_strdup(path);
+    char target[PATH_MAX];
+    ssize_t length;
+    for (int i = 0; i < MOST_LINKS && (length = readlink(place, target, sizeof target)) > 0 &&
+                    (size_t)length < sizeof target;
+         i++) {
+        const char *slash = target[0] != '/' ? strrchr(place, '/') : NULL;
+        size_t folder = slash != NULL ? (size_t)(slash - place) + 1 : 0;
+        char *next = sp_calloc(folder + (size_t)length + 1, 1);
+        memcpy(next, place, folder);
+        memcpy(next + folder, target, (size_t)length);
+        sp_free(place);
+        place = next;
+    }
+    return place;
 }
 
 // A stream of its own over the descriptor, whose position it shares. Opened by its name, a file
@@ -300,15 +320,13 @@ void sp_outputs_abandon(void)
 }
 
 typedef struct place {
-    bool there;   // something, as `info` says
-    bool dangles; // a symbolic link to nothing
+    bool there; // something, as `info` says
     struct stat info;
 } place;
 
 // Can the path be an output at all? As far as can be told without writing.
 static sp_status look_at(const char *path, place *at, sp_error *err)
 {
-    struct stat link;
     *at = (place){0};
     at->there = stat(path, &at->info) == 0;
     if (!at->there && errno != ENOENT) {
@@ -316,7 +334,6 @@ static sp_status look_at(const char *path, place *at, sp_error *err)
     }
     if (!at->there) {
         size_t length = strlen(path);
-        at->dangles = lstat(path, &link) == 0;
         return length > 0 && path[length - 1] == '/' ? failed(path, EISDIR, err) : SP_OK;
     }
     if (S_ISDIR(at->info.st_mode)) {
@@ -332,7 +349,7 @@ static sp_status look_at(const char *path, place *at, sp_error *err)
 static void let_go(sp_output *out)
 {
     forget_part(out->part);
-    free(out->target);
+    sp_free(out->target);
     sp_free(out->part);
     *out = (sp_output){0};
 }
@@ -363,8 +380,8 @@ static int open_part(sp_output *out)
 // errno says why not.
 static bool open_beside(sp_output *out, const place *at)
 {
-    out->target = at->there ? realpath(out->path, NULL) : sp_strdup(out->path);
-    int descriptor = out->target != NULL ? open_part(out) : -1;
+    out->target = sp_link_target(out->path);
+    int descriptor = open_part(out);
     if (descriptor < 0) {
         return false;
     }
@@ -402,7 +419,7 @@ sp_status sp_output_open(sp_output *out, const char *path, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    bool beside = !at.dangles && (!at.there || S_ISREG(at.info.st_mode));
+    bool beside = !at.there || S_ISREG(at.info.st_mode);
     if (beside && open_beside(out, &at)) {
         return SP_OK;
     }
@@ -447,16 +464,19 @@ sp_status sp_output_check(const char *path, sp_error *err)
         return SP_OK;
     }
     sp_status status = look_at(path, &at, err);
-    if (status != SP_OK || at.there || at.dangles) {
+    if (status != SP_OK || at.there) {
         return status;
     }
-    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0) {
-        return errno == EEXIST ? SP_OK : failed(path, errno, err);
+    char *target = sp_link_target(path);
+    int descriptor = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) {
+        close(descriptor);
+        unlink(target);
+    } else if (errno != EEXIST) {
+        status = failed(path, errno, err);
     }
-    close(descriptor);
-    unlink(path);
-    return SP_OK;
+    sp_free(target);
+    return status;
 }
 
 // ---- Relative paths ----

@@ -19,6 +19,10 @@ bool sp_is_file(const char *path);
 // Is it a pipe, a socket or a device, where a second writing does not replace the first?
 bool sp_is_stream(const char *path);
 
+// The path behind the symbolic links that it names, also where they lead to nothing yet. The caller
+// frees it with sp_free().
+char *sp_link_target(const char *path);
+
 // Opens a file for reading. It may be a pipe, a socket or a terminal, which is read to its end,
 // once, and can be sought in and opened again. No output of this process writes over a regular file
 // that was opened so. SP_ERR_IO names the path; a folder is no file.

@@ -574,28 +574,40 @@ bool sp_decode_extrapolates(const sp_decode_spec *spec)
             how->nodes < SP_FITTED_LEAST_NODES || how->nodes > SP_FITTED_MOST_NODES);
 }
 
-void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
-                        const char *texts[SP_DECODE_WARNINGS + 1])
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                        const sp_decode_result *result, sp_warnings *warnings)
 {
-    int count = 0;
+    int dp = machine->layout->dp;
+    if (spec->sequences < dp) {
+        sp_warnings_add(warnings,
+                        "decode.sequences %lld leave %lld of %d data-parallel replicas idle",
+                        (long long)spec->sequences, (long long)(dp - spec->sequences), dp);
+    }
+    if (result->replica_sequences < spec->batch) {
+        sp_warnings_add(warnings,
+                        "decode.batch %d is more than a replica has sequences: no step has more "
+                        "than %lld",
+                        spec->batch, (long long)result->replica_sequences);
+    }
     if (result->host_unknown) {
-        texts[count++] = "the profile does not say what the host adds to a call with drafted "
-                         "tokens: 0 is taken, decode.call_ms states it";
+        sp_warnings_add(warnings, "the profile does not say what the host adds to a call with "
+                                  "drafted tokens: 0 is taken, decode.call_ms states it");
     }
     if (result->host_of_profile) {
-        texts[count++] = "what the host adds to a call is the profile's, of one model under one "
-                         "server: between models of one machine it differs by more than ten, "
-                         "decode.call_ms states yours";
+        sp_warnings_add(warnings,
+                        "what the host adds to a call is the profile's, of one model under one "
+                        "server: between models of one machine it differs by more than ten, "
+                        "decode.call_ms states yours");
     }
     if (sp_decode_extrapolates(spec)) {
-        texts[count++] = "extrapolated: acceptance is fitted to trees of decode.depth 8, top_k 10 "
-                         "and 48 to 60 draft_tokens";
+        sp_warnings_add(warnings, "extrapolated: acceptance is fitted to trees of decode.depth 8, "
+                                  "top_k 10 and 48 to 60 draft_tokens");
     }
     if (spec->how.method != SP_DECODE_PLAIN && spec->draft_kind == SP_DRAFT_MODEL) {
-        texts[count++] = "acceptance is fitted to EAGLE-3's draft, not to a model of its own: "
-                         "decode.text.tokens_per_call states what it reaches";
+        sp_warnings_add(warnings,
+                        "acceptance is fitted to EAGLE-3's draft, not to a model of its own: "
+                        "decode.text.tokens_per_call states what it reaches");
     }
-    texts[count] = NULL;
 }
 
 double sp_decode_step_ms(const sp_decode_result *result)
@@ -720,19 +732,14 @@ static void add_times(json_t *b, const sp_decode_result *result)
 static json_t *warnings_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                              const sp_decode_result *result)
 {
-    const char *texts[SP_DECODE_WARNINGS + SP_PROFILE_LINES + 1];
+    sp_warnings all = {.count = 0};
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
     int count = sp_profile_lines(machine->profile, machine->cluster, machine->stack, lines);
-    int own = 0;
-    sp_decode_warnings(spec, result, texts);
-    while (texts[own] != NULL) {
-        own++;
-    }
+    sp_decode_warnings(spec, machine, result, &all);
     for (int i = 0; i < count; i++) {
-        texts[own++] = lines[i];
+        sp_warnings_add(&all, "%s", lines[i]);
     }
-    texts[own] = NULL;
-    return sp_json_texts(texts);
+    return sp_json_lines(all.text[0], sizeof all.text[0], all.count);
 }
 
 // Names the source of the time that the host takes; null: there is none, or no draft.

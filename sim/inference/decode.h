@@ -12,6 +12,7 @@
 
 #include "sim/inference/forward_time.h"
 #include "sim/inference/speculation.h"
+#include "sim/metrics/result.h"
 
 // Sequences of one step whose trees differ: all as deep and wide as the largest; each as it is, in
 // one forward of all; or a call for each shape.
@@ -127,10 +128,9 @@ extern const char *const sp_decode_not_modelled[];
 // Are the trees others than those that acceptance is fitted to?
 bool sp_decode_extrapolates(const sp_decode_spec *spec);
 
-// Warnings for the reader, NULL behind the last.
-enum { SP_DECODE_WARNINGS = 4 };
-void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_result *result,
-                        const char *texts[SP_DECODE_WARNINGS + 1]);
+// Adds warnings for the reader, without the profile's.
+void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_machine *machine,
+                        const sp_decode_result *result, sp_warnings *warnings);
 
 // Milliseconds of one forward of the target with all that belongs to it.
 double sp_decode_step_ms(const sp_decode_result *result);

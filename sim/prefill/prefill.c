@@ -5,6 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
 #include "sim/inference/forward_time.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/plan/walk.h"
 #include <math.h>
 
@@ -37,6 +38,13 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
     if (layout->chunks > 1) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",
                            "prompts pass each rank once, expected 1, got %d", layout->chunks);
+    }
+    if (scenario->prefill.attention != SP_PREFILL_DENSE &&
+        scenario->memory.attention == SP_ATTENTION_UNFUSED) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.attention",
+                           "prefill.attention \"%s\" needs \"flash\", got \"unfused\"",
+                           sp_setting_value(sp_setting_find("prefill.attention"),
+                                            (int)scenario->prefill.attention));
     }
     if (scenario->prefill.together && scenario->prefill.chunk_tokens > 0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "prefill.chunk_tokens",
@@ -318,6 +326,23 @@ static int64_t activation_bytes(const run *r)
     return SP_I_BF16_BYTES * width * sp_ceil_div(most, r->layout.cp);
 }
 
+static int64_t score_bytes(const run *r)
+{
+    int64_t most = 0;
+    for (size_t k = 0; k < r->packing.forward.count; k++) {
+        const sp_pack *pack = &r->packing.forward.packs[k];
+        sp_unit_load load = {.tokens = pack->tokens};
+        sp_unit_sizes sizes = {.scores = 0};
+        for (size_t i = 0; i < pack->slice_count; i++) {
+            const sp_slice *slice = &r->packing.forward.slices[pack->first_slice + i];
+            load.pairs += slice->tokens * (slice->begin + slice->tokens);
+        }
+        sp_unit_sizes_of(&r->scenario->model, &r->layout, &r->scenario->memory, &load, &sizes);
+        most = sizes.scores > most ? sizes.scores : most;
+    }
+    return most;
+}
+
 static void take_memory(const run *r, sp_prefill_result *result)
 {
     int64_t tokens = sp_ceil_div(r->batch->total_tokens, r->layout.cp);
@@ -329,6 +354,7 @@ static void take_memory(const run *r, sp_prefill_result *result)
     result->parameter_bytes = fullest.parameters;
     result->kv_cache_bytes = fullest.kv_cache;
     result->activation_bytes = activation_bytes(r);
+    result->score_bytes = score_bytes(r);
 }
 
 sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,
@@ -507,6 +533,7 @@ static json_t *memory_object(const sp_scenario *scenario, const sp_prefill_resul
     return sp_json_object(SP_JSON("parameters", sp_gib_from_bytes(result->parameter_bytes)),
                           SP_JSON("kv_cache", sp_gib_from_bytes(result->kv_cache_bytes)),
                           SP_JSON("activations", sp_gib_from_bytes(result->activation_bytes)),
+                          SP_JSON("scores", sp_gib_from_bytes(result->score_bytes)),
                           SP_JSON("limit", sp_gib_from_bytes(scenario->memory_limit_bytes)),
                           SP_JSON("fits", sp_prefill_fits(scenario, result)));
 }

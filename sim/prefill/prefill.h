@@ -67,6 +67,7 @@ typedef struct sp_prefill_result {
     sp_prefill_attention attention;          // of the longest prompt's last chunk
     int64_t parameter_bytes, kv_cache_bytes; // of the fullest rank
     int64_t activation_bytes;                // of the largest chunk in one layer that runs whole
+    int64_t score_bytes; // of unfused attention, of the chunk with most in one layer
     sp_uncalibrated uncalibrated;
 } sp_prefill_result;
 
@@ -83,12 +84,14 @@ SP_API sp_status sp_prefill(const sp_scenario *scenario, const sp_batch *batch,
                             sp_error *err);
 SP_API void sp_prefill_result_fini(sp_prefill_result *result);
 
-// Do parameters, keys and values fit the fullest rank's limit? A layer's activations are told
+// Do parameters, keys and values, and the scores of unfused attention, which has them whole, fit
+// the fullest rank's limit? A layer's activations are told
 // beside them: software that reads long prompts runs the MLP in parts (MInference's own table has
 // 300K tokens of Llama-3-8B on one A100, where the whole layer would not fit).
 static inline bool sp_prefill_fits(const sp_scenario *scenario, const sp_prefill_result *result)
 {
-    return result->parameter_bytes + result->kv_cache_bytes <= scenario->memory_limit_bytes;
+    return result->parameter_bytes + result->kv_cache_bytes + result->score_bytes <=
+           scenario->memory_limit_bytes;
 }
 
 // Things that no prediction of this kind knows of, NULL-terminated.

@@ -266,6 +266,18 @@ static void list_names(const char *const *names, int count, char *out, size_t by
     }
 }
 
+static sp_status refuse_twice(sp_i_reader *reader, const char *what, const char *const *names,
+                              int count, int chosen)
+{
+    for (int i = chosen + 1; i < count; i++) {
+        if (strcmp(names[i], names[chosen]) == 0) {
+            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                               "%s '%s' stands there twice", what, names[chosen]);
+        }
+    }
+    return SP_OK;
+}
+
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
                              int count, int *chosen)
 {
@@ -274,7 +286,7 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     if (reader->column != NULL) {
         *chosen = find_name(reader->column, names, count);
         if (*chosen >= 0) {
-            return SP_OK;
+            return refuse_twice(reader, what, names, count, *chosen);
         }
         const char *near = sp_nearest_name(reader->column, names, count);
         if (near != NULL) {
@@ -306,7 +318,7 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
         }
     }
     if (*chosen >= 0 && found <= 1) {
-        return SP_OK;
+        return refuse_twice(reader, what, names, count, *chosen);
     }
     if (find_name("workload", names, count) >= 0) {
         return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,

@@ -1,6 +1,7 @@
 // JSON lines (an object with the length under one key, or a bare number, per line) and a JSON array
 // of numbers or of such objects, which is scanned by hand so that the whole of it never stands in
-// memory. Of a document's token ids (input_ids) the number is its length.
+// memory. Of a document's token ids (input_ids) the number is its length, without those that
+// an attention_mask of as many entries leaves out.
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -45,12 +46,27 @@ static bool holds_ids(const char *key, const json_t *value)
            !json_is_array(json_array_get(value, 0));
 }
 
+// Of a document's ids those that the mask beside them counts: the others are padding.
+static size_t count_ids(const json_t *object, const json_t *ids)
+{
+    const json_t *mask = json_object_get(object, "attention_mask");
+    size_t count = json_array_size(ids);
+    if (json_array_size(mask) == count) {
+        size_t i;
+        const json_t *one;
+        json_array_foreach (mask, i, one) {
+            count -= json_is_number(one) && json_number_value(one) == 0.0;
+        }
+    }
+    return count;
+}
+
 // key NULL: a bare number.
 static sp_status take_value(sp_i_reader *reader, const list_item *item, const char *key,
                             const json_t *value)
 {
     bool counted = key != NULL && holds_ids(key, value);
-    double number = counted                 ? (double)json_array_size(value)
+    double number = counted                 ? (double)count_ids(item->json, value)
                     : json_is_number(value) ? json_number_value(value)
                                             : 0;
     bool whole = number == floor(number);

@@ -16,7 +16,7 @@
 
 static void warn_of_order(sp_i_evaluation *ev);
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
-static void warn_of_batches(sp_result *result, const sp_batches *batches);
+static void note_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
 static void warn_of_padding(sp_i_evaluation *ev);
 static void warn_of_bound(sp_i_evaluation *ev);
@@ -31,6 +31,7 @@ static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err);
 static void warn_of_offload(const sp_i_evaluation *ev);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
                                 int64_t context, sp_error *err);
+static sp_status check_plans(const sp_scenario *scenario, const sp_plan_file *plans, sp_error *err);
 static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *plan, sp_error *err);
 static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t context, sp_i_step *step,
                       sp_error *err);
@@ -60,7 +61,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     if (status == SP_OK && scenario->uniform) {
         status = evaluate_batch(&ev, 0, NULL, 0, err);
     } else if (status == SP_OK) {
-        warn_of_batches(result, batches);
+        note_batches(result, batches);
     }
     for (int b = 0; status == SP_OK && b < batches->count && !has_ended(&ev); b++) {
         status = evaluate_batch(&ev, b, &batches->batch[b], batches->context, err);
@@ -91,7 +92,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     return status;
 }
 
-sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
+sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_file *plans,
                             const sp_evaluate_options *options, sp_result *result, sp_error *err)
 {
     sp_i_evaluation ev;
@@ -99,14 +100,16 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     sp_scenario_copy_with(scenario, &(sp_scenario_changes){.documented = true, .planned = true},
                           &planned, NULL);
     sp_status status = sp_i_evaluate_begin(&ev, &planned, options, result, err);
-    if (status == SP_OK && options->formed != NULL) {
-        warn_of_batches(result, options->formed);
+    if (status == SP_OK) {
+        note_batches(result, &plans->formed);
+        ev.curtailed = plans->curtailed;
+        status = check_plans(scenario, plans, err);
     }
-    for (int b = 0; status == SP_OK && b < count; b++) {
-        status = evaluate_plan(&ev, b, &plans[b], err);
+    for (int b = 0; status == SP_OK && b < plans->count; b++) {
+        status = evaluate_plan(&ev, b, &plans->plans[b], err);
     }
-    if (status == SP_OK && count > 0) {
-        const sp_packing *last = plans[count - 1].packing;
+    if (status == SP_OK && plans->count > 0) {
+        const sp_packing *last = plans->plans[plans->count - 1].packing;
         sp_batch_pick(last->batch, last->delayed, last->delayed_count, &ev.carried);
     }
     warn_of_delayed(&ev, status);
@@ -115,12 +118,23 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     if (status == SP_OK) {
         status = refuse_utilisation(&ev, err);
     }
-    if (status == SP_OK && options->settings != NULL) {
-        take_settings(&ev, options->settings);
+    if (status == SP_OK && plans->settings != NULL) {
+        take_settings(&ev, json_string_value(plans->settings));
     }
     note_error(&ev, status);
     sp_i_evaluate_end(&ev, status);
     sp_scenario_fini(&planned);
+    return status;
+}
+
+static sp_status check_plans(const sp_scenario *scenario, const sp_plan_file *plans, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int b = 0; b < plans->count; b++) {
+        sp_status found =
+            sp_plan_check_scenario(&plans->plans[b], b, scenario, scenario->source, err);
+        status = found != SP_OK ? found : status;
+    }
     return status;
 }
 
@@ -202,28 +216,32 @@ static bool has_ended(const sp_i_evaluation *ev)
     return ev->steps.options->ends_when_oom && sp_result_is_oom(ev->steps.result);
 }
 
-static void warn_of_batches(sp_result *result, const sp_batches *batches)
+static void note_batches(sp_result *result, const sp_batches *batches)
 {
     result->over_length_share = sp_batches_over_length_share(batches);
+    sp_warn_of_batches(batches, &result->warnings);
+}
+
+void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings)
+{
     if (batches->dropped > 0) {
-        sp_warnings_add(&result->warnings, "samples longer than the context, dropped: %lld",
+        sp_warnings_add(warnings, "samples longer than the context, dropped: %lld",
                         (long long)batches->dropped);
     }
     if (batches->truncated > 0) {
-        sp_warnings_add(&result->warnings, "samples longer than the context, truncated: %lld",
+        sp_warnings_add(warnings, "samples longer than the context, truncated: %lld",
                         (long long)batches->truncated);
     }
     if (batches->split > 0) {
-        sp_warnings_add(&result->warnings, "samples longer than the context, split: %lld",
+        sp_warnings_add(warnings, "samples longer than the context, split: %lld",
                         (long long)batches->split);
     }
     if (batches->left_samples > 0) {
-        sp_warnings_add(&result->warnings,
-                        "samples in no batch, or not to their end: %lld (%lld tokens)",
+        sp_warnings_add(warnings, "samples in no batch, or not to their end: %lld (%lld tokens)",
                         (long long)batches->left_samples, (long long)batches->left_tokens);
     }
     if (batches->wrapped) {
-        sp_warnings_add(&result->warnings,
+        sp_warnings_add(warnings,
                         "the list of lengths is shorter than the batches: it was started again");
     }
 }
@@ -250,7 +268,7 @@ void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status)
 static void warn_of_bound(sp_i_evaluation *ev)
 {
     const sp_strategy_spec *spec = &ev->steps.scenario->strategy;
-    if (ev->curtailed || spec->curtailed || ev->steps.options->curtailed) {
+    if (ev->curtailed || spec->curtailed) {
         ev->steps.result->curtailed = true;
         sp_warnings_add(
             &ev->steps.result->warnings,

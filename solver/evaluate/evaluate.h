@@ -4,6 +4,7 @@
 #define SLIMPACK_SOLVER_EVALUATE_EVALUATE_H
 
 #include "sim/metrics/result.h"
+#include "sim/plan/plan_json.h"
 #include "sim/scenario/scenario.h"
 #include "solver/step/options.h"
 
@@ -25,9 +26,13 @@ sp_status sp_evaluate_work_bound(const sp_scenario *scenario, const sp_batches *
                                  double *bound_s, sp_error *err);
 
 // Evaluates plans that exist already (plan.json), in place of packing and scheduling.
-SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, int count,
+// SP_ERR_CONTENT where a plan is not one of the scenario's strategy and context.
+SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_file *plans,
                                    const sp_evaluate_options *options, sp_result *result,
                                    sp_error *err);
+
+// Says what forming the batches left out.
+SP_API void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings);
 
 // ---- Several strategies on the batches of one scenario ----
 

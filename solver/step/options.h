@@ -33,9 +33,6 @@ typedef struct sp_evaluate_options {
     int threads;        // to solve each batch on; 0: one. The plans are the same for any number
     bool any_rate;      // rates above the GPU's peak are no error: a fit tries constants
     bool compared;      // schedule.kind is for the strategies that bring no order of their own
-    const sp_batches *formed;  // of plans: what their batches left out; NULL: nothing is known
-    bool curtailed;            // of plans: a bound of work ended the search for them
-    const char *settings;      // of plans: sp_result.settings as they were planned; NULL: not known
     sp_step_observer observer; // may be NULL
     void *observer_context;
 } sp_evaluate_options;

@@ -55,6 +55,21 @@ hide_times() {
 cmp <(hide_times exact.json) <(hide_times kept.json) || complain "the report on disk is another one"
 expect "categories that differ" 0 "$(grep -c 'differs' text)"
 
+# What a plan lost is said of it wherever it is evaluated.
+"$program" plan "$scenario" --set workload.context=100 -o lost.json --quiet >/dev/null
+"$program" simulate lost.json --json --quiet >lost.simulate
+"$program" run lost.json --backend fake --json --quiet >lost.run
+validate --backend fake --set workload.context=100 --json >lost.validate
+for command in simulate run validate; do
+    expect "$command: over_length_share" 0.8125 "$(sed -n 's/^ *"over_length_share": \([^,]*\),*$/\1/p' lost.$command | head -n 1)"
+    expect "$command: warnings" 1 "$(sed -n '/^  "warnings": /,/\]/p' lost.$command | grep -c 'samples longer than the context, dropped: 16')"
+done
+"$program" run lost.json --backend fake --quiet >lost.run
+validate --backend fake --set workload.context=100 >lost.validate
+for command in run validate; do
+    expect "$command: lossy" "  lossy          81.2 % of tokens over the context" "$(grep lossy lost.$command)"
+done
+
 # Jitter is an error, the same one for the same seed.
 validate --backend fake --option jitter=0.2 -o one.json >/dev/null || complain "jitter fails"
 validate --backend fake --option jitter=0.2 -o same.json >/dev/null

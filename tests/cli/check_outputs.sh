@@ -32,6 +32,15 @@ refused simulate scenario.json --plan hard.json
 refused simulate scenario.json --trace folder/link.json
 refused plan scenario.json -o "$work/scenario.json"
 refused run scenario.json --backend host --record new.json -o new.json
+ln -s new.json dangling
+ln -s ../dangling folder/chain
+ln -s "$work/folder/../new.json" folder/absolute
+for link in dangling folder/chain folder/absolute; do
+    refused simulate scenario.json --trace new.json --plan "$link"
+    refused simulate scenario.json --plot "$link" --trace ./new.json
+done
+refused simulate scenario.json --plot folder/chain --trace folder/absolute
+refused sweep scenario.json -o new.json --plot dangling
 refused tune llama-7b --gpus 2 --context 2K --lengths scenario.json -o scenario.json
 refused merge scenario.json shard.jsonl -o scenario.json
 refused validate --measurements scenario.json --map map.json -o scenario.json
@@ -113,6 +122,13 @@ ln -s plan.json kept/link.json
 expect "mode" 640 "$(stat -c %a kept/plan.json)"
 [ -L kept/link.json ] || complain "the link was replaced"
 grep -q '"seed":2' <(tr -d ' ' <kept/plan.json) || complain "the link's file was not written"
+
+# What a link leads to is made whole where nothing is there yet.
+ln -s ../kept/made.json folder/made.json
+"$program" plan scenario.json -o folder/made.json --quiet >/dev/null || complain "a link to nothing: exit $?"
+[ -L folder/made.json ] || complain "a link to nothing was replaced"
+[ -s kept/made.json ] || complain "a link to nothing: nothing was made"
+rm folder/made.json kept/made.json
 
 # An output that fails, or that a signal ends, leaves what stood there.
 cp kept/plan.json plan.before

@@ -18,6 +18,18 @@ for key in predicted_ms lower_bound_ms; do
     expect "batches with $key" 4 "$(grep -c "\"$key\": [0-9]" plan.json)"
 done
 
+# Whoever reads a plan refuses one that is not of its scenario.
+sed '0,/"context": [0-9]*/s//"context": 100/' plan.json >other.json
+for command in "plan --check" simulate "run --backend fake"; do
+    # shellcheck disable=SC2086
+    message=$("$program" $command other.json --quiet 2>&1 >/dev/null)
+    expect "status of $command with another context" 3 "$?"
+    case $message in
+    *other.json:\ batches\[0\].samples\[*"more than the context of 100"*) ;;
+    *) complain "$command with another context: $message" ;;
+    esac
+done
+
 # A rule broken by hand is found and named.
 sed -E '0,/"F0", /s///' plan.json >broken.json
 message=$("$program" plan --check broken.json 2>&1 >/dev/null)

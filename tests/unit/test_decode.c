@@ -92,25 +92,46 @@ TEST(what_rests_on_no_data_is_named)
                  {8, 10, 47, true},  {8, 9, 60, true},   {7, 10, 60, true}};
     fixture f;
     begin(&f);
-    const char *warnings[SP_DECODE_WARNINGS + 1];
+    sp_decode_machine machine = {.layout = &f.layout};
+    sp_decode_result known = {.replica_sequences = f.spec.batch};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
-        const sp_decode_result known = {.host_unknown = false};
+        sp_warnings warnings = {.count = 0};
         f.spec.how.depth = trees[i].depth;
         f.spec.how.top_k = trees[i].top_k;
         f.spec.how.nodes = trees[i].nodes;
-        sp_decode_warnings(&f.spec, &known, warnings);
-        assert_int_equal(warnings[0] != NULL, trees[i].extrapolates);
+        sp_decode_warnings(&f.spec, &machine, &known, &warnings);
+        assert_int_equal(warnings.count, trees[i].extrapolates);
     }
-    const sp_decode_result unknown = {.host_unknown = true};
+    sp_warnings all = {.count = 0};
+    sp_decode_result unknown = {.host_unknown = true, .replica_sequences = f.spec.batch};
     f.spec.draft_kind = SP_DRAFT_MODEL;
-    sp_decode_warnings(&f.spec, &unknown, warnings);
-    assert_non_null(strstr(warnings[0], "decode.call_ms"));
-    assert_non_null(strstr(warnings[1], "extrapolated"));
-    assert_non_null(strstr(warnings[2], "EAGLE-3's draft"));
-    assert_null(warnings[3]);
+    sp_decode_warnings(&f.spec, &machine, &unknown, &all);
+    assert_int_equal(all.count, 3);
+    assert_non_null(strstr(all.text[0], "decode.call_ms"));
+    assert_non_null(strstr(all.text[1], "extrapolated"));
+    assert_non_null(strstr(all.text[2], "EAGLE-3's draft"));
     f.spec.how.method = SP_DECODE_PLAIN;
-    sp_decode_warnings(&f.spec, &(sp_decode_result){.host_unknown = false}, warnings);
-    assert_null(warnings[0]);
+    all.count = 0;
+    sp_decode_warnings(&f.spec, &machine, &known, &all);
+    assert_int_equal(all.count, 0);
+    sp_profile_fini(&f.profile);
+}
+
+TEST(replicas_without_sequences_are_named)
+{
+    fixture f;
+    begin(&f);
+    f.spec.how.method = SP_DECODE_PLAIN;
+    f.layout.dp = 8;
+    sp_decode_machine machine = {.layout = &f.layout};
+    for (f.spec.sequences = 7; f.spec.sequences <= 8; f.spec.sequences++) {
+        for (f.spec.batch = 1; f.spec.batch <= 2; f.spec.batch++) {
+            sp_warnings warnings = {.count = 0};
+            sp_decode_result r = run(&f);
+            sp_decode_warnings(&f.spec, &machine, &r, &warnings);
+            assert_int_equal(warnings.count, (f.spec.sequences < 8) + (f.spec.batch > 1));
+        }
+    }
     sp_profile_fini(&f.profile);
 }
 

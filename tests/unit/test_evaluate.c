@@ -277,8 +277,7 @@ static void round_trip(const char *text)
     must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
     assert_int_equal(plans.count, writer.batches);
     sp_result again;
-    must_succeed_for(
-        text, sp_evaluate_plans(&stored, plans.plans, plans.count, &run_verified, &again, ERR));
+    must_succeed_for(text, sp_evaluate_plans(&stored, &plans, &run_verified, &again, ERR));
     assert_same_result(text, &r.result, &again);
     assert_true(again.lossless);
     sp_result_fini(&again);
@@ -310,7 +309,8 @@ TEST(dropped_samples_count_for_nothing)
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 1000100};
     sp_scenario scenario;
     must_succeed(run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
-                          "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}}",
+                          "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}, "
+                          "'strategy': {'kind': 'balanced'}}",
                           &scenario, ERR));
     sp_packing packing;
     sp_packing_init(&packing, &batch, 1);
@@ -323,7 +323,8 @@ TEST(dropped_samples_count_for_nothing)
     must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_result result;
-    must_succeed(sp_evaluate_plans(&scenario, &plan, 1, &run_verified, &result, ERR));
+    must_succeed(sp_evaluate_plans(&scenario, &(sp_plan_file){.plans = &plan, .count = 1},
+                                   &run_verified, &result, ERR));
     const sp_batch_result *b = &result.batches[0];
     assert_true(b->facts.lower_bound_ns > 0.0);
     assert_true(b->facts.lower_bound_ns <= (double)b->iteration_ns);

@@ -47,8 +47,7 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
         sp_evaluate_options verified = {.engine = {.verify = true}};
         json_t *root = read_back(file);
         must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, ERR));
-        must_succeed(
-            sp_evaluate_plans(&scenario, plans.plans, plans.count, &verified, &again, ERR));
+        must_succeed(sp_evaluate_plans(&scenario, &plans, &verified, &again, ERR));
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
         sp_result_fini(&again);

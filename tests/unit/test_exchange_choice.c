@@ -166,7 +166,7 @@ TEST(plans_carry_the_choice)
     must_succeed(sp_scenario_from_json(head, "plan", NULL, 0, &read, ERR));
     assert_true(read.cp_overlap_given && read.memory.stack.cp_overlap != SP_CP_QKV);
     must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
-    must_succeed(sp_evaluate_plans(&read, plans.plans, plans.count, &options, &result, ERR));
+    must_succeed(sp_evaluate_plans(&read, &plans, &options, &result, ERR));
     assert_float_equal(sp_result_iteration_ms(&result), plan->predicted_ms, 0.0);
     json_t *told = sp_result_json(&result, false);
     const json_t *stated = json_object_get(json_object_get(head, "stack"), "cp_overlap");

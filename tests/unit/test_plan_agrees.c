@@ -57,12 +57,8 @@ static json_t *result_of_plan(const char *text, FILE *file)
     must_succeed_for(text, sp_scenario_from_json(json_object_get(root, "scenario"), "plan", NULL, 0,
                                                  &scenario, ERR));
     must_succeed_for(text, sp_plan_json_read(root, "plan", &scenario.layout, &plans, ERR));
-    const sp_evaluate_options options = {.allocator_peak = true,
-                                         .formed = &plans.formed,
-                                         .curtailed = plans.curtailed,
-                                         .settings = json_string_value(plans.settings)};
-    must_succeed_for(
-        text, sp_evaluate_plans(&scenario, plans.plans, plans.count, &options, &result, ERR));
+    const sp_evaluate_options options = {.allocator_peak = true};
+    must_succeed_for(text, sp_evaluate_plans(&scenario, &plans, &options, &result, ERR));
     json_t *keys = result_keys(&result);
     sp_result_fini(&result);
     sp_plan_file_fini(&plans);
@@ -371,8 +367,8 @@ TEST(plan_of_an_unknown_strategy)
     scenario_run r = {0};
     must_succeed(run_read(TINY_MODEL "'workload': {'lengths': [5]}, 'strategy': {'kind': 'mine'}}",
                           &r.scenario, ERR));
-    must_fail_with(
-        sp_evaluate_plans(&r.scenario, NULL, 0, &(sp_evaluate_options){0}, &r.result, ERR),
-        SP_ERR_CONTENT, "unknown strategy \"mine\"");
+    must_fail_with(sp_evaluate_plans(&r.scenario, &(sp_plan_file){0}, &(sp_evaluate_options){0},
+                                     &r.result, ERR),
+                   SP_ERR_CONTENT, "unknown strategy \"mine\"");
     run_fini(&r);
 }

@@ -167,8 +167,8 @@ TEST(repeats_are_said_of_a_plan_that_is_read)
     json_t *head = json_deep_copy(json_object_get(root, "scenario"));
     must_succeed(sp_scenario_from_json(head, "plan", NULL, 0, &read, ERR));
     must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
-    must_succeed(sp_evaluate_plans(&read, plans.plans, plans.count,
-                                   &(sp_evaluate_options){.no_bounds = true}, &result, ERR));
+    must_succeed(
+        sp_evaluate_plans(&read, &plans, &(sp_evaluate_options){.no_bounds = true}, &result, ERR));
     const char *said = NULL;
     for (int i = 0; i < plan->warnings.count; i++) {
         if (strstr(plan->warnings.text[i], "run their forward again") != NULL) {

@@ -414,6 +414,41 @@ TEST(keys_and_values_must_fit_too)
     prompts_fini(&p);
 }
 
+// Unfused attention has a bf16 score of each of 32 heads for every query and key, of the chunk with
+// most.
+TEST(scores_of_unfused_attention_must_fit)
+{
+    static const struct {
+        const char *text;
+        int64_t pairs;
+        int heads;
+    } of[] = {
+        {PROMPTS("1000, 3000", ""), 0, 0},
+        {PROMPTS("1000, 3000", ", 'memory': {'attention': 'unfused'}"), 3000 * 3000, 32},
+        {PROMPTS("1000, 3000", ", 'memory': {'attention': 'unfused'}, 'parallel': {'tp': 4}"),
+         3000 * 3000, 8},
+        {PROMPTS("1000, 3000", ", 'memory': {'attention': 'unfused'}, 'prefill': {'chunk_tokens': "
+                               "500}"),
+         500 * 3000, 32},
+        {PROMPTS("1000, 3000", ", 'memory': {'attention': 'unfused'}, 'prefill': {'together': "
+                               "true}"),
+         1000 * 1000 + 3000 * 3000, 32},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        prompts p;
+        sp_prefill_result r;
+        prompts_init(&p, of[i].text);
+        must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
+        assert_int_equal(r.score_bytes, 2 * of[i].heads * of[i].pairs);
+        p.scenario.memory_limit_bytes = r.parameter_bytes + r.kv_cache_bytes + r.score_bytes;
+        assert_true(sp_prefill_fits(&p.scenario, &r));
+        p.scenario.memory_limit_bytes--;
+        assert_false(sp_prefill_fits(&p.scenario, &r));
+        sp_prefill_result_fini(&r);
+        prompts_fini(&p);
+    }
+}
+
 // The parts that are told are those of the last chunk of the longest prompt, wherever it stands.
 TEST(parts_are_those_of_the_longest_prompt)
 {
@@ -460,6 +495,7 @@ TEST(what_reads_no_prompts)
         {PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
          "parallel.vocab_parallel: "},
         {PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), "jitter.gpu_cv: "},
+        {PROMPTS("1000", SAMPLE("") ", 'memory': {'attention': 'unfused'}"), "memory.attention: "},
         {PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
          "prefill.chunk_tokens: "},
         {"{'uniform_costs': {'f_ms': 1, 'b_ms': 1}, 'schedule': {'microbatches': 1}}",

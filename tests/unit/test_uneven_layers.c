@@ -398,8 +398,7 @@ TEST(plans_round_trip)
         must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
         const sp_evaluate_options verified = {.engine = {.verify = true}};
         sp_result again;
-        must_succeed_for(
-            text, sp_evaluate_plans(&stored, plans.plans, plans.count, &verified, &again, ERR));
+        must_succeed_for(text, sp_evaluate_plans(&stored, &plans, &verified, &again, ERR));
         assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
         assert_int_equal(again.peak_bytes, s.result.peak_bytes);
         sp_result_fini(&again);
