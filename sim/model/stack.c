@@ -193,14 +193,22 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
 // "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
-typedef enum framework { OTHER, DEEPSPEED, FSDP } framework;
+typedef enum framework {
+    OWN, // no other's
+    MEGATRON,
+    BRIDGE,
+    INTERNEVO,
+    NANOTRON,
+    DEEPSPEED,
+    FSDP
+} framework;
 
 static const struct {
     framework framework;
     const char *summary; // for help
     sp_stack stack;
 } builtin[] = {
-    {OTHER, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {OWN, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
     {DEEPSPEED,
      "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
      {.name = "megatron-deepspeed-2022",
@@ -210,7 +218,7 @@ static const struct {
       .copied_logits = true,
       .work_spaces = 2,
       .work_space_bytes = 8 << 20}},
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
       .hide_forward_gather = true,
@@ -218,7 +226,7 @@ static const struct {
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true}},
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
       MEGATRON_CORE_2025,
@@ -228,18 +236,18 @@ static const struct {
       .hide_backward_reduce = true}},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {OTHER,
+    {BRIDGE,
      "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
      {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
-    {OTHER,
+    {MEGATRON,
      "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
      {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true}},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices.
-    {OTHER,
+    {INTERNEVO,
      "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
       .unfused_weight_gradient = true,
@@ -247,7 +255,7 @@ static const struct {
       .bucketed_epilogue = true,
       .bucket_bytes = 123.0 * SP_MIB,
       .rooted_shares = true}},
-    {OTHER,
+    {NANOTRON,
      "nanotron of 2025, as in the Ultra-Scale Playbook",
      {.name = "nanotron-2025",
       .unfused_weight_gradient = true,
@@ -285,7 +293,7 @@ static const struct {
       .fused_swiglu = true,
       .unfused_weight_gradient = true,
       .fused_cross_entropy = true}},
-    {OTHER,
+    {OWN,
      "the passes of this program's host backend, on CPU cores",
      {.name = "reference",
       .fused_swiglu = true,
@@ -293,7 +301,7 @@ static const struct {
       .in_place_lookup_gradient = true,
       .cp_overlap = SP_CP_SLICES,
       .tensors = SP_TENSORS_EXPLICIT}},
-    {OTHER,
+    {OWN,
      "the passes of this program's cuda backend, on GPUs",
      {.name = "cuda",
       .fused_swiglu = true,
@@ -435,7 +443,14 @@ static framework framework_of(const sp_stack *stack)
             return builtin[i].framework;
         }
     }
-    return OTHER;
+    return OWN;
+}
+
+bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other)
+{
+    framework one = framework_of(stack);
+    framework two = framework_of(other);
+    return one == OWN || two == OWN || one == two;
 }
 
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)

@@ -162,6 +162,9 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
 bool sp_stack_is_deepspeed(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
 
+// Are both of one framework, or one of them of none (this program's own stacks, and no name)?
+bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
+
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
 
