@@ -639,8 +639,8 @@ static const sp_setting memory_rows[] = {
     {.key = "memory.offload_ratio", SP_REAL(0, 1), SP_FIELD(sp_scenario, memory.offload_ratio),
      .text = "Share of the activations that is copied to the host after the forward and back "
              "before the backward. Where no backward leaves time for it (with one pipeline rank "
-             "most schedules run each behind its forward) there is none, and with full "
-             "recomputation it is refused.", .aliases = "cpu_offloading activation_offload"},
+             "most schedules run each behind its forward) there is none, which is said, and with "
+             "full recomputation on one pipeline rank refused.", .aliases = "cpu_offloading activation_offload"},
     {.key = "memory.limit_gib", SP_REAL(0.001, 1e6), SP_FIELD(sp_scenario, memory_limit_bytes),
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},
