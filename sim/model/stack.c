@@ -568,6 +568,15 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
     }
 }
 
+void sp_stack_clear_idle(sp_stack *stack, const sp_stack *other)
+{
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
+        if (idle[i].is_idle(other)) {
+            takes_back(stack, idle[i].key);
+        }
+    }
+}
+
 json_t *sp_stack_to_json(const sp_stack *stack)
 {
     return sp_settings_write(sp_stack_settings, stack, NULL);

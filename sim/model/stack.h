@@ -183,6 +183,9 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 // off where the named stack brings it.
 void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
 
+// Takes from *stack what says nothing beside the settings of another stack.
+void sp_stack_clear_idle(sp_stack *stack, const sp_stack *other);
+
 // A stack as a document, every switch stated.
 json_t *sp_stack_to_json(const sp_stack *stack);
 

@@ -111,7 +111,7 @@ sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path
                                       const char *column, sp_lengths *lengths, sp_error *err);
 
 // The stack of this name with all of its switches as they are where none is stated: the profile's,
-// else the built-in one, with the layout's buckets.
+// else the built-in one, with the layout's buckets and without what `stack` makes idle.
 sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
                               const sp_profile *profile);
 

@@ -1153,7 +1153,9 @@ const char *sp_setting_held(const char *section, const char *text)
 // Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
-    json_t *stack; // every switch of the named stack; owned, NULL: nobody asks
+    sp_stack named; // the scenario's stack as it is where no switch is stated
+    json_t *stack;  // its switches but for those that are written where they differ; owned, NULL:
+                    // nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -1167,11 +1169,12 @@ static const json_t *value_at(const json_t *root, const char *key)
     return json_is_null(root) ? NULL : root;
 }
 
-static json_t *named_stack(const sp_scenario *scenario)
+static json_t *default_of_stack(const defaults *d, const sp_setting *setting)
 {
-    sp_stack named =
-        sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
-    return sp_stack_to_json(&named);
+    const json_t *written = json_object_get(d->stack, setting->key + strlen("stack."));
+    bool is_left_out = written == NULL && setting->is_written != NULL && d->stack != NULL;
+    return is_left_out ? json_boolean(*(const bool *)((const char *)&d->named + setting->offset))
+                       : json_incref((json_t *)written);
 }
 
 // The context and the length of uniform samples follow each from the other; where they are equal
@@ -1224,7 +1227,7 @@ static json_t *default_of(const defaults *d, const sp_setting *setting)
     char text[SP_SETTING_TYPE];
     json_t *found = derived_default(d, setting);
     if (found == NULL && strncmp(setting->key, "stack.", strlen("stack.")) == 0) {
-        found = json_incref(json_object_get(d->stack, setting->key + strlen("stack.")));
+        found = default_of_stack(d, setting);
     }
     return found != NULL ? found
                          : json_loads(sp_setting_default(setting, text),
@@ -1246,8 +1249,10 @@ static bool is_equal(const sp_setting *setting, const json_t *value, const json_
 
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
 {
-    bool switches = json_is_object(json_object_get(root, "stack"));
-    defaults d = {.scenario = scenario, .stack = switches ? named_stack(scenario) : NULL};
+    defaults d = {.scenario = scenario,
+                  .named = sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout,
+                                                &scenario->profile)};
+    d.stack = json_is_object(json_object_get(root, "stack")) ? sp_stack_to_json(&d.named) : NULL;
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         // An object that no field stands for is stated by the keys in it.
