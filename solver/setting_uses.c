@@ -346,9 +346,29 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
-static bool waits_for_launches(const question *q)
+// Does the stack before its switches hide transfers of the layout?
+static bool hides_transfers(const question *q)
 {
-    return q->scenario->profile.host.layer_s > 0.0;
+    sp_stack named = q->scenario->profile.stack;
+    if (strcmp(named.name, q->scenario->memory.stack.name) != 0 &&
+        !sp_stack_builtin(q->scenario->memory.stack.name, &named)) {
+        return false;
+    }
+    bool tensors = named.hide_forward_gather || named.hide_forward_reduce ||
+                   named.hide_backward_gather || named.hide_backward_reduce;
+    bool gradients = (named.hide_gradient_reduce && reduces_after_backward(q)) ||
+                     (named.hide_gradient_all_reduce && reduces_whole_gradients(q));
+    bool parameters = named.hide_parameter_gather && gathers_after_step(q);
+    return (tensors && splits_tensors(q)) || ((gradients || parameters) && reduces_gradients(q));
+}
+
+// Where launches wait, the host's times add up and nothing is hidden.
+static bool blocks_anything(const question *q)
+{
+    const sp_host_model *host = &q->scenario->profile.host;
+    return host->layer_s > 0.0 || host->head_s > 0.0 || (host->cp_step_s > 0.0 && passes_keys(q)) ||
+           (host->softmax_s > 0.0 && keeps_scores(q)) ||
+           (host->tp_rank_s > 0.0 && splits_tensors(q)) || hides_transfers(q);
 }
 
 static bool has_programs(const question *q)
@@ -384,7 +404,8 @@ static const use of_steps[] = {
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.blocking_launches", waits_for_launches, "a profile with times of launches (host.layer_us)"},
+    {"stack.blocking_launches", blocks_anything,
+     "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
