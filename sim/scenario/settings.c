@@ -1187,6 +1187,21 @@ static int64_t other_tokens(const sp_workload_spec *workload, const char *key)
     return strcmp(key, "workload.context") == 0 ? workload->uniform_tokens : workload->context;
 }
 
+// A document with one key of the fabric, read again, has them all: those of the cluster's name.
+static json_t *default_of_fabric(const sp_cluster *cluster, const char *leaf)
+{
+    sp_cluster named;
+    if (sp_cluster_builtin(cluster->name, &named, NULL) != SP_OK) {
+        named = (sp_cluster){.fabric = {.oversubscription = 1.0, .pxn = true}};
+    }
+    named.fabric.rails = named.fabric.rails > 0 ? named.fabric.rails : cluster->nics_per_node;
+    named.fabric.given = true;
+    json_t *document = sp_cluster_to_json(&named);
+    json_t *found = json_incref(json_object_get(json_object_get(document, "fabric"), leaf));
+    json_decref(document);
+    return found;
+}
+
 // Defaults that follow from other settings, in the place of the row's words; NULL: none does.
 static json_t *derived_default(const defaults *d, const sp_setting *setting)
 {
@@ -1203,6 +1218,9 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     }
     if (strcmp(key, "stack.cp_ring_nics") == 0) {
         return json_real(0.0); // which switches that are written out leave out
+    }
+    if (strncmp(key, "cluster.fabric.", strlen("cluster.fabric.")) == 0) {
+        return default_of_fabric(&scenario->cluster, sp_setting_leaf(key));
     }
     if (strcmp(key, "parallel.sequence_parallel") == 0) {
         return json_boolean(setting->derive(scenario) != 0.0);
