@@ -71,6 +71,12 @@ static double usual_dp(const void *owner)
     return fills ? (double)(gpus / share) : 1.0;
 }
 
+// FSDP has no stage that splits optimizer states alone.
+static double usual_zero(const void *owner)
+{
+    return sp_stack_is_fsdp(&((const sp_scenario *)owner)->memory.stack) ? 3.0 : 1.0;
+}
+
 static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
@@ -512,9 +518,11 @@ static const sp_setting parallel_rows[] = {
      .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
     {.key = "parallel.vocab_parallel", SP_SWITCH, SP_FIELD(sp_scenario, layout.vocab_parallel),
      .text = "Embedding and head are spread over the pipeline ranks."},
-    {.key = "parallel.zero", SP_INT(0, 3), SP_FIELD(sp_scenario, layout.zero), .usual = 1,
+    {.key = "parallel.zero", SP_INT(0, 3), SP_FIELD(sp_scenario, layout.zero),
+     .derive = usual_zero, .fallback = "1, with the stacks of FSDP 3",
      .text = "ZeRO stage: optimizer states (1), gradients (2) and parameters (3) are split over "
-             "the dp x cp ranks; 0: none is.",
+             "the dp x cp ranks; 0: none is. FSDP splits gradients (SHARD_GRAD_OP is 2) or all "
+             "(FULL_SHARD is 3).",
      .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer"},
     {.key = "parallel.zero_group", SP_INT(0, 1 << 20), SP_FIELD(sp_scenario, layout.zero_group),
      .if_changed = true,
@@ -1225,7 +1233,7 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     if (strcmp(key, "parallel.sequence_parallel") == 0) {
         return json_boolean(setting->derive(scenario) != 0.0);
     }
-    if (strcmp(key, "memory.reserve_gib") == 0) {
+    if (strcmp(key, "memory.reserve_gib") == 0 || strcmp(key, "parallel.zero") == 0) {
         return json_real(setting->derive(scenario));
     }
     if (scenario->workload.uniform_tokens > 0 &&

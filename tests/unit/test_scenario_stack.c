@@ -534,6 +534,28 @@ TEST(zero_groups_are_refused)
 }
 
 // DeepSpeed's buckets of ZeRO 2: 2 bytes of every parameter, but where they are ruled out.
+// FSDP splits gradients or everything.
+TEST(zero_of_fsdp)
+{
+    static const struct {
+        const char *stack, *zero;
+        int expected;
+    } cases[] = {{"fsdp-2024", "", 3},
+                 {"fsdp2-2025", "", 3},
+                 {"hf-trainer", "", 1},
+                 {"fsdp-2024", "'zero': 1, ", 1},
+                 {"ours", "", 1}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
+                            "'stack': '%s'}",
+                            cases[i].zero, cases[i].stack),
+                  &s);
+        assert_int_equal(s.layout.zero, cases[i].expected);
+        sp_scenario_fini(&s);
+    }
+}
+
 TEST(zero_2_has_buckets)
 {
     static const struct {
