@@ -60,11 +60,11 @@ static bool shards_in_groups(const question *q)
     return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
 }
 
-// ZeRO 3 has buffers on one rank, too, and with explicit tensors ZeRO 2 has.
+// ZeRO 3 has buffers on one rank, too, but with explicit tensors.
 static bool shards_states(const question *q)
 {
     bool is_explicit = q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
-    return reduces_gradients(q) || q->scenario->layout.zero >= (is_explicit ? 2 : 3);
+    return reduces_gradients(q) || (q->scenario->layout.zero >= 3 && !is_explicit);
 }
 
 static bool reduces_whole_gradients(const question *q)

@@ -646,6 +646,7 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.gradient_buckets", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "stack.tensors='explicit'", "1", "3"),
     TIME_OR_MEMORY("stack.hide_gradient_all_reduce", TRAIN, "parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "", "false", "true"),
