@@ -82,7 +82,7 @@ static bool gathers_after_step(const question *q)
     return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
 }
 
-static bool gathers_over_ranks(const question *q)
+static bool splits_shares(const question *q)
 {
     return reduces_gradients(q) && gathers_after_step(q);
 }
@@ -214,13 +214,6 @@ static bool has_position_table(const question *q)
 static bool keeps_scores(const question *q)
 {
     return q->scenario->memory.attention == SP_ATTENTION_UNFUSED;
-}
-
-// PyTorch has one where none are stated.
-static bool has_work_spaces(const question *q)
-{
-    const sp_stack *stack = &q->scenario->memory.stack;
-    return stack->tensors == SP_TENSORS_AUTOGRAD || stack->work_spaces > 0;
 }
 
 static bool limit_follows(const question *q)
@@ -397,11 +390,7 @@ static bool cuts_samples(const question *q)
 // Does the stack before its switches hide transfers of the layout?
 static bool hides_transfers(const question *q)
 {
-    sp_stack named = q->scenario->profile.stack;
-    if (strcmp(named.name, q->scenario->memory.stack.name) != 0 &&
-        !sp_stack_builtin(q->scenario->memory.stack.name, &named)) {
-        return false;
-    }
+    const sp_stack named = sp_scenario_unchanged_stack(q->scenario);
     bool tensors = named.hide_forward_gather || named.hide_forward_reduce ||
                    named.hide_backward_gather || named.hide_backward_reduce;
     bool gradients = (named.hide_gradient_reduce && reduces_after_backward(q)) ||
@@ -488,13 +477,12 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
-    {"stack.rooted_shares", gathers_over_ranks, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
+    {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
     {"stack.hide_gradient_all_reduce stack.sharded_step", reduces_whole_gradients,
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax stack.score_buffer", keeps_scores,
      "memory.attention \"unfused\""},
-    {"stack.work_space_mib", has_work_spaces, "stack.work_spaces above 0"},
     {"stack.cp_overlap", exchanges_keys,
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
@@ -683,6 +671,18 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "(model.dropout=true has the masks of all)",
                         model->ignored_dropout);
     }
+    if (model->ignored_parts[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "the model is simulated without the parts of its config.json beside the "
+                        "text model: %s is left out",
+                        model->ignored_parts);
+    }
+    if (model->ignored_keys[0] != '\0') {
+        sp_warnings_add(warnings,
+                        "keys of the model's config.json that are not known here are passed over, "
+                        "whatever they change: %s",
+                        model->ignored_keys);
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
@@ -710,7 +710,7 @@ static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warni
     }
 }
 
-void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+static question question_of(const sp_scenario *scenario, sp_run_kind run)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
     bool packs = run == SP_RUN_STEP && !scenario->uniform;
@@ -718,6 +718,19 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     q.strategy = packs ? sp_strategy_find(spec->kind) : NULL;
     q.asked = packs ? sp_strategy_find(spec->asked) : NULL;
     q.asked = q.asked != NULL ? q.asked : q.strategy;
+    return q;
+}
+
+bool sp_setting_is_unused(const sp_scenario *scenario, sp_run_kind run, int setting)
+{
+    question q = question_of(scenario, run);
+    q.key = sp_setting_at(setting)->key;
+    return find_unmet(&q, run) != NULL;
+}
+
+void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    question q = question_of(scenario, run);
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
     warn_of_model(&scenario->model, run, warnings);

@@ -15,6 +15,9 @@ typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_k
 // setting is no error.
 SP_API void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings);
 
+// Is setting number `setting` (sp_setting_at) among them, where it is stated?
+bool sp_setting_is_unused(const sp_scenario *scenario, sp_run_kind run, int setting);
+
 // Rows in which one scenario is compared: leaves out of each such warning of a setting that
 // another row reads.
 SP_API void sp_keep_unused_of_all(sp_warnings *const *rows, int count);

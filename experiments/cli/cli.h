@@ -134,6 +134,7 @@ typedef struct cli_command {
     int min_operands;            // fewer are refused
     int max_operands;            // more are refused; negative: any number
     bool operands_are_words;     // "-" is none of standard input; else they name files
+    bool tells_repeated;         // refuses one that stands twice by itself
     const char *description;     // paragraphs, separated by an empty line
     const char *const *examples; // command lines, NULL-terminated; may be NULL
     const cli_option *options;   // ends with a row without a name
@@ -182,9 +183,9 @@ enum { CLI_PROCEED = -1 };
 
 // Reads argv[1..argc) by the command's table and runs it; returns the exit status. --help prints
 // the help (0), wrong usage is reported (2). `--name value`, `--name=value`, `-n value`, `-nvalue`,
-// bundled letters; `--` ends the options; the last of several values counts. "-" as a file is a
-// standard stream, and where that is standard output, people are told things on stderr. An output
-// that is also another file of the command line is refused. argv is put in another order.
+// bundled letters; `--` ends the options; the last of several values counts, which is told. "-" as
+// a file is a standard stream, and where that is standard output, people are told things on stderr.
+// An output that is also another file of the command line is refused. argv is put in another order.
 int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
@@ -231,6 +232,8 @@ int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRIN
 
 // "warning: ..." on stderr, unless quiet.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
+// Each text of an array, as one of `source`.
+void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 
 // Takes over `root` (NULL: of a name that is not UTF-8, which is told) and prints it with a final
 // newline. Returns the exit status.
@@ -460,6 +463,9 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
+// Stands before a range of the profile's tables that was left.
+#define CLI_UNCALIBRATED \
+    "outside the calibrated range, so that times follow from its ends and are less sure: "
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
 // Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
@@ -482,13 +488,15 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 1024 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
-// "runs with probability 0.72": by what logged steps that fill as much of the memory did. "" where
-// that is above 0.95, not known, or where the step is out of memory; returns text.
+// "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
+// that fits. "" where that is above 0.95 or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
-const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK]);
+const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_trial(const void *trial, const char *key);
+// Puts all figures of a point into a document.
+void cli_put_figures(json_t *object, const sweep_trial *trial);
 // {"ok", "oom", "infeasible", "invalid"}: how many points; the caller owns it.
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
 
@@ -513,6 +521,11 @@ typedef struct cli_loss {
 enum { CLI_LOSS = 120 };
 cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
+
+// What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
+// returns text.
+enum { CLI_NOTES = CLI_LOSS + CLI_RISK };
+const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
 
 // ---- executed steps ----
 

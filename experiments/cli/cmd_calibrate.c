@@ -154,6 +154,10 @@ static int put_out(const calibrate_args *args, const fit_spec *spec, const fit_o
         cli_warn(args->common.quiet, "the fit stopped after %d iterations, not converged",
                  outcome->iterations);
     }
+    for (int t = 0; t < outcome->rows.table_count; t++) {
+        cli_warn_all(args->common.quiet || args->common.json, outcome->rows.tables[t].path,
+                     outcome->warnings[t]);
+    }
     int exit_status = 0;
     if (args->common.json) {
         exit_status = cli_print_json(fit_report_json(spec, outcome));
@@ -401,6 +405,7 @@ const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
     .summary = "fit a profile to measured steps, or measure one",
     CLI_TAKES("[TABLE...]", 0, -1),
+    .tells_repeated = true,
     .description =
         "Fits constants of a profile so that the simulator reproduces measured training steps. The "
         "tables are CSV files with a row for each measured step; the map of a table says which "

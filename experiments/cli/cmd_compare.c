@@ -16,6 +16,52 @@
 
 enum { MOST_COMPARED = 64 }; // strategies
 
+// ---- what rows warn of ----
+
+// The reason of a row out of memory is told by itself.
+static void note_row(const sp_result *result, sp_warnings *warnings)
+{
+    for (int w = 0; w < result->warnings.count; w++) {
+        if (strcmp(result->warnings.text[w], result->oom_diagnosis) != 0) {
+            sp_warnings_add(warnings, "%s", result->warnings.text[w]);
+        }
+    }
+    for (int i = 0; i < result->uncalibrated_count; i++) {
+        sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
+    }
+}
+
+enum { ROW_WARNING = SP_WARNING_TEXT + 64 };
+
+// Each kind once, with the number of rows where not all have it.
+static json_t *row_warnings(sp_warnings *const *warnings, int count)
+{
+    sp_warning_kinds kinds = {0};
+    json_t *texts = json_array();
+    sp_keep_unused_of_all(warnings, count);
+    for (int i = 0; i < count; i++) {
+        sp_warning_kinds_add(&kinds, i, warnings[i]);
+    }
+    for (size_t k = 0; k < kinds.count; k++) {
+        char text[ROW_WARNING] = "";
+        if (kinds.kind[k].results < count) {
+            snprintf(text, sizeof text, "%lld of %d rows: ", (long long)kinds.kind[k].results,
+                     count);
+        }
+        sp_append(text, sizeof text, "%s", kinds.kind[k].text);
+        json_array_append_new(texts, json_string(text));
+    }
+    sp_free(kinds.kind);
+    return texts;
+}
+
+static void warn_of_rows(bool quiet, const json_t *texts)
+{
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        cli_warn(quiet, "%s", json_string_value(json_array_get(texts, i)));
+    }
+}
+
 // ---- the memory curve: how fast strategies are with less and less memory ----
 
 enum { MOST_POINTS = 200 };
@@ -42,6 +88,7 @@ typedef struct limits {
     bool stopped; // before the last one
     int64_t limit_bytes[MOST_POINTS];
     cell cells[MOST_POINTS][MOST_COMPARED];
+    sp_warnings warnings[MOST_COMPARED]; // of the strategies at the first limit
 } limits;
 
 static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
@@ -67,6 +114,9 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
         to->reserved_bytes = result.reserved_peak_bytes;
         to->ms = sp_result_iteration_ms(&result);
         to->left_out = sp_result_left_out_share(&result);
+        if (c->points == 0) {
+            note_row(&result, &c->warnings[index]);
+        }
     }
     sp_result_fini(&result);
     if (status != SP_OK && !sp_status_is_fatal(status)) {
@@ -144,9 +194,16 @@ static json_t *curve_row_json(const limits *c, int point, int i)
         SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
 }
 
-static json_t *curve_json(const limits *c)
+static json_t *curve_json(limits *c)
 {
     json_t *points = json_array();
+    sp_warnings *warnings[MOST_COMPARED];
+    int planned = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (c->cells[0][i].planned) {
+            warnings[planned++] = &c->warnings[i];
+        }
+    }
     for (int point = 0; point < c->points; point++) {
         json_t *rows = json_array();
         for (int i = 0; i < c->count; i++) {
@@ -157,6 +214,7 @@ static json_t *curve_json(const limits *c)
                                    SP_JSON("rows", rows)));
     }
     return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
+                          SP_JSON("warnings", row_warnings(warnings, planned)),
                           SP_JSON("stopped", c->stopped ? json_true() : NULL));
 }
 
@@ -187,7 +245,8 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
 // until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
 // "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
-// "memory_margin_gib", "left_out_share", "made_for_gib"}]}]}: limits without what the device keeps
+// "memory_margin_gib", "left_out_share", "made_for_gib"}]}], "warnings" (of the rows at the first
+// limit)}: limits without what the device keeps
 // for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
 // Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
 // stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
@@ -282,10 +341,12 @@ typedef struct compared {
     bool stopped; // the search for it: there may be a better one
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
-    // The fastest layout that fits tightly, where that is faster than the row's; NAN: there is
+    // The fastest layout of those that were left out for the risk of running out of memory, where
+    // it is faster than the row's; NAN: there is
     // none.
-    double tight_ms, tight_margin_gib;
-    char tight_layout[CLI_LAYOUT];
+    double risky_ms, risky_margin_gib, risky_probability;
+    bool risky_is_tight;
+    char risky_layout[CLI_LAYOUT];
 } compared;
 
 typedef struct comparison {
@@ -329,11 +390,6 @@ static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_er
         return refuse_name(cmp, r->name, err);
     }
     snprintf(r->name, sizeof r->name, "%s", known);
-    for (int i = 0; i < cmp->count; i++) {
-        if (strcmp(cmp->rows[i].name, r->name) == 0) {
-            return sp_error_set(err, SP_ERR_USAGE, "%s names '%s' twice", option, r->name);
-        }
-    }
     cmp->count++;
     return SP_OK;
 }
@@ -354,6 +410,14 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     }
     if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
         status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
+    }
+    const char *const replaced = cmp->of_schedules ? "schedule.kind=" : "strategy.kind=";
+    for (int i = 0; status == SP_OK && i < args->set.count; i++) {
+        if (strncmp(args->set.items[i], replaced, strlen(replaced)) == 0) {
+            status = sp_error_set(
+                err, SP_ERR_USAGE, "--set %s is of no row: --%s says which are compared",
+                args->set.items[i], cmp->of_schedules ? "schedules" : "strategies");
+        }
     }
     for (int i = 0; status == SP_OK && list == NULL && sp_strategy_names[i] != NULL; i++) {
         status = add_row(cmp, sp_strategy_names[i], strlen(sp_strategy_names[i]), err);
@@ -398,18 +462,24 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
     return status;
 }
 
-// Notes the fastest layout that fits tightly, where it is faster: such layouts are ranked last.
-static void note_tight(const sweep_layouts *layouts, compared *r)
+// Notes the fastest layout where it is faster than the row's, which has the least time for its
+// risk.
+static void note_risky(const sweep_layouts *layouts, compared *r)
 {
     const sweep_trial *best = &layouts->ranked[0]->trial;
-    for (int64_t i = 0; i < layouts->ranked_count && isnan(r->tight_ms); i++) {
+    const sweep_trial *fastest = best;
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
         const sweep_trial *d = &layouts->ranked[i]->trial;
-        if (d->fits == SP_FITS_TIGHT && sweep_whole_ms(d) < sweep_whole_ms(best)) {
-            r->tight_ms = d->figure[SWEEP_ITERATION_MS];
-            r->tight_margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
-            snprintf(r->tight_layout, sizeof r->tight_layout, "tp %d, cp %d, pp %d, dp %d, %s",
-                     d->degree[0], d->degree[1], d->degree[2], d->degree[3], d->schedule);
-        }
+        fastest = sweep_whole_ms(d) < sweep_whole_ms(fastest) ? d : fastest;
+    }
+    if (fastest != best) {
+        r->risky_ms = fastest->figure[SWEEP_ITERATION_MS];
+        r->risky_margin_gib = fastest->figure[SWEEP_MEMORY_MARGIN_GIB];
+        r->risky_probability = fastest->figure[SWEEP_FIT_PROBABILITY];
+        r->risky_is_tight = fastest->fits == SP_FITS_TIGHT;
+        snprintf(r->risky_layout, sizeof r->risky_layout, "tp %d, cp %d, pp %d, dp %d, %s",
+                 fastest->degree[0], fastest->degree[1], fastest->degree[2], fastest->degree[3],
+                 fastest->schedule);
     }
 }
 
@@ -446,9 +516,9 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     // The best so far is evaluated all the same.
     r->stopped = layouts.stopped || sp_stop_requested();
     sp_stop_forget();
-    r->tight_ms = (double)NAN;
+    r->risky_ms = (double)NAN;
     if (status == SP_OK) {
-        note_tight(&layouts, r);
+        note_risky(&layouts, r);
         json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
         status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
         json_decref(document);
@@ -647,8 +717,8 @@ static json_t *row_json(const comparison *cmp, const compared *r)
             sp_json_put(object, "stopped", json_true());
         }
         sp_json_add(object, SP_JSON("stated_layout_ms", r->stated_ms),
-                    SP_JSON("tight_layout", sp_json_text_or_null(r->tight_layout)),
-                    SP_JSON("tight_layout_ms", r->tight_ms));
+                    SP_JSON("tight_layout", sp_json_text_or_null(r->risky_layout)),
+                    SP_JSON("tight_layout_ms", r->risky_ms));
     }
     return object;
 }
@@ -666,17 +736,19 @@ static json_t *comparison_json(const comparison *cmp)
                           SP_JSON("stopped", cmp->stopped ? json_true() : NULL));
 }
 
-enum { STATUS = CLI_LOSS + 16, COLUMNS = 320 };
+enum { STATUS = CLI_NOTES + 16, COLUMNS = 320 };
 
-// The state of the memory and what the strategy loses: "tight, 12.3 % of tokens left out".
+// The state of the memory, what the strategy loses, and that it may not run: "tight, 12.3 % of
+// tokens left out, runs with probability 0.72".
 static const char *status_text(const sp_result *result, char text[STATUS])
 {
-    char lost[CLI_LOSS];
+    char notes[CLI_NOTES];
     const cli_loss loss = {.left_out = sp_result_left_out_share(result),
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
-    cli_loss_text(loss, lost);
-    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), lost[0] != '\0' ? ", " : "", lost);
+    double probability = sp_result_fit_probability(result);
+    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
+    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
 
@@ -700,10 +772,13 @@ static void print_best_row(cli_row *row, const comparison *cmp, const compared *
     cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_cell(row, "%s; %s%s", status_text(&r->result, status), r->layout,
              r->stopped ? "; search stopped" : "");
-    if (isfinite(r->tight_ms)) {
-        printf("\n%18s %12.1f ms left out: fits tightly (margin %.2f GiB by what PyTorch "
-               "reserves); %s",
-               "", r->tight_ms, r->tight_margin_gib, r->tight_layout);
+    if (isfinite(r->risky_ms)) {
+        char risk[CLI_RISK] = "fits tightly";
+        if (!r->risky_is_tight) {
+            snprintf(risk, sizeof risk, "runs with probability %.2f", r->risky_probability);
+        }
+        printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
+               r->risky_ms, risk, r->risky_margin_gib, r->risky_layout);
     }
 }
 
@@ -721,7 +796,8 @@ static void print_schedule_row(cli_row *row, const comparison *cmp, const compar
     cli_number_cell(row, "%.4g", most);
     cli_number_cell(row, "%.4g", result->ranks[ranks - 1].units_peak);
     cli_figure_cells(row, cli_figure_of_result, result);
-    cli_cell(row, "%s", cli_memory_word(result));
+    char status[STATUS];
+    cli_cell(row, "%s", status_text(result, status));
 }
 
 // Does any row wait where there is no pipeline that could have a bubble?
@@ -958,6 +1034,8 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
         print_memory_curve(curve);
+        cli_print_idle_gpus(args->common.quiet, &cmp->scenario);
+        warn_of_rows(args->common.quiet, json_object_get(curve, "warnings"));
     }
     json_decref(curve);
     return status;
@@ -974,6 +1052,24 @@ static void keep_shared_warnings(comparison *cmp)
         }
     }
     sp_keep_unused_of_all(warnings, count);
+}
+
+// What rows warn of, those of schedules and strategies that are not the first as well.
+static void print_notes(const compare_args *args, const comparison *cmp)
+{
+    sp_warnings told[MOST_COMPARED];
+    sp_warnings *of[MOST_COMPARED];
+    int count = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            told[count] = (sp_warnings){.count = 0};
+            of[count] = &told[count];
+            note_row(&cmp->rows[i].result, of[count++]);
+        }
+    }
+    json_t *texts = row_warnings(of, count);
+    warn_of_rows(args->common.quiet || args->common.json, texts);
+    json_decref(texts);
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -1001,8 +1097,8 @@ static int run(const void *given, const cli_operands *operands)
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
         cli_print_idle_gpus(args->common.quiet || args->common.json, &cmp.scenario);
-        cli_print_notes(args->common.quiet || args->common.json, &cmp.rows[0].result);
-        for (int i = 1; i < cmp.count; i++) {
+        print_notes(args, &cmp);
+        for (int i = 0; i < cmp.count; i++) {
             if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
                 cli_warn(args->common.quiet || args->common.json, "%s: %s", cmp.rows[i].name,
                          cmp.rows[i].reason);
@@ -1069,9 +1165,11 @@ const cli_command cli_cmd_compare = {
         "Around the six fastest all numbers of chunks, budgets in eighths between half and twice "
         "as many tokens, zb-h2 and v-half, numbers of slices with and without exchange of "
         "attention, and for strategies that neither bring nor choose one the exchange of keys and "
-        "values in rings and in all-to-alls with rings are tried, too. Its row is the fastest that "
-        "fits well by PyTorch's blocks, which are counted of every layout that would be the "
-        "fastest, and where another one that fits tightly would be faster, a line below says so; "
+        "values in rings and in all-to-alls with rings are tried, too. Its row is, of those that "
+        "fit well, the one with the least time over the probability that it runs, by PyTorch's "
+        "blocks, which are counted of every layout that would be the "
+        "fastest, and where another one that may sooner run out of memory would be faster, a line "
+        "below says so; "
         "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
         "of the strategy and that of the layout are told apart. This may take minutes.\n\nWith "
         "--memory-curve the strategies are evaluated with the scenario's memory, then with four "

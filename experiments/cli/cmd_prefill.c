@@ -19,7 +19,7 @@ static int read_list(const char *option, const char *text, bool tokens, double l
                      sp_error *err)
 {
     int count = 0;
-    while (text != NULL && *text != '\0') {
+    while (text != NULL) {
         char part[32];
         char *end = NULL;
         size_t length = strcspn(text, ",");
@@ -35,8 +35,15 @@ static int read_list(const char *option, const char *text, bool tokens, double l
                          good ? "one more: " : "", part);
             return -1;
         }
-        list[count++] = tokens ? (double)number : value;
-        text += length + (text[length] == ',');
+        list[count] = tokens ? (double)number : value;
+        for (int i = 0; i < count; i++) {
+            if (!(list[i] < list[count] || list[i] > list[count])) {
+                sp_error_set(err, SP_ERR_USAGE, "--%s has '%s' twice", option, part);
+                return -1;
+            }
+        }
+        count++;
+        text = text[length] == ',' ? text + length + 1 : NULL;
     }
     return count;
 }

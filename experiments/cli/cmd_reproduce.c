@@ -355,6 +355,9 @@ static int run(const void *given, const cli_operands *operands)
     if (args->plot != NULL && args->output == NULL) {
         return cli_usage_error(&cli_cmd_reproduce, "--plot needs -o DIR");
     }
+    if (args->output != NULL && !args->all && operands->count == 0) {
+        return cli_usage_error(&cli_cmd_reproduce, "-o DIR needs names of figures or --all");
+    }
     if (args->all && operands->count > 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--all takes no names beside it");
     }

@@ -306,6 +306,11 @@ static sp_status observe_one(const cli_exports *exports, const sp_step_view *vie
 {
     exported s = {.exports = exports, .view = view};
     sp_status status = SP_OK;
+    if (exports->window.from_ns > 0 && exports->window.from_ns >= view->timeline->iteration_ns) {
+        sp_warnings_add(exports->warnings,
+                        "--trace-window %s shows nothing: the step ends at %.3f ms",
+                        exports->trace_window, sp_ms_from_ns(view->timeline->iteration_ns));
+    }
     if (exports->timeline) {
         fputc('\n', exports->text);
         status = sp_export_text(exports->text, view->timeline, &exports->window,

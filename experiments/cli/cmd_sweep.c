@@ -83,13 +83,13 @@ static void print_figures(const sweep_trial *trial)
     cli_figure_cells(&row, cli_figure_of_trial, trial);
 }
 
-// Behind the columns, of rows alone that lose something.
-static void print_loss(const sweep_trial *trial)
+// Behind the columns, of rows alone that lose something or may not run.
+static void print_notes(const sweep_trial *trial)
 {
-    char text[CLI_LOSS];
+    char text[CLI_NOTES];
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
-    cli_loss_text(loss, text);
+    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
     printf("%s%s", text[0] != '\0' ? "  " : "", text);
 }
 
@@ -113,7 +113,7 @@ static void print_table(const sweep_spec *spec, const sweep_best *points, int64_
             cell(spec, a, digit[a], text);
             printf(" %*s", width[a], text);
         }
-        print_loss(&points[i].trial);
+        print_notes(&points[i].trial);
         putchar('\n');
     }
 }
@@ -200,10 +200,17 @@ enum { POINT_WARNING = SP_WARNING_TEXT + 64 };
 static const char *point_warning(const sweep_summary *summary, const sp_warning_kind *warning,
                                  char line[POINT_WARNING])
 {
-    snprintf(line, POINT_WARNING, "%lld of %lld points%s: %s", (long long)warning->results,
-             (long long)(summary->written - summary->resumed),
-             summary->resumed > 0 ? " evaluated now" : "", warning->text);
+    snprintf(line, POINT_WARNING, "%lld of %lld points: %s", (long long)warning->results,
+             (long long)summary->written, warning->text);
     return line;
+}
+
+static void warn_of_points(const cli_common *common, const sweep_summary *summary)
+{
+    for (size_t w = 0; w < summary->warnings.count && !common->json; w++) {
+        char line[POINT_WARNING];
+        cli_warn(common->quiet, "%s", point_warning(summary, &summary->warnings.kind[w], line));
+    }
 }
 
 static void print_best(const sweep_summary *summary)
@@ -218,7 +225,7 @@ static void print_best(const sweep_summary *summary)
     char title[TITLE];
     if (options->by_figure) {
         snprintf(title, sizeof title, "points that fit with the %s %s",
-                 sweep_figure_better[options->by] > 0 ? "most" : "least",
+                 sweep_figure_better(options->by) > 0 ? "most" : "least",
                  sweep_figure_names[options->by]);
     } else {
         snprintf(title, sizeof title, "fastest points that fit");
@@ -277,9 +284,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
     for (int d = 0; d < SWEEP_DEGREES; d++) {
         sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
-    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_json_put(object, sweep_figure_names[f], sp_json_figure(trial->figure[f]));
-    }
+    cli_put_figures(object, trial);
     return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
                        SP_JSON("median_error", trial->median_error),
                        SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));
@@ -715,11 +720,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
 {
     sp_error err = {0};
     int exit_status = 0;
-    for (size_t w = 0; w < summary->warnings.count && !args->common.json; w++) {
-        char line[POINT_WARNING];
-        cli_warn(args->common.quiet, "%s",
-                 point_warning(summary, &summary->warnings.kind[w], line));
-    }
+    warn_of_points(&args->common, summary);
     if (args->csv) {
         print_chosen_rows(args, summary);
     } else if (args->common.json) {
@@ -767,12 +768,9 @@ static int run_spec(const sweep_args *args, const sweep_spec *spec,
 {
     sp_error err = {0};
     sweep_summary summary;
-    if (args->dry_run) {
-        return dry_run(args, spec, choice);
-    }
-    int exit_status = sweep_summary_begin(&summary, spec, options, &err) == SP_OK
-                          ? sweep(args, &summary, choice)
-                          : cli_fail(&err);
+    int exit_status = sweep_summary_begin(&summary, spec, options, &err) != SP_OK ? cli_fail(&err)
+                      : args->dry_run ? dry_run(args, spec, choice)
+                                      : sweep(args, &summary, choice);
     sweep_summary_fini(&summary);
     return exit_status;
 }
@@ -790,6 +788,15 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (args.csv && args.common.json) {
         return cli_usage_error(&cli_cmd_sweep, "--csv and --json exclude each other");
+    }
+    if (args.csv && args.pareto != NULL && (args.by != NULL || args.top > 0)) {
+        return cli_usage_error(&cli_cmd_sweep,
+                               "--csv prints the front of --pareto: no --%s with it",
+                               args.by != NULL ? "by" : "top");
+    }
+    if (args.csv && args.by != NULL && args.top == 0) {
+        return cli_usage_error(
+            &cli_cmd_sweep, "--csv prints every point in the order of the grid: --by needs --top");
     }
     if (summary_options(&args, &options, &err) != SP_OK ||
         choice_options(&args, &choice, names, &err) != SP_OK ||
@@ -871,7 +878,8 @@ const cli_command cli_cmd_sweep = {
         "threads. The file is kept whole through a kill, and --resume goes on with it; after "
         "Ctrl-C what is known is listed as well (exit status 130). A line that was changed is "
         "refused.\n\nAt the end the fastest points that fit are listed, by tokens trained a "
-        "second, each with the median error of its profile on logged steps like it. TFLOP/s/GPU "
+        "second times the probability that the step runs (fit_probability), each with the median "
+        "error of its profile on logged steps like it. TFLOP/s/GPU "
         "and MFU full are of all pairs of attention (Megatron-LM's formula before 2026), MFU "
         "causal counts "
         "those that a causal mask keeps. Points that fit tightly come last, whatever they are "
@@ -880,8 +888,8 @@ const cli_command cli_cmd_sweep = {
         "counted then, would reserve more than 97 % of it. memory_margin_gib is the limit less "
         "what it would reserve (peak_memory_reserved_gib) where blocks are counted, else less the "
         "peak; simulate counts them of every step. Where no point fits well, a line says so, with "
-        "the margin of the first. What points warn of is told once for each kind, with the number "
-        "of points, of those that were evaluated now.\n\nWhere the grid changes model or workload "
+        "the margin of the first. What points warn of stands in their lines and is told once for "
+        "each kind, with the number of points.\n\nWhere the grid changes model or workload "
         "(workload.context, "
         "say), steps do not do the same work: the fastest points and the front are those of each "
         "workload and model. A condition may write numbers of tokens as settings do (\"context > "
@@ -912,6 +920,7 @@ typedef struct merge_args {
 static int print_merged(const merge_args *args, const sweep_summary *summary)
 {
     int exit_status = 0;
+    warn_of_points(&args->common, summary);
     if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
     } else {
@@ -929,6 +938,9 @@ static int run_merge(const void *given, const cli_operands *operands)
     const sweep_choice_options choice = {.sample = args->sample, .seed = args->seed};
     if (args->output == NULL) {
         return cli_usage_error(&cli_cmd_merge, "'merge' needs -o FILE");
+    }
+    if (args->seed > 0 && args->sample == 0) {
+        return cli_usage_error(&cli_cmd_merge, "--seed is for --sample");
     }
     if (sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
@@ -965,6 +977,7 @@ const cli_command cli_cmd_merge = {
     .name = "merge",
     .summary = "put the results files of a sweep's shards together",
     CLI_TAKES("SPEC FILE...", 2, -1),
+    .tells_repeated = true,
     .description =
         "Makes one results file of those that 'slimpack sweep SPEC --shard I/N' (or auto) wrote, "
         "in any order, one for each of the N shards: the file that one sweep of all points would "

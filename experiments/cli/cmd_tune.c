@@ -302,9 +302,12 @@ static json_t *workload_of(const tune_args *args)
     int64_t samples = tokens / args->context;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
+    // What --set states comes later.
+    bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
     json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
+                       : drawn               ? json_object()
                                              : sp_json_object(SP_JSON("uniform", args->context));
-    if (!sized && args->lengths != NULL) {
+    if (!sized && drawn) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
         sp_json_put(workload, "samples_per_batch", json_integer(samples));
@@ -442,8 +445,9 @@ static const char *strategies_of(const tune_args *args, const tuning *t)
 {
     return args->strategies != NULL        ? args->strategies
            : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : args->lengths != NULL         ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-                                           : "packed";
+           : t->scenario.workload.uniform_tokens == 0
+               ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+               : "packed";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -493,14 +497,18 @@ static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_sce
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
+// What it warns of is said beside the answer, in a document among the answer's warnings.
 static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
-                                  sp_error *err)
+                                  sp_warnings *warnings, sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
     sp_status status = evaluate(t, t->current, cli_threads(args->jobs), &scenario, &result, err);
     for (int w = 0; status == SP_OK && w < result.warnings.count; w++) {
-        cli_warn(args->common.quiet, "--current: %s", result.warnings.text[w]);
+        cli_warn(args->common.quiet || args->common.json, "--current: %s", result.warnings.text[w]);
+        if (args->common.json) {
+            sp_warnings_add(warnings, "--current: %s", result.warnings.text[w]);
+        }
     }
     if (status == SP_OK && sp_result_is_oom(&result)) {
         tuned->current = "out of memory";
@@ -542,7 +550,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->result = &result;
     tuned->go_on = command;
     if (status == SP_OK && args->current.count > 0) {
-        status = evaluate_current(args, t, tuned, err);
+        status = evaluate_current(args, t, tuned, &result.warnings, err);
     }
     if (status == SP_OK) {
         *exit_status = print_tuned(args, tuned);
@@ -692,7 +700,10 @@ const cli_command cli_cmd_tune = {
         "costs and savings are for as many tokens, and the share that is left out (or cut off from "
         "the beginning of its document) stands beside each that does not lose as much as the "
         "answer.\n\nOf every point that would be the answer, and of those that are listed, the "
-        "blocks of PyTorch's allocator are counted. Points that fit tightly come last: those for "
+        "blocks of PyTorch's allocator are counted. Points come in the order of the time that is "
+        "to be expected: the predicted one over the probability that the step runs, by logged "
+        "steps that filled as much of their memory; costs of other choices are of that time, too. "
+        "Points that fit tightly come last: those for "
         "which it would reserve more than 97 % of the limit or, where blocks are not counted, "
         "those within a tenth of it. The fastest that only lacks expandable_segments:True is "
         "listed by itself.\n\nTensor parallelism stays inside a node; context parallelism goes up "

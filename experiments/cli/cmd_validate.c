@@ -83,30 +83,6 @@ static sp_status read_table(const validate_args *args, const char *path,
                : status;
 }
 
-static void warn_of_rows(bool quiet, const sp_validation *validation)
-{
-    const sp_measurements *m = validation->measurements;
-    sp_warning_kinds kinds = {0};
-    size_t replicas = 0;
-    for (size_t i = 0; i < m->count; i++) {
-        replicas += m->cases[i].assumes_replica;
-        if (validation->cases[i].warnings != NULL) {
-            sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
-        }
-    }
-    if (replicas > 0) {
-        cli_warn(quiet,
-                 "%s: %zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer "
-                 "GPUs than a node has",
-                 m->path, replicas, m->count);
-    }
-    for (size_t k = 0; k < kinds.count; k++) {
-        cli_warn(quiet, "%s: %lld of %zu rows: %s", m->path, (long long)kinds.kind[k].results,
-                 m->count, kinds.kind[k].text);
-    }
-    sp_free(kinds.kind);
-}
-
 static sp_status validate_table(const validate_args *args, const char *path, tables *all,
                                 sp_error *err)
 {
@@ -120,7 +96,8 @@ static sp_status validate_table(const validate_args *args, const char *path, tab
         all->count++;
     }
     if (status == SP_OK && args->measurements != NULL) {
-        warn_of_rows(args->common.quiet, &all->validations[all->count - 1]);
+        const sp_validation *v = &all->validations[all->count - 1];
+        cli_warn_all(args->common.quiet || args->common.json, v->measurements->path, v->warnings);
     }
     return status;
 }
@@ -478,6 +455,9 @@ static json_t *table_json(const sp_validation *v)
         object, SP_JSON("bound", m->bound >= 0.0 ? json_real(m->bound) : json_null()),
         SP_JSON("within_bound", m->bound >= 0.0 ? json_boolean(v->within_bound) : json_null()),
         SP_JSON("published", published_json(m)), SP_JSON("cases", cases));
+    if (json_array_size(v->warnings) > 0) {
+        sp_json_put(object, "warnings", json_incref(v->warnings));
+    }
     return object;
 }
 

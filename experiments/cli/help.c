@@ -409,11 +409,14 @@ static const struct {
      "Peak of memory of a rank in bytes; held_bytes: of all ranks by kind, between actions; "
      "peak_memory_mape: the mean absolute error over ranks (validate)."},
     {"question|tokens_per_step", "What tune was asked: model, GPUs, context, tokens of a step."},
-    {"answer|top|go_on", "The fastest step that fits well, as simulate tells it (tune)."},
+    {"answer|top|go_on",
+     "The step that fits well with the least time over the probability that it runs, as simulate "
+     "tells it (tune)."},
     {"points|best|combinations|resumed|written|point",
      "Layouts with a strategy that tune or sweep looks at, each once."},
     {"what another choice costs|choices|cost|tight_ms|at_least_ms|at least",
-     "The fastest step with one choice fixed, over the best (tune): tight_ms where it fits tightly "
+     "The best step with one choice fixed, over the best of all (tune), both with the risk of "
+     "running out of memory: tight_ms where it fits tightly "
      "only, at_least_ms what its pure work takes."},
     {"what limits it|limits_ms|findings|remedy",
      "Shares of the step that computing does not hide, and the cheapest change that would lower "

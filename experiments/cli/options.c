@@ -12,7 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/scenario/scenario.h"
 
-enum { MOST_OPTIONS = 64 };
+enum { MOST_OPTIONS = 64, ENTRY = 64 };
 
 // One run over argv.
 typedef struct parser {
@@ -21,6 +21,7 @@ typedef struct parser {
     char **argv;
     int next; // index of the next word
     void *args;
+    int given[MOST_OPTIONS]; // how often each row of the table was
 } parser;
 
 // ---- help of one command ----
@@ -108,10 +109,40 @@ static int store_in_list(parser *in, const cli_option *option, const char *value
     return CLI_PROCEED;
 }
 
+// An entry of a list of names, `length` characters.
+static bool is_entry(const char *entry, size_t length, const char *name, size_t name_length)
+{
+    char words[2][ENTRY];
+    snprintf(words[0], ENTRY, "%.*s", (int)length, entry);
+    snprintf(words[1], ENTRY, "%.*s", (int)name_length, name);
+    return sp_same_name(words[0], words[1]);
+}
+
+// A name that stands twice, or is missing between commas, was meant otherwise.
+static int check_names(const parser *in, const cli_option *option, const char *list)
+{
+    for (const char *name = list; name != NULL;) {
+        size_t length = strcspn(name, ",");
+        if (length == 0) {
+            return cli_usage_error(in->command, "option '--%s': a name is missing in '%s'",
+                                   option->name, list);
+        }
+        for (const char *other = list; other < name; other += strcspn(other, ",") + 1) {
+            if (is_entry(name, length, other, strcspn(other, ","))) {
+                return cli_usage_error(in->command, "option '--%s' names '%.*s' twice",
+                                       option->name, (int)length, name);
+            }
+        }
+        name = name[length] == ',' ? name + length + 1 : NULL;
+    }
+    return CLI_PROCEED;
+}
+
 static int store(parser *in, const cli_option *option, const char *value)
 {
     static const bool yes = true;
     char *place = (char *)in->args + option->at;
+    in->given[option - in->command->options]++;
     switch (option->kind) {
     case CLI_FLAG:
         memcpy(place, &yes, sizeof yes);
@@ -126,7 +157,7 @@ static int store(parser *in, const cli_option *option, const char *value)
                                    option->name, option->name, option->value);
         }
         memcpy(place, &value, sizeof value);
-        break;
+        return option->names != NULL ? check_names(in, option, value) : CLI_PROCEED;
     case CLI_INT:
         return store_int(in, option, value);
     case CLI_LIST:
@@ -234,6 +265,48 @@ static int parse_long(parser *in, const char *word)
     return unknown_option(in, word, length);
 }
 
+static bool flag_of(const cli_command *command, const void *args, const char *name)
+{
+    const cli_option *option = command->options;
+    while (option->name != NULL && strcmp(option->name, name) != 0) {
+        option++;
+    }
+    return option->name != NULL && option->kind == CLI_FLAG &&
+           *((const char *)args + option->at) != 0;
+}
+
+// Of KEY=VALUE twice, the last one holds as well.
+static void warn_of_keys(bool quiet, const cli_option *option, const cli_list *list)
+{
+    for (int i = 1; i < list->count; i++) {
+        size_t length = strcspn(list->items[i], "=");
+        bool before = false;
+        for (int k = 0; k < i && !before; k++) {
+            before = strncmp(list->items[k], list->items[i], length + 1) == 0;
+        }
+        if (before && list->items[i][length] == '=') {
+            cli_warn(quiet, "--%s %.*s is given twice: the last holds", option->name, (int)length,
+                     list->items[i]);
+        }
+    }
+}
+
+// What was given and gives way is told.
+static void warn_of_repeated(const parser *in)
+{
+    bool quiet = flag_of(in->command, in->args, "quiet");
+    for (const cli_option *option = in->command->options; option->name != NULL; option++) {
+        cli_list list;
+        if (option->kind == CLI_LIST) {
+            memcpy(&list, (const char *)in->args + option->at, sizeof list);
+            warn_of_keys(quiet, option, &list);
+        } else if (option->kind != CLI_FLAG && option->kind != CLI_FILES &&
+                   in->given[option - in->command->options] > 1) {
+            cli_warn(quiet, "--%s is given twice: the last holds", option->name);
+        }
+    }
+}
+
 static int parse_words(parser *in, cli_operands *operands)
 {
     bool options_ended = false;
@@ -264,6 +337,14 @@ static int check_operands(const cli_command *command, const cli_operands *operan
     if (command->max_operands >= 0 && operands->count > command->max_operands) {
         return cli_usage_error(command, "'%s' has no use for the argument '%s'", command->name,
                                operands->items[command->max_operands]);
+    }
+    for (int i = 0; i < operands->count && !command->tells_repeated; i++) {
+        for (int k = 0; k < i && strcmp(operands->items[i], "-") != 0; k++) {
+            if (strcmp(operands->items[k], operands->items[i]) == 0) {
+                return cli_usage_error(command, "the argument '%s' stands twice",
+                                       operands->items[i]);
+            }
+        }
     }
     return CLI_PROCEED;
 }
@@ -390,14 +471,13 @@ static int check_input(const cli_command *command, const void *args, const cli_o
     for (int i = 0; i < operands->count; i++) {
         readers += count_stream(operands->items[i], STDIN_FILENO);
     }
+    readers += flag_of(command, args, "stream");
     for (const cli_option *option = command->options; option->name != NULL; option++) {
         cli_list list = {0};
         if (option->kind == CLI_FILE) {
             readers += count_stream(file_of(option, args), STDIN_FILENO);
         } else if (option->kind == CLI_FILES) {
             memcpy(&list, (const char *)args + option->at, sizeof list);
-        } else if (option->kind == CLI_FLAG && strcmp(option->name, "stream") == 0) {
-            readers += *((const char *)args + option->at) != 0;
         }
         for (int i = 0; i < list.count; i++) {
             readers += count_stream(list.items[i], STDIN_FILENO);
@@ -464,15 +544,11 @@ static int check_output(const cli_command *command, const void *args, const cli_
 // there, and no stream is used twice; else that is reported, and the exit status returned.
 static int prepare_files(const cli_command *command, void *args, const cli_operands *operands)
 {
-    bool json = false;
+    bool json = flag_of(command, args, "json");
     bool given = false;
     int result = name_streams(command, args, operands);
     if (result == CLI_PROCEED) {
         result = check_input(command, args, operands);
-    }
-    for (const cli_option *option = command->options; option->name != NULL; option++) {
-        json = json || (option->kind == CLI_FLAG && strcmp(option->name, "json") == 0 &&
-                        *((const char *)args + option->at) != 0);
     }
     for (const cli_option *option = command->options; option->name != NULL && result == CLI_PROCEED;
          option++) {
@@ -518,6 +594,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = prepare_files(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
+        warn_of_repeated(&in);
         result = command->run(args, &operands);
     }
     free_lists(command, args);

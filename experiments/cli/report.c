@@ -107,6 +107,13 @@ void cli_warn(bool quiet, const char *format, ...)
     fputc('\n', stderr);
 }
 
+void cli_warn_all(bool quiet, const char *source, const json_t *texts)
+{
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        cli_warn(quiet, "%s: %s", source, json_string_value(json_array_get(texts, i)));
+    }
+}
+
 static int print_json_text(const char *text, size_t bytes, void *out)
 {
     sp_print_json_text(out, text, bytes);

@@ -14,6 +14,13 @@ double cli_figure_of_trial(const void *trial, const char *key)
     return ((const sweep_trial *)trial)->figure[figure];
 }
 
+void cli_put_figures(json_t *object, const sweep_trial *trial)
+{
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        sp_json_put(object, sweep_figure_names[f], sp_json_figure(trial->figure[f]));
+    }
+}
+
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
 {
     json_t *object = json_object();
@@ -89,6 +96,25 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
                       100.0 * parts[i].share, parts[i].what);
         }
     }
+    return text;
+}
+
+const char *cli_memory_risk(double fit_probability, char text[CLI_RISK])
+{
+    text[0] = '\0';
+    if (fit_probability < SP_FITS_SURELY) {
+        snprintf(text, CLI_RISK, "runs with probability %.2f", fit_probability);
+    }
+    return text;
+}
+
+const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES])
+{
+    char lost[CLI_LOSS];
+    char risk[CLI_RISK];
+    cli_loss_text(loss, lost);
+    cli_memory_risk(fit_probability, risk);
+    snprintf(text, CLI_NOTES, "%s%s%s", lost, lost[0] != '\0' && risk[0] != '\0' ? ", " : "", risk);
     return text;
 }
 
@@ -339,18 +365,6 @@ static void print_allocator(FILE *out, const sp_result *result)
     }
 }
 
-const char *cli_memory_risk(const sp_result *result, char text[CLI_RISK])
-{
-    // Of steps that fit more surely nothing is said.
-    const double told = 0.95;
-    double probability = sp_result_fit_probability(result);
-    text[0] = '\0';
-    if (probability < told && !sp_result_is_oom(result)) {
-        snprintf(text, CLI_RISK, "runs with probability %.2f", probability);
-    }
-    return text;
-}
-
 static void print_memory(FILE *out, const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -363,7 +377,8 @@ static void print_memory(FILE *out, const sp_result *result)
                 words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
         char risk[CLI_RISK];
-        cli_memory_risk(result, risk);
+        double probability = sp_result_fit_probability(result);
+        cli_memory_risk(sp_result_is_oom(result) ? (double)NAN : probability, risk);
         fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);
@@ -602,10 +617,7 @@ void cli_print_notes(bool quiet, const sp_result *result)
 {
     cli_print_warnings(quiet, &result->warnings);
     for (int i = 0; i < result->uncalibrated_count; i++) {
-        cli_warn(quiet,
-                 "outside the calibrated range, so that times follow from its ends and are less "
-                 "sure: %s",
-                 result->uncalibrated[i]);
+        cli_warn(quiet, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
     }
 }
 

@@ -371,7 +371,7 @@ enum { CHOICES = 64, COST = 48 + CLI_LOSS, GROUPS = AXES + 1 };
 
 typedef struct choice {
     json_t *value;            // borrowed from a spec, or a strategy's name; owned
-    const sweep_trial *best;  // the fastest of those that fit well; NULL: none
+    const sweep_trial *best;  // the best of those that fit well; NULL: none
     const sweep_trial *tight; // of those that fit tightly
     double bound_ms;          // least of those that were left out for it; NAN: none
     bool dropped;             // some were not tried
@@ -408,7 +408,8 @@ static void count_evaluated(choice *c, const sweep_trial *trial)
     }
     if (trial->status == SWEEP_OK) {
         const sweep_trial **best = trial->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
-        *best = *best == NULL || sweep_whole_ms(trial) < sweep_whole_ms(*best) ? trial : *best;
+        *best =
+            *best == NULL || sweep_expected_ms(trial) < sweep_expected_ms(*best) ? trial : *best;
     }
 }
 
@@ -458,28 +459,29 @@ static void free_choices(choices all[GROUPS])
 
 static double best_of(const cli_tuned *tuned)
 {
-    return sweep_whole_ms(&tuned->layouts->ranked[0]->trial);
+    return sweep_expected_ms(&tuned->layouts->ranked[0]->trial);
 }
 
-// Times are for as many tokens, also of strategies that leave some out. NAN: there is no point.
-static double whole_ms(const sweep_trial *trial)
+// NAN: there is no point.
+static double expected_ms(const sweep_trial *trial)
 {
-    return trial != NULL ? sweep_whole_ms(trial) : (double)NAN;
+    return trial != NULL ? sweep_expected_ms(trial) : (double)NAN;
 }
 
-// "+12.3 %", or from what pure work takes of those that were left out to what was found.
+// "+12.3 %" of the time to be expected, or from what pure work takes of those that were left out to
+// what was found.
 static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[COST])
 {
     char loss[CLI_LOSS];
     double best_ms = best_of(tuned);
-    double found = 100.0 * (whole_ms(c->best) / best_ms - 1.0);
+    double found = 100.0 * (expected_ms(c->best) / best_ms - 1.0);
     double least = 100.0 * (c->bound_ms / best_ms - 1.0);
     if (isfinite(found) && least < found) {
         snprintf(text, COST, "+%.1f to %.1f %%", least, found);
     } else if (isfinite(found)) {
         snprintf(text, COST, found > 0.0 ? "+%.1f %%" : "best", found);
     } else if (c->tight != NULL) {
-        snprintf(text, COST, "tight %+.1f %%", 100.0 * (whole_ms(c->tight) / best_ms - 1.0));
+        snprintf(text, COST, "tight %+.1f %%", 100.0 * (expected_ms(c->tight) / best_ms - 1.0));
     } else if (c->dropped) {
         snprintf(text, COST, "not tried");
     } else if (isfinite(least)) {
@@ -630,10 +632,10 @@ static int64_t count_within(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
     const sweep_trial *first = &all->ranked[0]->trial;
-    double bound_ms = sweep_whole_ms(first) * (1.0 + tuned->result->step_error.median);
+    double bound_ms = sweep_expected_ms(first) * (1.0 + tuned->result->step_error.median);
     int64_t within = 1;
     while (within < all->ranked_count && all->ranked[within]->trial.fits == first->fits &&
-           sweep_whole_ms(&all->ranked[within]->trial) <= bound_ms) {
+           sweep_expected_ms(&all->ranked[within]->trial) <= bound_ms) {
         within++;
     }
     return tuned->result->step_error.known ? within - 1 : 0;
@@ -725,7 +727,7 @@ static void print_source(const cli_tuned *tuned)
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(&tuned->result->step_error, text), column, column);
     char risk[CLI_RISK];
-    if (cli_memory_risk(tuned->result, risk)[0] != '\0') {
+    if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
         printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
     }
     if (sp_model_most_experts(&tuned->scenario->model) > 0) {
@@ -768,7 +770,7 @@ static void print_head(void)
 static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 {
     char text[CLI_TUNE_VALUE];
-    char loss[CLI_LOSS];
+    char notes[CLI_NOTES];
     cli_row row = {.out = stdout, .columns = columns};
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
     cli_figure_cells(&row, cli_figure_of_trial, &point->trial);
@@ -777,8 +779,9 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     for (int a = 0; a < AXES; a++) {
         printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
     }
-    loss_text(&point->trial, loss);
-    printf("%s%s\n", loss[0] != '\0' ? "  " : "", loss);
+    cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
+                  notes);
+    printf("%s%s\n", notes[0] != '\0' ? "  " : "", notes);
     json_decref(settings);
 }
 
@@ -849,15 +852,12 @@ void cli_print_tuned(const cli_tuned *tuned)
 
 static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
 {
-    const sweep_trial *d = &point->trial;
-    return sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
-                          SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)),
-                          SP_JSON("iteration_ms", d->figure[SWEEP_ITERATION_MS]),
-                          SP_JSON("mfu_full_attention", d->figure[SWEEP_MFU_FULL_ATTENTION]),
-                          SP_JSON("peak_memory_gib", d->figure[SWEEP_PEAK_MEMORY_GIB]),
-                          SP_JSON("fits", sp_fits_names[d->fits]),
-                          SP_JSON("left_out_share", d->figure[SWEEP_LEFT_OUT_SHARE]),
-                          SP_JSON("cut_share", d->figure[SWEEP_CUT_SHARE]));
+    json_t *object =
+        sp_json_object(SP_JSON("strategy", tuned->options->strategies[point->strategy]),
+                       SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)));
+    cli_put_figures(object, &point->trial);
+    sp_json_put(object, "fits", json_string(sp_fits_names[point->trial.fits]));
+    return object;
 }
 
 static json_t *points_json(const cli_tuned *tuned, const sweep_layout *const *points, int64_t count)

@@ -225,6 +225,9 @@ void fit_outcome_fini(fit_outcome *outcome)
 {
     fit_model_fini(&outcome->model);
     fit_rows_fini(&outcome->rows);
+    for (int t = 0; t < FIT_TABLES; t++) {
+        json_decref(outcome->warnings[t]);
+    }
     sp_arena_free(&outcome->arena);
     *outcome = (fit_outcome){0};
 }
@@ -513,17 +516,23 @@ bool fit_left_out_time(const fit_outcome *outcome, size_t row)
 }
 
 static sp_status find_step(const fit_outcome *outcome, const sp_profile *profile, size_t row,
-                           sp_error *err)
+                           sp_warning_kinds *kinds, sp_error *err)
 {
     const sp_measured_case *measured = outcome->rows.cases[row];
-    sp_measured kind = outcome->rows.tables[fit_rows_table(&outcome->rows, row)].kind;
+    int table = fit_rows_table(&outcome->rows, row);
     double predicted = 0.0;
     sp_result result = {0};
-    sp_status status = sp_measured_case_evaluate(measured, kind, profile, &predicted, &result, err);
-    sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
-                    sp_result_microbatches(&result), &outcome->kinds[row]);
-    outcome->layer_ms[row] = sp_result_layer_ms(&result, measured->scenario.model.layers);
-    sp_result_fini(&result);
+    sp_status status = sp_measured_case_evaluate(measured, outcome->rows.tables[table].kind,
+                                                 profile, &predicted, &result, err);
+    if (status == SP_OK && fit_left_out_time(outcome, row)) {
+        sp_step_kind_of(&measured->scenario, profile, sp_result_bubble_ratio(&result),
+                        sp_result_microbatches(&result), &outcome->kinds[row]);
+        outcome->layer_ms[row] = sp_result_layer_ms(&result, measured->scenario.model.layers);
+    }
+    if (status == SP_OK) {
+        sp_warning_kinds_add(&kinds[table], (int64_t)row, &result.warnings);
+        sp_result_fini(&result);
+    }
     return status;
 }
 
@@ -544,7 +553,8 @@ static int count_differing(const fit_outcome *outcome, int table, int fold, size
     return sp_error_record_differing(&others, &outcome->kinds[row], foreign);
 }
 
-static sp_status find_left_out(calibration *c)
+// The rows under the fitted profile: what they warn of, and the steps that were left out.
+static sp_status look_at_rows(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     const fit_rows *rows = &outcome->rows;
@@ -559,10 +569,12 @@ static sp_status find_left_out(calibration *c)
     if (status != SP_OK) {
         return status;
     }
+    sp_warning_kinds kinds[FIT_TABLES] = {0};
     for (size_t row = 0; status == SP_OK && row < rows->count; row++) {
-        if (fit_left_out_time(outcome, row)) {
-            status = find_step(outcome, &profile, row, c->err);
-        }
+        status = find_step(outcome, &profile, row, kinds, c->err);
+    }
+    for (int t = 0; t < rows->table_count; t++) {
+        outcome->warnings[t] = sp_measurements_warnings(&rows->tables[t], &kinds[t]);
     }
     for (size_t row = 0; status == SP_OK && row < rows->count; row++) {
         outcome->differing[row] = SP_STEP_FIGURES + SP_STEP_WORDS;
@@ -731,8 +743,8 @@ sp_status fit_calibrate(const fit_spec *spec, const fit_source *sources, int sou
                         const fit_options *options, fit_outcome *outcome, sp_error *err)
 {
     static sp_status (*const steps[])(calibration *) = {
-        fit_all_rows,  round_values, find_correlations, cross_validate,
-        find_left_out, bootstrap,    ablate_all};
+        fit_all_rows, round_values, find_correlations, cross_validate,
+        look_at_rows, bootstrap,    ablate_all};
     calibration c = {.spec = spec,
                      .sources = sources,
                      .source_count = source_count,

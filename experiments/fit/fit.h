@@ -279,6 +279,9 @@ typedef struct fit_outcome {
     double *layer_ms;    // [rows]
     int *differing;      // [rows]
     int *foreign;        // [rows]: of these
+    // What the rows of each table warn of under the fitted profile (sp_measurements_warnings);
+    // owned.
+    json_t *warnings[FIT_TABLES];
     int folds[FIT_TABLES];
     int resamples; // 0: spreads are those of the linearised fit
     fit_correlation correlations[FIT_CORRELATIONS];

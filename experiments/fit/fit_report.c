@@ -282,17 +282,19 @@ static json_t *tables_json(const fit_outcome *outcome)
         json_t *worst_row = errors->known
                                 ? json_string(outcome->rows.cases[errors->worst_row]->label)
                                 : json_null();
-        json_array_append_new(
-            list,
-            sp_json_object(SP_JSON("name", table->name),
-                           SP_JSON("measured", sp_measured_names[table->kind]),
-                           SP_JSON("rows", table->count),
-                           SP_JSON("mean_error_percent", percent(errors->known, errors->mean)),
-                           SP_JSON("median_error_percent", percent(errors->known, errors->median)),
-                           SP_JSON("bias_percent", percent(errors->known, errors->bias)),
-                           SP_JSON("worst_percent", percent(errors->known, errors->worst)),
-                           SP_JSON("worst_row", worst_row), SP_JSON("folds", outcome->folds[t]),
-                           SP_JSON("kfold_error_percent", percent(folds->known, folds->mean))));
+        json_t *object = sp_json_object(
+            SP_JSON("name", table->name), SP_JSON("measured", sp_measured_names[table->kind]),
+            SP_JSON("rows", table->count),
+            SP_JSON("mean_error_percent", percent(errors->known, errors->mean)),
+            SP_JSON("median_error_percent", percent(errors->known, errors->median)),
+            SP_JSON("bias_percent", percent(errors->known, errors->bias)),
+            SP_JSON("worst_percent", percent(errors->known, errors->worst)),
+            SP_JSON("worst_row", worst_row), SP_JSON("folds", outcome->folds[t]),
+            SP_JSON("kfold_error_percent", percent(folds->known, folds->mean)));
+        if (json_array_size(outcome->warnings[t]) > 0) {
+            sp_json_put(object, "warnings", json_incref(outcome->warnings[t]));
+        }
+        json_array_append_new(list, object);
     }
     return list;
 }

@@ -539,54 +539,63 @@ bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
 
 // A table without a map: its header names the settings.
 
-// Settings that tables usually have, for hints; any other path may be named as well.
-static const char *const usual[] = {"model",
-                                    "cluster",
-                                    "nodes",
-                                    "profile",
-                                    "stack",
-                                    "model.layers",
-                                    "model.hidden",
-                                    "model.ffn",
-                                    "model.heads",
-                                    "model.kv_heads",
-                                    "model.head_dim",
-                                    "model.vocab",
-                                    "parallel.tp",
-                                    "parallel.cp",
-                                    "parallel.pp",
-                                    "parallel.dp",
-                                    "parallel.chunks_per_rank",
-                                    "parallel.layers_per_chunk",
-                                    "parallel.sequence_parallel",
-                                    "parallel.zero",
-                                    "schedule.kind",
-                                    "schedule.microbatches",
-                                    "schedule.microbatch_samples",
-                                    "schedule.slices",
-                                    "memory.recompute",
-                                    "memory.offload_ratio",
-                                    "memory.attention",
-                                    "workload.lengths",
-                                    "workload.uniform",
-                                    "workload.context",
-                                    "workload.samples_per_batch",
-                                    "workload.tokens_per_batch",
-                                    "strategy.kind"};
-
-enum { USUAL = sizeof usual / sizeof usual[0], TOP_LEVEL = 5 };
-
-// The path that a column sets: its name where that is one, else the key that the name stands for,
-// by its last part or as others call it. NULL: none.
-static const char *path_of(const char *name)
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
+// digits, in lower case, with single underscores.
+static void plain_name(const char *text, char plain[SP_JSON_PATH])
 {
-    for (int i = 0; i < TOP_LEVEL; i++) {
-        if (strcmp(usual[i], name) == 0) {
-            return name;
+    size_t used = 0;
+    char last = ' ';
+    for (; *text != '\0' && used + 3 < SP_JSON_PATH; text++) {
+        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
+        bool begins = islower((unsigned char)last) && isupper((unsigned char)*text) &&
+                      islower((unsigned char)text[1]);
+        last = *text;
+        if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
+            used -= plain[used - 1] == '_';
+            memcpy(plain + used, "_per_", 5);
+            used += 5;
+        } else if (word) {
+            if (begins) {
+                plain[used++] = '_';
+            }
+            plain[used++] = (char)tolower((unsigned char)*text);
+        } else if (used > 0 && plain[used - 1] != '_') {
+            plain[used++] = '_';
         }
     }
-    const sp_setting *setting = strchr(name, '.') == NULL ? sp_setting_find(name) : NULL;
-    return setting != NULL ? setting->key : strchr(name, '.') != NULL ? name : NULL;
+    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
+}
+
+// Does a key of a scenario begin with the name's first part?
+static bool in_a_section(const char *name)
+{
+    size_t bytes = strcspn(name, ".") + 1;
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        if (strncmp(setting->key, name, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char no_step[] =
+    "prompts that are read (prefill) and text that is generated (decode) are no part of a step";
+
+static bool is_of_steps(const char *key)
+{
+    return strncmp(key, "decode.", 7) != 0 && strncmp(key, "prefill.", 8) != 0;
+}
+
+// The path that a column sets: its name where that is one, else the key that the name stands for,
+// by its last part or as others call it, however it is written. NULL: none.
+static const char *path_of(const char *name, const char *plain)
+{
+    if (strchr(name, '.') != NULL) {
+        return in_a_section(name) && is_of_steps(name) ? name : NULL;
+    }
+    const sp_setting *setting = sp_setting_find(plain);
+    return setting != NULL && is_of_steps(setting->key) ? setting->key : NULL;
 }
 
 // Another column that sets the path; NULL: none.
@@ -602,120 +611,274 @@ static const char *other_column(const json_t *columns, const char *path)
     return NULL;
 }
 
-// Columns that are measured, by the names that logs give them. The first name of a kind is the
-// map's own.
+// ---- names of measured columns ----
+
+// The words that logs make such names of: "Step time (ms)", tokens_per_sec_per_gpu.
+typedef enum word_kind {
+    WORD_STEP,
+    WORD_STEPS,
+    WORD_TOKENS,
+    WORD_SAMPLES,
+    WORD_TIME,
+    WORD_RATE,
+    WORD_FLOPS,
+    WORD_MEMORY,
+    WORD_MOST, // which memory, of what
+    WORD_GPU,
+    WORD_PER,
+    WORD_FILLER,
+    WORD_SECONDS, // the units
+    WORD_BYTES,
+    WORD_KINDS,
+} word_kind;
+
 static const struct {
-    const char *names;
-    sp_measured kind;
-    double scale; // from the cell to the kind's unit
-} measured_names[] = {
-    {"iteration_ms iteration_time_ms iter_ms iter_time_ms step_ms step_time_ms time_per_step_ms "
-     "time_per_iteration_ms time_per_iter_ms elapsed_time_per_iteration_ms ms_per_step "
-     "ms_per_iteration ms_per_iter",
-     SP_MEASURED_ITERATION_MS, 1.0},
-    {"iteration_s iteration_time_s iter_s iter_time_s step_s step_time_s time_per_step_s "
-     "time_per_iteration_s time_per_iter_s s_per_step s_per_iteration s_per_iter "
-     "iteration_time_sec step_time_sec step_time_seconds seconds_per_step seconds_per_iteration "
-     "sec_per_step sec_per_iteration",
-     SP_MEASURED_ITERATION_MS, 1000.0},
-    {"tokens_per_s tokens_s tokens_per_sec tokens_per_second tokens_sec", SP_MEASURED_TOKENS_PER_S,
-     1.0},
-    {"tokens_per_gpu_s tokens_per_s_per_gpu tokens_s_gpu tokens_per_gpu_per_s "
-     "tokens_per_sec_per_gpu tokens_per_second_per_gpu tokens_per_gpu_per_second "
-     "tokens_per_gpu_per_sec tokens_sec_gpu tgs",
-     SP_MEASURED_TOKENS_PER_GPU_S, 1.0},
-    {"peak_memory_allocator_bytes", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 1.0},
-    {"peak_memory_allocator_gib", SP_MEASURED_ALLOCATOR_PEAK_BYTES, 0x1p30},
-    {"peak_memory_first_rank_reserved_bytes", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 1.0},
-    {"peak_memory_first_rank_reserved_gib", SP_MEASURED_FIRST_RANK_RESERVED_BYTES, 0x1p30},
-    {"peak_memory_last_rank_bytes", SP_MEASURED_LAST_RANK_BYTES, 1.0},
-    {"peak_memory_last_rank_gib", SP_MEASURED_LAST_RANK_BYTES, 0x1p30},
-    {"bubble_ratio", SP_MEASURED_BUBBLE_RATE, 1.0},
-    {"speedup", SP_MEASURED_SPEEDUP, 1.0},
-    {"fits", SP_MEASURED_FITS, 1.0},
+    const char *words;
+    word_kind kind;
+    double size; // of a unit in seconds or bytes, of a multiple in tokens
+} name_words[] = {
+    {"step iteration iter it", WORD_STEP, 1.0},
+    {"steps iterations iters its", WORD_STEPS, 1.0},
+    {"token tokens tok toks", WORD_TOKENS, 1.0},
+    {"ktoken ktokens ktok", WORD_TOKENS, 1e3},
+    {"mtoken mtokens mtok", WORD_TOKENS, 1e6},
+    {"sample samples sequence sequences seq seqs", WORD_SAMPLES, 1.0},
+    {"time elapsed duration latency", WORD_TIME, 1.0},
+    {"throughput tps", WORD_RATE, 1.0},
+    {"mfu hfu flop flops gflop gflops tflop tflops pflop pflops", WORD_FLOPS, 1.0},
+    {"memory mem vram", WORD_MEMORY, 1.0},
+    {"max peak allocated reserved allocator usage used", WORD_MOST, 1.0},
+    {"gpu device rank", WORD_GPU, 1.0},
+    {"per", WORD_PER, 1.0},
+    {"avg average mean median train training wall model hardware tgs", WORD_FILLER, 1.0},
+    {"ns nsec", WORD_SECONDS, 1e-9},
+    {"us usec microseconds", WORD_SECONDS, 1e-6},
+    {"ms msec millis milliseconds", WORD_SECONDS, 1e-3},
+    {"s sec secs second seconds", WORD_SECONDS, 1.0},
+    {"min mins minute minutes", WORD_SECONDS, 60.0},
+    {"h hr hour hours", WORD_SECONDS, 3600.0},
+    {"b byte bytes", WORD_BYTES, 1.0},
+    {"kb", WORD_BYTES, 1e3},
+    {"kib", WORD_BYTES, 0x1p10},
+    {"mb", WORD_BYTES, 1e6},
+    {"mib", WORD_BYTES, 0x1p20},
+    {"gb", WORD_BYTES, 1e9},
+    {"gib", WORD_BYTES, 0x1p30},
 };
 
-// Columns that may be measured, where the name leaves open what the number is.
-static const struct {
-    const char *names, *hint;
-} unclear_names[] = {
-    {"step_time iteration_time iter_time time_per_step time_per_iteration time_per_iter step "
-     "iteration elapsed elapsed_time elapsed_time_per_iteration time duration latency",
-     "its unit is not said: call it step_time_ms or step_time_s"},
-    {"throughput samples_per_s samples_s samples_per_sec samples_per_second",
-     "expected tokens a second, of all GPUs (tokens_per_s) or of one (tokens_per_gpu_s)"},
-    {"memory memory_gib memory_gb memory_mib memory_mb memory_bytes max_memory max_memory_gib "
-     "max_memory_gb max_memory_allocated max_memory_allocated_gib max_memory_allocated_gb "
-     "max_memory_allocated_bytes max_memory_reserved max_memory_reserved_gib "
-     "max_memory_reserved_gb max_memory_reserved_bytes mem mem_gib mem_gb peak_gib peak_gb "
-     "peak_mem peak_mem_gib peak_mem_gb peak_memory peak_memory_gib peak_memory_gb peak_memory_mib "
-     "peak_memory_mb peak_memory_bytes peak_memory_allocated_gib peak_memory_allocated_gb "
-     "peak_memory_reserved_gib peak_memory_reserved_gb",
-     "it does not say which memory: peak_memory_allocator_gib is max_memory_allocated of the "
-     "largest rank, peak_memory_last_rank_gib of the last one, peak_memory_first_rank_reserved_gib "
-     "is max_memory_reserved of rank 0"},
-    {"mfu hfu tflops tflops_gpu tflops_per_gpu tflop_s_gpu tflops_s_gpu",
-     "the work is counted in several ways: expected what it was computed from, iteration_ms, "
-     "tokens_per_s or tokens_per_gpu_s"},
-};
+// The words of a name by kind; each kind stands once at most.
+typedef struct name_parts {
+    int place[WORD_KINDS]; // from 1; 0: no such word
+    double size[WORD_KINDS];
+    int count;
+} name_parts;
+
+// A measured column as its name says it. With a hint it is none: the name leaves open what the
+// number is, or gives it in a unit that is not read.
+typedef struct measured_name {
+    sp_measured kind;
+    double scale; // from the cell to the kind's unit
+    char hint[SP_MAP_LIST + 128];
+} measured_name;
+
+static bool add_word(name_parts *parts, const char *word)
+{
+    for (size_t i = 0; i < sizeof name_words / sizeof name_words[0]; i++) {
+        word_kind kind = name_words[i].kind;
+        if (sp_names_hold(name_words[i].words, word)) {
+            bool again = parts->place[kind] != 0 && kind != WORD_PER && kind != WORD_FILLER &&
+                         kind != WORD_MOST && kind != WORD_TIME;
+            parts->place[kind] = ++parts->count;
+            parts->size[kind] = name_words[i].size;
+            return !again;
+        }
+    }
+    return false;
+}
+
+// False where a word is none of these.
+static bool split_name(const char *plain, name_parts *parts)
+{
+    bool known = plain[0] != '\0';
+    *parts = (name_parts){.count = 0};
+    while (known && *plain != '\0') {
+        char word[SP_JSON_PATH];
+        size_t bytes = strcspn(plain, "_");
+        snprintf(word, sizeof word, "%.*s", (int)bytes, plain);
+        known = add_word(parts, word);
+        plain += bytes + (plain[bytes] == '_');
+    }
+    return known;
+}
+
+static void hint(measured_name *name, const char *text)
+{
+    snprintf(name->hint, sizeof name->hint, "%s", text);
+}
+
+// `factor` is from the cell, or from one over it, to the kind's unit.
+static void take_unit(measured_name *name, sp_measured kind, double factor, bool inverse, bool read)
+{
+    name->kind = kind;
+    name->scale = factor;
+    if (inverse) {
+        snprintf(name->hint, sizeof name->hint, "expected %s: %.10g divided by the cells",
+                 sp_measured_names[kind], factor);
+    } else if (!read) {
+        snprintf(name->hint, sizeof name->hint, "expected %s: the cells %s by %.10g",
+                 sp_measured_names[kind], factor < 1.0 ? "divided" : "multiplied",
+                 factor < 1.0 ? 1.0 / factor : factor);
+    }
+}
+
+// The memories that are measured, with their units behind them.
+static bool read_memory(const char *plain, measured_name *name)
+{
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        size_t stem = strlen(sp_measured_names[k]) - strlen("_bytes");
+        name_parts parts;
+        if (!sp_measured_is_memory((sp_measured)k) ||
+            strncmp(plain, sp_measured_names[k], stem) != 0 ||
+            (plain[stem] != '\0' && plain[stem] != '_')) {
+            continue;
+        }
+        bool unit = plain[stem] == '_' && split_name(plain + stem + 1, &parts) &&
+                    parts.count == 1 && parts.place[WORD_BYTES] != 0;
+        if (!unit && plain[stem] == '_') {
+            return false;
+        }
+        double bytes = unit ? parts.size[WORD_BYTES] : 1.0;
+        take_unit(name, (sp_measured)k, bytes, false, bytes == 1.0 || bytes == 0x1p30);
+        if (!unit) {
+            snprintf(name->hint, sizeof name->hint, "its unit is not said: call it %.*s_gib or %s",
+                     (int)stem, sp_measured_names[k], sp_measured_names[k]);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void read_throughput(const name_parts *p, measured_name *name)
+{
+    // Milliseconds per token.
+    bool inverse = p->place[WORD_TIME] != 0 || (p->place[WORD_SECONDS] < p->place[WORD_PER] &&
+                                                p->place[WORD_PER] < p->place[WORD_TOKENS]);
+    double factor = inverse ? 1.0 / p->size[WORD_SECONDS] * p->size[WORD_TOKENS]
+                            : p->size[WORD_TOKENS] / p->size[WORD_SECONDS];
+    take_unit(name,
+              p->place[WORD_GPU] != 0 ? SP_MEASURED_TOKENS_PER_GPU_S : SP_MEASURED_TOKENS_PER_S,
+              factor, inverse, factor == 1.0);
+}
+
+static void read_time(const name_parts *p, measured_name *name)
+{
+    int step = p->place[WORD_STEP] + p->place[WORD_STEPS];
+    bool per = step < p->place[WORD_PER] && p->place[WORD_PER] < p->place[WORD_SECONDS];
+    double unit = p->size[WORD_SECONDS];
+    bool inverse = per && p->place[WORD_TIME] == 0;
+    // ms are read, and s as other logs have them.
+    take_unit(name, SP_MEASURED_ITERATION_MS, inverse ? 1e3 * unit : unit / 1e-3, inverse,
+              unit == 1e-3 || unit == 1.0);
+}
+
+// False: the name is of nothing that is measured.
+static bool read_measured_name(const char *plain, measured_name *name)
+{
+    name_parts p;
+    *name = (measured_name){.scale = 1.0};
+    for (int k = 0; sp_measured_names[k] != NULL; k++) {
+        if (strcmp(sp_measured_names[k], plain) == 0) {
+            name->kind = (sp_measured)k;
+            return true;
+        }
+    }
+    if (strcmp(plain, "tgs") == 0) {
+        name->kind = SP_MEASURED_TOKENS_PER_GPU_S;
+        return true;
+    }
+    if (read_memory(plain, name)) {
+        return true;
+    }
+    if (!split_name(plain, &p)) {
+        return false;
+    }
+    bool step = p.place[WORD_STEP] != 0;
+    bool unit = p.place[WORD_SECONDS] != 0;
+    bool most = p.place[WORD_MOST] != 0;
+    if (p.place[WORD_MEMORY] != 0 || (most && p.place[WORD_BYTES] != 0)) {
+        hint(name, "it does not say which memory: peak_memory_allocator_gib is "
+                   "max_memory_allocated of the largest rank, peak_memory_last_rank_gib of the "
+                   "last one, peak_memory_first_rank_reserved_gib is max_memory_reserved of rank "
+                   "0; cluster.memory_gib is what a GPU has");
+    } else if (p.place[WORD_FLOPS] != 0 && !most) {
+        hint(name, "the work is counted in several ways: expected what it was computed from, "
+                   "iteration_ms, tokens_per_s or tokens_per_gpu_s");
+    } else if (p.place[WORD_TOKENS] != 0 && unit && !step && !most) {
+        read_throughput(&p, name);
+    } else if (p.place[WORD_RATE] != 0 || (p.place[WORD_SAMPLES] != 0 && unit)) {
+        hint(name, "expected tokens a second, of all GPUs (tokens_per_s) or of one "
+                   "(tokens_per_gpu_s)");
+    } else if (unit && !most && (step || (p.place[WORD_STEPS] != 0 && p.place[WORD_PER] != 0))) {
+        read_time(&p, name);
+    } else if (p.place[WORD_STEPS] != 0 && unit) {
+        hint(name, "is it the time of a step, or steps of a time? the first is step_time_ms or "
+                   "step_time_s");
+    } else if (p.place[WORD_TIME] != 0 && unit) {
+        hint(name, "is it of one step? then call it step_time_ms or step_time_s");
+    } else if (p.place[WORD_TIME] != 0) {
+        hint(name, "its unit is not said: call it step_time_ms or step_time_s");
+    } else {
+        return false;
+    }
+    return true;
+}
 
 // Columns with the number of GPUs, which the layout says already.
 static const char gpu_names[] =
     "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
 
-// Columns that set nothing; so do all that begin with "note_".
-static const char note_names[] = "note notes comment comments remark remarks run run_id run_name "
-                                 "id name label job job_id date source url reference experiment";
-
-// "Step time (ms)" as step_time_ms: letters and digits, in lower case, with single underscores.
-static void plain_name(const char *text, char plain[SP_JSON_PATH])
-{
-    size_t used = 0;
-    for (; *text != '\0' && used + 2 < SP_JSON_PATH; text++) {
-        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
-        if (word) {
-            plain[used++] = (char)tolower((unsigned char)*text);
-        } else if (used > 0 && plain[used - 1] != '_') {
-            plain[used++] = '_';
-        }
-    }
-    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
-}
-
-static int find_measured(const char *plain)
-{
-    for (int i = 0; i < (int)(sizeof measured_names / sizeof measured_names[0]); i++) {
-        if (sp_names_hold(measured_names[i].names, plain)) {
-            return i;
-        }
-    }
-    return -1;
-}
+// Columns that set nothing, as what a log says of its steps; so do all that begin with "note_".
+static const char note_names[] =
+    "note notes index unnamed_0 comment comments remark remarks run run_id run_name id name label "
+    "job job_id date "
+    "source url reference experiment iteration iter step epoch global_step consumed_samples "
+    "consumed_tokens loss lm_loss train_loss learning_rate lr loss_scale grad_norm";
 
 // A map of a table's header as it is written.
 typedef struct header_map {
+    const sp_csv *csv;
     const char *csv_source;
     sp_error *err;
     json_t *columns, *label;
     const char *measured_column; // NULL: none was met
-    int measured;                // index in measured_names
-    bool unknown;                // some column sets nothing that is known
+    measured_name measured;
+    bool unknown; // some column sets nothing that is known
 } header_map;
 
-static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain)
+// `why` NULL: not known.
+static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain,
+                           const char *why)
 {
-    const char *names[USUAL + SP_MEASURED_FITS + 1];
-    int count = 0;
-    for (int i = 0; i < USUAL; i++) {
-        names[count++] = usual[i];
+    bool dotted = strchr(cell->text, '.') != NULL;
+    const char *leaf = dotted ? sp_setting_leaf(cell->text) : plain;
+    const sp_setting *meant = sp_setting_find(leaf);
+    char kind[SP_JSON_PATH + 8];
+    snprintf(kind, sizeof kind, "%s.kind", plain);
+    meant = meant != NULL ? meant : sp_setting_find(kind);
+    const char *near = meant != NULL
+                           ? meant->key
+                           : sp_nearest_name(cell->text, sp_measured_names, SP_MEASURED_FITS + 1);
+    near = near != NULL ? near : sp_setting_near(cell->text);
+    if (why == NULL && !is_of_steps(cell->text)) {
+        why = no_step;
+    } else if (why == NULL && sp_names_hold("batch bs", plain)) {
+        why = "samples of a step are workload.samples_per_batch, rows of a micro-batch "
+              "schedule.microbatch_samples";
     }
-    for (int k = 0; sp_measured_names[k] != NULL; k++) {
-        names[count++] = sp_measured_names[k];
-    }
-    const char *near = sp_nearest_name(cell->text, names, count);
-    const char *why = sp_setting_missing(cell->text);
-    for (size_t i = 0; i < sizeof unclear_names / sizeof unclear_names[0] && why == NULL; i++) {
-        why = sp_names_hold(unclear_names[i].names, plain) ? unclear_names[i].hint : NULL;
+    why = why != NULL ? why : sp_setting_missing(leaf);
+    if (why == NULL && near != NULL && !is_of_steps(near)) {
+        why = meant != NULL ? no_step : NULL;
+        near = NULL;
     }
     map->unknown = true;
     if (why == NULL && near == NULL) {
@@ -730,11 +893,11 @@ static void unknown_header(header_map *map, const sp_csv_cell *cell, const char 
     }
 }
 
-static void map_measured(header_map *map, const sp_csv_cell *cell, int measured)
+static void map_measured(header_map *map, const sp_csv_cell *cell, const measured_name *measured)
 {
     if (map->measured_column == NULL) {
         map->measured_column = cell->text;
-        map->measured = measured;
+        map->measured = *measured;
         return;
     }
     map->unknown = true;
@@ -755,23 +918,41 @@ static void map_setting(header_map *map, const sp_csv_cell *cell, const char *pa
     json_array_append_new(map->label, json_string(cell->text));
 }
 
-static void map_header(header_map *map, const sp_csv_cell *cell)
+// Does every cell say what is modelled anyway?
+static bool is_modelled(const header_map *map, int column, const char *plain)
 {
+    bool modelled = sp_setting_missing(plain) != NULL;
+    for (size_t row = 0; row < map->csv->rows && modelled; row++) {
+        modelled = sp_setting_is_modelled(plain, sp_csv_at(map->csv, row, column)->text);
+    }
+    return modelled;
+}
+
+static void map_header(header_map *map, int column)
+{
+    const sp_csv_cell *cell = sp_csv_header(map->csv, column);
     char plain[SP_JSON_PATH];
-    const char *path = path_of(cell->text);
+    measured_name measured;
     plain_name(cell->text, plain);
-    int measured = find_measured(plain);
-    if (measured >= 0) {
-        map_measured(map, cell, measured);
+    const char *path = path_of(cell->text, plain);
+    bool is_key = path != NULL && strcmp(path, cell->text) == 0;
+    if (!is_key && read_measured_name(plain, &measured)) {
+        if (measured.hint[0] == '\0') {
+            map_measured(map, cell, &measured);
+        } else {
+            unknown_header(map, cell, plain, measured.hint);
+        }
+    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
+        sp_json_put(map->columns, cell->text, json_null());
+        json_array_append_new(map->label, json_string(cell->text));
     } else if (path != NULL) {
         map_setting(map, cell, path);
     } else if (sp_names_hold(gpu_names, plain)) {
         sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
-    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
+    } else if (is_modelled(map, column, plain)) {
         sp_json_put(map->columns, cell->text, json_null());
-        json_array_append_new(map->label, json_string(cell->text));
     } else {
-        unknown_header(map, cell, plain);
+        unknown_header(map, cell, plain, NULL);
     }
 }
 
@@ -780,10 +961,13 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
-    header_map map = {
-        .csv_source = csv_source, .err = err, .columns = json_object(), .label = json_array()};
+    header_map map = {.csv = csv,
+                      .csv_source = csv_source,
+                      .err = err,
+                      .columns = json_object(),
+                      .label = json_array()};
     for (int c = 0; c < csv->columns; c++) {
-        map_header(&map, sp_csv_header(csv, c));
+        map_header(&map, c);
     }
     if (map.measured_column == NULL) {
         sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
@@ -802,10 +986,9 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
         json_decref(map.label);
         return err->status;
     }
-    json_t *measured =
-        sp_json_object(SP_JSON("column", map.measured_column),
-                       SP_JSON("is", sp_measured_names[measured_names[map.measured].kind]),
-                       SP_JSON("scale", measured_names[map.measured].scale));
+    json_t *measured = sp_json_object(SP_JSON("column", map.measured_column),
+                                      SP_JSON("is", sp_measured_names[map.measured.kind]),
+                                      SP_JSON("scale", map.measured.scale));
     *document = sp_json_object(SP_JSON("measured", measured), SP_JSON("base", json_object()),
                                SP_JSON("columns", map.columns), SP_JSON("label", map.label));
     return SP_OK;
@@ -818,9 +1001,13 @@ sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **d
 enum { SHOWN = 64 };
 
 typedef struct row_writer {
+    const sp_map *map;
     const sp_csv *csv;
+    size_t row;
     const char *csv_source;
     json_t *document;
+    bool in_names; // settings inside models, clusters and stacks are written, else all others
+    bool refused;  // one of these is not known
     sp_error *err;
 } row_writer;
 
@@ -920,11 +1107,39 @@ static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *
                 "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
 }
 
+// A setting may change a part of a model, a cluster or a stack that the row or the base names. One
+// that is not known is told once, of the cell that names it where there is one.
+static bool make_room(row_writer *writer, const char *name, const sp_csv_cell *cell,
+                      const char *path)
+{
+    sp_error found = {0};
+    sp_status status =
+        writer->in_names ? sp_scenario_open_name(writer->document, path, &found) : SP_OK;
+    if (status == SP_OK || writer->refused) {
+        return status == SP_OK;
+    }
+    char section[SP_JSON_PATH];
+    snprintf(section, sizeof section, "%.*s", (int)strcspn(path, "."), path);
+    int c = sp_map_column_of(writer->map, writer->csv, writer->row, section, false);
+    if (c >= 0) {
+        name = sp_csv_header(writer->csv, c)->text;
+        cell = sp_csv_at(writer->csv, writer->row, c);
+    }
+    writer->refused = true;
+    sp_error_at(writer->err, status, writer->csv_source, cell->line, cell->column,
+                "column '%.*s': %s", SHOWN, name, found.message[0]);
+    return false;
+}
+
 // Puts a value (taken over) at a path of the document, with the objects on the way.
 static void put(row_writer *writer, const char *name, const sp_csv_cell *cell, const char *path,
                 json_t *value)
 {
     char part[SP_JSON_PATH];
+    if (sp_scenario_in_name(path) != writer->in_names || !make_room(writer, name, cell, path)) {
+        json_decref(value);
+        return;
+    }
     json_t *object = writer->document;
     const char *left = path;
     while (sp_json_path_next(&left, part) && json_is_object(object)) {
@@ -980,11 +1195,30 @@ static json_t *scaled(const char *text, double factor)
                                               : json_real(product);
 }
 
+// What tables write where there is no value. "None" is one of some settings.
+static const char no_values[] = "- -- n/a na nan null ?";
+
 static void set_target(row_writer *writer, const sp_map_target *target, const char *name,
                        const sp_csv_cell *cell)
 {
-    json_t *value =
-        target->factor == 1.0 ? cell_value(cell->text) : scaled(cell->text, target->factor);
+    const char *expected = NULL;
+    const char *text = cell->text;
+    if (writer->map->of_header) {
+        char plain[SP_JSON_PATH];
+        plain_name(name, plain);
+        text = sp_setting_translate(strchr(name, '.') != NULL ? name : plain, text, &expected);
+    }
+    if (writer->map->of_header && text != NULL && sp_names_hold(no_values, text)) {
+        expected = "a value, or an empty cell where there is none";
+        text = NULL;
+    }
+    if (text == NULL) {
+        cell_error(writer, name, cell, expected);
+    }
+    if (text == NULL || text[0] == '\0') {
+        return;
+    }
+    json_t *value = target->factor == 1.0 ? cell_value(text) : scaled(text, target->factor);
     if (value == NULL && target->factor == 1.0) {
         cell_error(writer, name, cell, "a text in UTF-8");
     } else if (value == NULL) {
@@ -1021,35 +1255,50 @@ static void set_cell(row_writer *writer, const sp_map_column *column, const char
 
 // ---- the row ----
 
-static void set_columns(row_writer *writer, const sp_map_column *columns, size_t row)
+static void set_columns(row_writer *writer, const sp_map_column *columns)
 {
     for (int c = 0; c < writer->csv->columns; c++) {
         if (columns[c].is_setting) {
             set_cell(writer, &columns[c], sp_csv_header(writer->csv, c)->text,
-                     sp_csv_at(writer->csv, row, c));
+                     sp_csv_at(writer->csv, writer->row, c));
         }
     }
 }
 
-sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
-                     int measured, bool baseline, json_t **document, sp_error *err)
+static void set_row(row_writer *writer, int measured, bool baseline)
+{
+    const sp_map *map = writer->map;
+    const sp_csv_cell *first = sp_csv_at(writer->csv, writer->row, 0);
+    const char *name = map->measured[measured].column;
+    set_columns(writer, map->columns);
+    set_object(writer, name, first, map->measured[measured].settings);
+    if (baseline) {
+        set_columns(writer, map->baseline.columns);
+        set_object(writer, name, first, map->baseline.settings);
+    }
+}
+
+sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, const char *file,
+                     size_t row, int measured, bool baseline, json_t **document, sp_error *err)
 {
     sp_error own = {0};
     err = err != NULL ? err : &own;
     // Errors of other rows may stand there already.
     int before = err->count + err->dropped;
-    row_writer writer = {
-        .csv = csv, .csv_source = csv_source, .document = json_deep_copy(map->base), .err = err};
+    row_writer writer = {.map = map,
+                         .csv = csv,
+                         .row = row,
+                         .csv_source = csv_source,
+                         .document = json_deep_copy(map->base),
+                         .err = err};
     *document = NULL;
-    set_columns(&writer, map->columns, row);
-    if (map->measured[measured].settings != NULL) {
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->measured[measured].settings);
+    set_row(&writer, measured, baseline);
+    if (err->count + err->dropped == before) {
+        sp_scenario_place(writer.document, file, err);
     }
-    if (baseline) {
-        set_columns(&writer, map->baseline.columns, row);
-        set_object(&writer, map->measured[measured].column, sp_csv_at(csv, row, 0),
-                   map->baseline.settings);
+    if (err->count + err->dropped == before) {
+        writer.in_names = true;
+        set_row(&writer, measured, baseline);
     }
     if (err->count + err->dropped != before) {
         json_decref(writer.document);

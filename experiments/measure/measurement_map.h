@@ -44,6 +44,7 @@ typedef struct sp_map {
     json_t *document; // owned; all texts below lie in it
     const char *source;
     json_t *base;
+    bool of_header; // there is no map: columns have names of settings, and values as their names
     sp_measured kind;
     double scale;                  // from the cell to the kind's unit
     const json_t *measured_values; // numbers by cell; NULL: the cell is the number
@@ -76,9 +77,11 @@ void sp_map_describe(const sp_map *map, sp_measurements *measurements);
 bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row);
 
 // The scenario document of a row and one of its measured columns, or of the baseline that this is
-// over; the caller owns it. Errors name row and column.
-sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, size_t row,
-                     int measured, bool baseline, json_t **document, sp_error *err);
+// over, with paths placed as of `file` (sp_scenario_place); the caller owns it. Settings inside a
+// model, a cluster or a stack change a part of the one that the row or the base names. Errors name
+// row and column.
+sp_status sp_map_row(const sp_map *map, const sp_csv *csv, const char *csv_source, const char *file,
+                     size_t row, int measured, bool baseline, json_t **document, sp_error *err);
 
 // The column that sets `path`, or with `inside` something inside it, in this row; negative where
 // none does.

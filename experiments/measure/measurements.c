@@ -246,9 +246,11 @@ static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell,
     va_start(args, format);
     vsnprintf(expected, sizeof expected, format, args);
     va_end(args);
+    bool empty = cell->text[0] == '\0';
     return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
-                       cell->column, "column '%.*s': expected %s, got \"%.*s\"", SHOWN, name,
-                       expected, SHOWN, cell->text);
+                       cell->column, "column '%.*s': expected %s, got %s%.*s%s", SHOWN, name,
+                       expected, empty ? "an empty cell" : "\"", SHOWN, cell->text,
+                       empty ? "" : "\"");
 }
 
 static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case *measured_case)
@@ -345,6 +347,11 @@ static bool measured_number(const sp_map *map, const char *text, double *number)
 {
     const json_t *value = json_object_get(map->measured_values, text);
     bool is_number = map->measured_values != NULL ? value != NULL : sp_map_number(text, number);
+    if (map->kind == SP_MEASURED_FITS && value == NULL &&
+        (sp_same_name(text, "true") || sp_same_name(text, "false"))) {
+        *number = sp_same_name(text, "true") ? 1.0 : 0.0;
+        return true;
+    }
     *number = (value != NULL ? json_number_value(value) : *number) * map->scale;
     return is_number;
 }
@@ -365,7 +372,11 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     write_label(reader, row, measured, measured_case->label, sizeof measured_case->label);
     write_cell(reader, row, measured_case->cell, sizeof measured_case->cell);
     bool fits = reader->map.kind == SP_MEASURED_FITS;
-    if (is_number && (fits ? value == 0.0 || value == 1.0 : isfinite(value) && value > 0.0)) {
+    bool bubble = reader->map.kind == SP_MEASURED_BUBBLE_RATE;
+    bool good = fits     ? value == 0.0 || value == 1.0
+                : bubble ? value > 0.0 && value < 1.0
+                         : isfinite(value) && value > 0.0;
+    if (is_number && good) {
         return SP_OK;
     }
     char expected[SP_MAP_LIST] = "a finite number above 0";
@@ -376,6 +387,8 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
         sp_map_list_values(reader->map.measured_values, expected);
     } else if (fits) {
         strcpy(expected, "0 (did not run) or 1 (ran)");
+    } else if (bubble) {
+        strcpy(expected, "a share above 0 and below 1");
     }
     return wrong_cell(reader, cell, name, "%s", expected);
 }
@@ -387,7 +400,7 @@ static sp_status read_scenario(table_reader *reader, size_t row, json_t *documen
     sp_error found = {0};
     int line = sp_csv_at(&reader->csv, row, 0)->line;
     snprintf(source, sizeof source, "%s:%d", reader->measurements->path, line);
-    sp_status status = sp_scenario_place(document, reader->measurements->path, reader->err);
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < reader->override_count; i++) {
         status = sp_scenario_override(document, reader->overrides[i], reader->err);
     }
@@ -424,8 +437,10 @@ static sp_status read_row(table_reader *reader, size_t row, int measured, bool b
                           sp_measured_case *measured_case)
 {
     json_t *document = NULL;
-    sp_status status = sp_map_row(&reader->map, &reader->csv, reader->measurements->path, row,
-                                  measured, baseline, &document, reader->err);
+    const sp_measurements *m = reader->measurements;
+    sp_status status =
+        sp_map_row(&reader->map, &reader->csv, m->path, m->file[0] != '\0' ? m->file : m->path, row,
+                   measured, baseline, &document, reader->err);
     if (status == SP_OK) {
         status = read_scenario(reader, row, document, measured_case);
     }
@@ -492,13 +507,15 @@ static sp_status read_table(table_reader *reader, json_t *map, const char *map_s
     sp_measurements *measurements = reader->measurements;
     const char *path = measurements->path;
     sp_status status = SP_OK;
-    if (map == NULL) {
+    bool of_header = map == NULL;
+    if (of_header) {
         map_source = path;
         status = sp_map_of_header(&reader->csv, path, &map, reader->err);
     }
     if (status == SP_OK) {
         status = sp_map_from_json(map, map_source, path, &reader->csv, &reader->map, reader->err);
     }
+    reader->map.of_header = of_header;
     if (status == SP_OK && !has_rows(reader)) {
         status = sp_error_set(reader->err, SP_ERR_CONTENT,
                               reader->csv.rows == 0 ? "%s: has a header and no rows"
@@ -910,6 +927,7 @@ static sp_status simulate_case(void *context, int worker, int row, sp_error *err
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
     out->memory_share = sp_result_memory_share(&result);
+    out->fit_probability = sp_result_fit_probability(&result);
     out->measured_mfu =
         measured_mfu(measured->measured, out->computed, measurements->kind, &result);
     out->step_error = result.step_error;
@@ -955,6 +973,7 @@ typedef struct entry {
     double measured, predicted;
     double measured_rank, predicted_rank;
     bool fits;
+    double expected; // of what fits: predicted over the probability that it runs
 } entry;
 
 static double as_time(sp_measured kind, double value)
@@ -969,9 +988,11 @@ static size_t collect(const sp_measurements *m, const sp_ranked *rows, const cha
     size_t count = 0;
     for (size_t i = 0; i < m->count; i++) {
         if (strcmp(m->cases[i].cell, cell) == 0) {
+            double predicted = as_time(m->kind, rows[i].computed);
             entries[count++] = (entry){.measured = as_time(m->kind, m->cases[i].measured),
-                                       .predicted = as_time(m->kind, rows[i].computed),
-                                       .fits = rows[i].fits_well};
+                                       .predicted = predicted,
+                                       .fits = rows[i].fits_well,
+                                       .expected = predicted / rows[i].chance};
         }
     }
     return count;
@@ -1035,7 +1056,7 @@ static double regret_of(const entry *entries, size_t count)
     double best = HUGE_VAL;
     for (size_t i = 0; i < count; i++) {
         best = fmin(best, entries[i].measured);
-        if (entries[i].fits && (pick == NULL || entries[i].predicted < pick->predicted)) {
+        if (entries[i].fits && (pick == NULL || entries[i].expected < pick->expected)) {
             pick = &entries[i];
         }
     }
@@ -1100,6 +1121,42 @@ void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, s
     sp_free(entries);
 }
 
+// Bytes that are not UTF-8 have no place in JSON.
+static void add_text(json_t *texts, char *text)
+{
+    json_t *added = json_string(text);
+    for (char *c = text; added == NULL && *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    }
+    json_array_append_new(texts, added != NULL ? added : json_string(text));
+}
+
+json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds)
+{
+    char text[SP_WARNING_TEXT + 64];
+    json_t *texts = json_array();
+    size_t replicas = 0;
+    for (size_t i = 0; i < measurements->count; i++) {
+        replicas += measurements->cases[i].assumes_replica;
+    }
+    if (replicas > 0) {
+        snprintf(text, sizeof text,
+                 "%zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer GPUs "
+                 "than a node has",
+                 replicas, measurements->count);
+        add_text(texts, text);
+    }
+    sp_warning_kinds_sort(kinds);
+    for (size_t k = 0; k < kinds->count; k++) {
+        snprintf(text, sizeof text, "%lld of %zu rows: %s", (long long)kinds->kind[k].results,
+                 measurements->count, kinds->kind[k].text);
+        add_text(texts, text);
+    }
+    sp_free(kinds->kind);
+    *kinds = (sp_warning_kinds){0};
+    return texts;
+}
+
 // Units, errors and ranks of all rows.
 static sp_status sum_up(sp_validation *validation, sp_error *err)
 {
@@ -1115,7 +1172,9 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         predicted[i] = found->computed;
         errors[i] = found->error;
         plain[i] = found->plain_error;
-        rows[i] = (sp_ranked){found->computed, found->fits == SP_FITS_YES};
+        rows[i] = (sp_ranked){.computed = found->computed,
+                              .fits_well = found->fits == SP_FITS_YES,
+                              .chance = sp_fit_chance(found->fit_probability)};
     }
     sp_status status = sp_measurements_check_units(measurements, predicted, err);
     if (status == SP_OK) {
@@ -1125,6 +1184,13 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         double bounded = largest ? fabs(validation->errors.worst) : validation->errors.mean;
         validation->within_bound = measurements->bound < 0.0 || bounded <= measurements->bound;
         sp_ranking_of(measurements, rows, &validation->ranking);
+        sp_warning_kinds kinds = {0};
+        for (size_t i = 0; i < count; i++) {
+            if (validation->cases[i].warnings != NULL) {
+                sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+            }
+        }
+        validation->warnings = sp_measurements_warnings(measurements, &kinds);
     }
     sp_arena_free(&arena);
     return status;
@@ -1136,6 +1202,7 @@ void sp_validation_fini(sp_validation *validation)
         sp_free(validation->cases[i].warnings);
     }
     sp_free(validation->cases);
+    json_decref(validation->warnings);
     sp_ranking_fini(&validation->ranking);
     *validation = (sp_validation){0};
 }

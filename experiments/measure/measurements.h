@@ -169,12 +169,14 @@ void sp_prediction_errors_of(double *errors, size_t count, sp_prediction_errors 
 typedef struct sp_ranked {
     double computed;
     bool fits_well; // in memory
+    double chance;  // that it runs (sp_fit_chance)
 } sp_ranked;
 
 // Over all cells of a table (the map's `cells`) with at least two rows. The rank correlation is
 // Spearman's, equal values with their mean rank. The regret of a cell is how much slower the
-// measured step of the row is that is predicted to be the fastest of those that fit well than the
-// fastest measured one of the cell; a cell with no row that fits well has none.
+// measured step of the row is that would be picked than the fastest measured one of the cell:
+// of those that fit well the one with the least predicted time over the probability that it runs,
+// as tune picks. A cell with no row that fits well has none.
 typedef struct sp_ranked_cell {
     const char *name; // of the measurements
     size_t rows;
@@ -201,6 +203,7 @@ typedef struct sp_validated_case {
     double computed, error;
     sp_fits fits;              // in memory, as predicted
     double memory_share;       // sp_result_memory_share
+    double fit_probability;    // sp_result_fit_probability
     double measured_mfu;       // of times with a model: of all pairs, as Megatron counts; else 0
     double plain, plain_error; // memory: of plain bytes in place of allocator blocks
     sp_step_error step_error;
@@ -216,7 +219,12 @@ typedef struct sp_validation {
     sp_prediction_errors errors, plain_errors;
     sp_ranking ranking;
     bool within_bound; // true where there is no bound
+    json_t *warnings;  // sp_measurements_warnings() of its cases; owned
 } sp_validation;
+
+// What the rows of a table warn of, each kind once with its number, as texts ("2 of 3 rows: ...");
+// first of all rows that state no GPUs. Takes over `kinds`, which rows added by their number.
+json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds);
 
 // Simulates every case with its own profile; the outcome does not depend on the number of threads.
 // An error is that of the first case that has one, or a measured value in a wrong unit.

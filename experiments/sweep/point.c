@@ -21,18 +21,17 @@ enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
 
 const char *const sweep_figure_names[] = {
-#define X(name, key, better) key,
+#define X(name, key) key,
     SWEEP_FIGURES(X)
 #undef X
         NULL};
 
 const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};
 
-const int sweep_figure_better[] = {
-#define X(name, key, better) better,
-    SWEEP_FIGURES(X)
-#undef X
-};
+int sweep_figure_better(sweep_figure figure)
+{
+    return sp_figure_find(sweep_figure_names[figure])->better;
+}
 
 // ---- batches ----
 
@@ -158,32 +157,6 @@ static void release_batches(batch_cache *cache, batch_entry *entry)
     pthread_mutex_unlock(&cache->mutex);
 }
 
-// ---- warnings of points ----
-
-typedef struct sweep_warning_list {
-    pthread_mutex_t mutex;
-    sp_warning_kinds kinds;
-} warning_list;
-
-// Memory that a point lacks is its status.
-static void note_warnings(const sweep_evaluator *evaluator, int64_t combination,
-                          const sp_result *result)
-{
-    warning_list *list = evaluator->warnings;
-    if (!sp_result_is_oom(result)) {
-        pthread_mutex_lock(&list->mutex);
-        sp_warning_kinds_add(&list->kinds, combination, &result->warnings);
-        pthread_mutex_unlock(&list->mutex);
-    }
-}
-
-void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds)
-{
-    *kinds = evaluator->warnings->kinds;
-    evaluator->warnings->kinds = (sp_warning_kinds){0};
-    sp_warning_kinds_sort(kinds);
-}
-
 // ---- evaluation ----
 
 void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, int threads)
@@ -197,8 +170,6 @@ void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, in
     evaluator->batches = sp_calloc(1, sizeof *evaluator->batches);
     evaluator->batches->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     evaluator->files = sp_scenario_cache_new();
-    evaluator->warnings = sp_calloc(1, sizeof *evaluator->warnings);
-    evaluator->warnings->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 void sweep_evaluator_fini(sweep_evaluator *evaluator)
@@ -208,11 +179,6 @@ void sweep_evaluator_fini(sweep_evaluator *evaluator)
     }
     sp_free((void *)evaluator->documents);
     free_batches(evaluator->batches);
-    if (evaluator->warnings != NULL) {
-        pthread_mutex_destroy(&evaluator->warnings->mutex);
-        sp_free(evaluator->warnings->kinds.kind);
-        sp_free(evaluator->warnings);
-    }
     sp_scenario_cache_free(evaluator->files);
     *evaluator = (sweep_evaluator){0};
 }
@@ -303,8 +269,37 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
     return found;
 }
 
-static sp_status evaluate(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                          const int64_t digit[SWEEP_AXES], sweep_trial *trial, sp_error *err)
+// NULL where the result has none. The reason of a point out of memory is no warning again.
+static json_t *notes_of(const sp_result *result)
+{
+    json_t *notes = json_object();
+    sp_result_put_notes(result, notes);
+    json_t *warnings = json_object_get(notes, "warnings");
+    for (size_t i = json_array_size(warnings); i-- > 0;) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        if (strcmp(text, result->oom_diagnosis) == 0) {
+            json_array_remove(warnings, i);
+        }
+    }
+    const char *key;
+    void *next;
+    json_t *lines;
+    json_object_foreach_safe(notes, next, key, lines)
+    {
+        if (json_array_size(lines) == 0) {
+            json_object_del(notes, key);
+        }
+    }
+    if (json_object_size(notes) > 0) {
+        return notes;
+    }
+    json_decref(notes);
+    return NULL;
+}
+
+static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
+                          const int64_t digit[SWEEP_AXES], sweep_trial *trial, json_t **notes,
+                          sp_error *err)
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
@@ -312,20 +307,22 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread, int64_t 
     json_decref(document);
     if (found == SP_OK) {
         take_result(&result, trial);
-        note_warnings(evaluator, combination, &result);
+        if (notes != NULL) {
+            *notes = notes_of(&result);
+        }
     }
     sp_result_fini(&result);
     return found;
 }
 
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_trial *trial, sp_error *err)
+                               sweep_trial *trial, json_t **notes, sp_error *err)
 {
     int64_t digit[SWEEP_AXES];
     sp_error reason = {0};
     sweep_trial_begin(trial, SWEEP_INVALID);
     sweep_spec_digits(evaluator->spec, combination, digit);
-    sp_status found = evaluate(evaluator, thread, combination, digit, trial, &reason);
+    sp_status found = evaluate(evaluator, thread, digit, trial, notes, &reason);
     const char *text = reason.count > 0 ? reason.message[0] : sp_status_text(found);
     if (sp_status_is_fatal(found)) {
         return sp_error_set(err, found, "%s", text);
@@ -343,6 +340,16 @@ double sweep_whole_ms(const sweep_trial *trial)
     return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
 }
 
+static double chance_of(const sweep_trial *trial)
+{
+    return sp_fit_chance(trial->figure[SWEEP_FIT_PROBABILITY]);
+}
+
+double sweep_expected_ms(const sweep_trial *trial)
+{
+    return sweep_whole_ms(trial) / chance_of(trial);
+}
+
 // Does a fit tightly and b not? A tight step is slower than predicted, so it comes behind all that
 // are not, in any order.
 static bool is_tighter(const sweep_trial *a, const sweep_trial *b)
@@ -356,9 +363,9 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b)
     if (is_tighter(a, b) || is_tighter(b, a)) {
         return is_tighter(b, a);
     }
-    double tokens = a->figure[SWEEP_TOKENS_PER_S] - b->figure[SWEEP_TOKENS_PER_S];
-    return isfinite(tokens) ? tokens > 0.0
-                            : a->figure[SWEEP_ITERATION_MS] < b->figure[SWEEP_ITERATION_MS];
+    double tokens =
+        a->figure[SWEEP_TOKENS_PER_S] * chance_of(a) - b->figure[SWEEP_TOKENS_PER_S] * chance_of(b);
+    return isfinite(tokens) ? tokens > 0.0 : sweep_expected_ms(a) < sweep_expected_ms(b);
 }
 
 // ---- lines: writing ----
@@ -419,15 +426,17 @@ static bool is_as_written(const json_t *row, const char *line, size_t bytes)
 }
 
 // The line of a point with its newline, without what it has no value for.
-static char *write_line(const sweep_spec *spec, int64_t combination, const sweep_trial *trial)
+static char *write_line(const sweep_spec *spec, const sweep_row *point)
 {
     int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(spec, combination, digit);
+    const sweep_trial *trial = &point->trial;
+    sweep_spec_digits(spec, point->combination, digit);
     json_t *row = sp_json_object(SP_JSON("point", sweep_spec_point(spec, digit)),
                                  SP_JSON("status", sweep_status_names[trial->status]));
     put_text(row, "reason", trial->reason);
     sp_json_put(row, "base", json_string(spec->base_tag));
     put_trial(row, trial);
+    json_object_update(row, point->notes);
     size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
     char *line = sp_malloc(bytes + CHECK + 2);
     json_dumpb(row, line, bytes, LINE_FLAGS);
@@ -440,11 +449,19 @@ static char *write_line(const sweep_spec *spec, int64_t combination, const sweep
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err)
 {
-    sp_status status = sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, err);
+    sp_status status =
+        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err);
     if (status == SP_OK) {
-        row->line = write_line(evaluator->spec, row->combination, &row->trial);
+        row->line = write_line(evaluator->spec, row);
     }
     return status;
+}
+
+void sweep_row_fini(sweep_row *row)
+{
+    json_decref(row->notes);
+    sp_free(row->line);
+    *row = (sweep_row){0};
 }
 
 // ---- lines: reading ----
@@ -571,30 +588,30 @@ static sp_status same_point(const sweep_spec *spec, int64_t combination, const j
     return status;
 }
 
-sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
-                          sp_error *err)
+sp_status sweep_line_read(const sweep_spec *spec, const char *line, size_t bytes,
+                          const sweep_line_place *place, sweep_row *row, sp_error *err)
 {
     const char *expected = "";
     json_error_t wrong;
     errno = 0;
-    json_t *row = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
-    if (row == NULL) {
+    json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (object == NULL) {
         return sp_json_load_error(err, place->path, place->number, &wrong);
     }
     sp_status status = SP_OK;
-    if (!is_as_written(row, line, bytes)) {
+    if (!is_as_written(object, line, bytes)) {
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
                              "the line was changed after it was written (its check differs): "
                              "without it and the lines behind it --resume evaluates them again");
-    } else if (!sweep_trial_read(row, trial, &expected)) {
+    } else if (!sweep_trial_read(object, &row->trial, &expected)) {
         status = sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0, "expected %s",
                              expected);
     }
     if (status == SP_OK) {
-        status = same_point(spec, combination, row, place, err);
+        status = same_point(spec, row->combination, object, place, err);
     }
-    json_decref(row);
+    row->notes = json_pack("{s:O*}", "warnings", json_object_get(object, "warnings"));
+    json_decref(object);
     return status;
 }
 
@@ -611,16 +628,30 @@ bool sweep_figure_find(const char *name, sweep_figure *figure)
 
 // ---- the condition on results ----
 
-static void copy_symbol(sweep_symbols *symbols, const sweep_spec *spec, const char *path, int axis,
-                        const sweep_value *values)
+// The symbol has its own path and values, which are null where it has none yet.
+static void add_symbol(sweep_symbols *symbols, const sweep_spec *spec, sweep_symbol symbol)
 {
-    int64_t count = axis >= 0 ? spec->axes[axis].count : 1;
-    sweep_symbol symbol = {.path = sp_strdup(path), .axis = axis};
+    int64_t count = symbol.axis >= 0 ? spec->axes[symbol.axis].count : 1;
+    const sweep_value *values = symbol.values;
+    symbol.path = sp_strdup(symbol.path);
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
     if (values != NULL) {
         memcpy(symbol.values, values, (size_t)count * sizeof *values);
     }
     symbols->items[symbols->count++] = symbol;
+}
+
+static const char *const degree_paths[SWEEP_DEGREES] = {"parallel.tp", "parallel.cp", "parallel.pp",
+                                                        "parallel.dp"};
+
+// SWEEP_DEGREES: it is none.
+static int degree_at(const char *path)
+{
+    int d = 0;
+    while (d < SWEEP_DEGREES && strcmp(degree_paths[d], path) != 0) {
+        d++;
+    }
+    return d;
 }
 
 // The settings of the sweep, and the figures, whose values are those of the line at hand.
@@ -629,18 +660,32 @@ static void make_symbols(sweep_summary *summary)
     const sweep_symbols *settings = &summary->spec->symbols;
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
-    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2;
+    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + SWEEP_DEGREES;
     sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
     for (size_t i = 0; i < settings->count; i++) {
-        const sweep_symbol *s = &settings->items[i];
-        copy_symbol(symbols, summary->spec, s->path, s->axis, s->values);
+        const sweep_symbol *setting = &settings->items[i];
+        int d = degree_at(setting->path);
+        if (d < SWEEP_DEGREES) {
+            summary->stated_degree[d] = setting;
+        } else {
+            add_symbol(symbols, summary->spec, *setting);
+        }
     }
+    size_t kept = symbols->count;
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        copy_symbol(symbols, summary->spec, sweep_figure_names[f], -1, NULL);
+        const sp_figure *figure = sp_figure_find(sweep_figure_names[f]);
+        add_symbol(symbols, summary->spec,
+                   (sweep_symbol){.path = (char *)figure->key, .axis = -1, .figure = figure});
     }
-    copy_symbol(symbols, summary->spec, "status", -1, NULL);
-    copy_symbol(symbols, summary->spec, "fits", -1, NULL);
-    summary->of_figures = symbols->items + settings->count;
+    add_symbol(symbols, summary->spec,
+               (sweep_symbol){.path = "status", .axis = -1, .names = sweep_status_names});
+    add_symbol(symbols, summary->spec,
+               (sweep_symbol){.path = "fits", .axis = -1, .names = sp_fits_names});
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        add_symbol(symbols, summary->spec,
+                   (sweep_symbol){.path = (char *)degree_paths[d], .axis = -1});
+    }
+    summary->of_figures = symbols->items + kept;
 }
 
 static sweep_value text_value(const char *text)
@@ -669,6 +714,14 @@ static sp_status where_holds(const sweep_summary *summary, int64_t combination,
     summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
         text_value(known ? sp_fits_names[trial->fits] : NULL);
     sweep_spec_digits(summary->spec, combination, digit);
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        const sweep_symbol *stated = summary->stated_degree[d];
+        sweep_value *value = summary->of_figures[SWEEP_FIGURE_COUNT + 2 + d].values;
+        *value = trial->degree[d] > 0
+                     ? (sweep_value){.kind = SWEEP_NUMBER, .number = trial->degree[d]}
+                 : stated != NULL ? stated->values[stated->axis < 0 ? 0 : digit[stated->axis]]
+                                  : (sweep_value){0};
+    }
     return sweep_where_holds(summary->where, digit, holds, err);
 }
 
@@ -683,8 +736,8 @@ static bool is_better(const sweep_summary *summary, const sweep_trial *a, const 
         return is_tighter(b, a);
     }
     sweep_figure by = summary->options.by;
-    double x = sweep_figure_better[by] * a->figure[by];
-    double y = sweep_figure_better[by] * b->figure[by];
+    double x = sweep_figure_better(by) * a->figure[by];
+    double y = sweep_figure_better(by) * b->figure[by];
     return isnan(y) ? !isnan(x) : x > y;
 }
 
@@ -731,8 +784,8 @@ static void add_to_front(sweep_summary *summary, const sweep_best *point)
 {
     sweep_figure x = summary->options.x;
     sweep_figure y = summary->options.y;
-    double better_x = sweep_figure_better[x];
-    double better_y = sweep_figure_better[y];
+    double better_x = sweep_figure_better(x);
+    double better_y = sweep_figure_better(y);
     const double *own = point->trial.figure;
     int64_t first = begin_of(summary->front, summary->front_count, point->group);
     int64_t end = begin_of(summary->front, summary->front_count, point->group + 1);
@@ -827,15 +880,29 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
                              &summary->where, err);
 }
 
-sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
-                            sp_error *err)
+static void count_warnings(sweep_summary *summary, const json_t *texts)
 {
+    sp_warnings warnings = {.count = 0};
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const char *text = json_string_value(json_array_get(texts, i));
+        sp_warnings_add(&warnings, "%s", text != NULL ? text : "?");
+    }
+    sp_warning_kinds_add(&summary->warnings, summary->written, &warnings);
+}
+
+sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err)
+{
+    const sweep_trial *trial = &row->trial;
+    int64_t combination = row->combination;
     sweep_status s = trial->status;
     bool holds = false;
     if (summary->of_status[s]++ == 0) {
         memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
     }
     summary->written++;
+    if (s == SWEEP_OK && row->notes != NULL) {
+        count_warnings(summary, json_object_get(row->notes, "warnings"));
+    }
     sp_status status = where_holds(summary, combination, trial, &holds, err);
     if (status == SP_OK && summary->options.each != NULL) {
         summary->options.each(summary->options.context, combination, trial, holds);

@@ -162,9 +162,26 @@ static void make_child(sweep_choice *choice, const sweep_summary *summary,
     }
 }
 
+// Chooses points that are not chosen yet, with equal chance.
+static sp_status draw_more(sweep_choice *choice, int64_t goal, sp_error *err)
+{
+    // Of so many different points enough are new.
+    int64_t *drawn = sp_calloc((size_t)goal + 1, sizeof *drawn);
+    sp_status status =
+        sweep_spec_draw(choice->spec, choice->in_grid, goal, &choice->prng, drawn, err);
+    for (int64_t left = goal; status == SP_OK && choice->chosen_count < goal; left--) {
+        int64_t at = (int64_t)sp_prng_below(&choice->prng, (uint64_t)left);
+        insert(choice, drawn[at]);
+        drawn[at] = drawn[left - 1];
+    }
+    sp_free(drawn);
+    return status;
+}
+
 sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err)
 {
-    int64_t goal = choice->chosen_count + GENERATION;
+    int64_t before = choice->chosen_count;
+    int64_t goal = before + GENERATION;
     goal = goal < choice->points ? goal : choice->points;
     sp_status status = SP_OK;
     bool breeds = choice->sorted != NULL && summary->front_count > 0;
@@ -179,7 +196,12 @@ sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary
             insert(choice, sweep_spec_combination(choice->spec, digit));
         }
     }
-    return status;
+    // Where nothing fits yet, or all around the front is known, chance goes on.
+    bool stuck = choice->sorted != NULL && choice->chosen_count == before && before < goal;
+    int64_t further = before + before / FIRST_SHARE; // a draw looks at all that are chosen
+    further = further < choice->points ? further : choice->points;
+    return status == SP_OK && stuck ? draw_more(choice, goal > further ? goal : further, err)
+                                    : status;
 }
 
 // ---- the results file: whole lines, kept through a kill ----
@@ -351,15 +373,17 @@ static sp_status take_line(runner *run, const char *line, size_t bytes, long num
 {
     int64_t combination = 0;
     bool found = false;
-    sweep_trial trial;
     sp_status status = next_combination(run, &combination, &found, err);
     if (status != SP_OK) {
         return status;
     }
     const sweep_line_place place = {.path = run->file.path, .number = number};
-    status = found ? sweep_line_read(run->spec, combination, line, bytes, &place, &trial, err)
+    sweep_row row = {.combination = combination};
+    status = found ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
                    : sweep_line_of_other(run->spec, &place, "is past the last point", err);
-    return status == SP_OK ? sweep_summary_add(run->summary, combination, &trial, err) : status;
+    status = status == SP_OK ? sweep_summary_add(run->summary, &row, err) : status;
+    sweep_row_fini(&row);
+    return status;
 }
 
 // Takes every whole line; *whole is the bytes of these.
@@ -480,7 +504,7 @@ static sp_status write_block(void *context, void *item, sp_error *err)
         const sweep_row *row = &block->row[i];
         status = append(&run->file, row->line, strlen(row->line), err);
         if (status == SP_OK) {
-            status = sweep_summary_add(run->summary, row->combination, &row->trial, err);
+            status = sweep_summary_add(run->summary, row, err);
         }
     }
     sp_progress_update(&run->progress, run->summary->written - run->summary->resumed);
@@ -491,7 +515,7 @@ static void drop_block(void *item)
 {
     swept_block *block = item;
     for (int i = 0; i < block->count; i++) {
-        sp_free(block->row[i].line);
+        sweep_row_fini(&block->row[i]);
     }
     sp_free(block->row);
 }
@@ -569,9 +593,6 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
         status = run_points(&run, err);
     }
     sp_status closed = close_file(&run.file, err);
-    if (run.evaluator.warnings != NULL) {
-        sweep_evaluator_take_warnings(&run.evaluator, &summary->warnings);
-    }
     sweep_evaluator_fini(&run.evaluator);
     sweep_choice_end(&run.choice);
     return status != SP_OK ? status : closed;
@@ -626,10 +647,11 @@ static void close_shards(shard_file *shards, int count)
 // ---- merging: the points ----
 
 static sp_status read_point(const sweep_spec *spec, const shard_file *s, int64_t combination,
-                            sweep_trial *trial, sp_error *err)
+                            sweep_row *row, sp_error *err)
 {
     const sweep_line_place place = {.path = s->path, .number = s->number};
-    return sweep_line_read(spec, combination, s->line, (size_t)s->bytes, &place, trial, err);
+    *row = (sweep_row){.combination = combination};
+    return sweep_line_read(spec, s->line, (size_t)s->bytes, &place, row, err);
 }
 
 // The file whose first line is that of the point; a file without lines where none is.
@@ -640,12 +662,15 @@ static sp_status find_shard(const sweep_spec *spec, shard_file *shards, int coun
     sp_error reason = {0};
     *found = NULL;
     for (int i = 0; i < count && *found == NULL; i++) {
-        sweep_trial trial;
         if (shards[i].taken || shards[i].bytes < 0) {
             empty = shards[i].taken ? empty : &shards[i];
-        } else if (read_point(spec, &shards[i], combination, &trial, &reason) == SP_OK) {
+            continue;
+        }
+        sweep_row row;
+        if (read_point(spec, &shards[i], combination, &row, &reason) == SP_OK) {
             *found = &shards[i];
         }
+        sweep_row_fini(&row);
     }
     *found = *found != NULL ? *found : empty;
     if (*found == NULL) {
@@ -659,16 +684,17 @@ static sp_status find_shard(const sweep_spec *spec, shard_file *shards, int coun
 static sp_status merge_point(const sweep_spec *spec, shard_file *s, int64_t combination, FILE *out,
                              sweep_summary *summary, sp_error *err)
 {
-    sweep_trial trial;
+    sweep_row row;
     if (s->bytes < 0) {
         return sp_error_at(err, SP_ERR_CONTENT, s->path, s->number, 0,
                            "a point is missing: the shard is not finished (--resume goes on)");
     }
-    sp_status status = read_point(spec, s, combination, &trial, err);
+    sp_status status = read_point(spec, s, combination, &row, err);
     if (status == SP_OK) {
         fwrite(s->line, 1, (size_t)s->bytes + 1, out);
-        status = sweep_summary_add(summary, combination, &trial, err);
+        status = sweep_summary_add(summary, &row, err);
     }
+    sweep_row_fini(&row);
     next_line(s);
     return status;
 }
@@ -734,11 +760,13 @@ static void find_number(const sweep_spec *spec, told_shard *told, int64_t combin
 {
     for (int i = 0; i < TOLD_LINES; i++) {
         const sweep_line_place place = {.path = told->path, .number = i + 1};
-        sweep_trial trial;
+        sweep_row row = {.combination = combination};
         sp_error ignored = {0};
-        if (told->number[i] < 0 && told->bytes[i] > 0 &&
-            sweep_line_read(spec, combination, told->line[i], (size_t)told->bytes[i], &place,
-                            &trial, &ignored) == SP_OK) {
+        bool is_point = told->number[i] < 0 && told->bytes[i] > 0 &&
+                        sweep_line_read(spec, told->line[i], (size_t)told->bytes[i], &place, &row,
+                                        &ignored) == SP_OK;
+        sweep_row_fini(&row);
+        if (is_point) {
             told->number[i] = number;
             break;
         }

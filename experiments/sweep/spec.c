@@ -15,12 +15,17 @@ enum {
     DOCUMENT_LIMIT_BYTES = 64 << 20,
     DEPTH = 16,     // of objects in which settings are looked for
     SYMBOLS = 4096, // settings that a condition can name
+    SAME_TEXT = JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS,
 };
 
 void sweep_spec_fini(sweep_spec *spec)
 {
     sweep_where_free(spec->where);
     sweep_symbols_fini(&spec->symbols);
+    for (int a = 0; a < spec->axis_count; a++) {
+        json_decref(spec->axes[a].read);
+    }
+    json_decref(spec->base_read);
     json_decref(spec->stated);
     json_decref(spec->document);
     *spec = (sweep_spec){0};
@@ -89,6 +94,39 @@ static bool stands_alone(const sweep_spec *spec, sp_object *grid, const char *pa
     return true;
 }
 
+// The values as they are read. NULL, with an error, where one stands twice: its points would be
+// evaluated and counted twice.
+static json_t *read_values(const sweep_spec *spec, sp_object *grid, const char *path,
+                           const json_t *values)
+{
+    const json_t *stated = spec->stated != NULL ? json_object_get(spec->stated, path) : values;
+    json_t *read = json_array();
+    json_t *seen = json_object(); // what was stated, by the text of what is read
+    size_t i;
+    const json_t *value;
+    json_array_foreach (stated, i, value) {
+        json_array_append_new(read, sp_setting_as_read(path, value));
+        char *text = json_dumps(json_array_get(read, i), SAME_TEXT);
+        const json_t *before = json_object_get(seen, text);
+        if (before != NULL) {
+            char *as[] = {json_dumps(before, SAME_TEXT), json_dumps(value, SAME_TEXT)};
+            bool alike = strcmp(as[0], as[1]) == 0;
+            sp_object_error(grid, path, "has %.80s%s%.80s%s", as[0], alike ? "" : " and ",
+                            alike ? "" : as[1], alike ? " twice" : ", which are one value");
+            free(as[0]);
+            free(as[1]);
+            free(text);
+            json_decref(read);
+            json_decref(seen);
+            return NULL;
+        }
+        json_object_set_nocheck(seen, text, (json_t *)value);
+        free(text);
+    }
+    json_decref(seen);
+    return read;
+}
+
 static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const json_t *values)
 {
     size_t count = json_array_size(values);
@@ -113,9 +151,12 @@ static void read_axis(sweep_spec *spec, sp_object *grid, const char *path, const
                         "lies inside the cluster of a profile, which the grid replaces: the base "
                         "must name a cluster");
     } else if (stands_alone(spec, grid, path) && make_place(spec, grid, path)) {
-        spec->axes[spec->axis_count++] =
-            (sweep_axis){.path = path, .values = values, .count = (int64_t)count};
-        spec->combinations *= (int64_t)count;
+        json_t *read = read_values(spec, grid, path, values);
+        if (read != NULL) {
+            spec->axes[spec->axis_count++] =
+                (sweep_axis){.path = path, .values = values, .read = read, .count = (int64_t)count};
+            spec->combinations *= (int64_t)count;
+        }
     }
 }
 
@@ -329,7 +370,7 @@ static void list_axis(lister *list, int axis)
     const sweep_axis *a = &list->spec->axes[axis];
     size_t used = (size_t)snprintf(list->path, sizeof list->path, "%s", a->path);
     for (int64_t i = 0; i < a->count; i++) {
-        list_value(list, axis, i, json_array_get(a->values, (size_t)i), used, 0);
+        list_value(list, axis, i, json_array_get(a->read, (size_t)i), used, 0);
     }
 }
 
@@ -342,7 +383,8 @@ static void list_symbols(sweep_spec *spec)
     for (int a = 0; a < spec->axis_count; a++) {
         list_axis(&list, a);
     }
-    list_value(&list, -1, 0, spec->base, 0, 0);
+    spec->base_read = sp_setting_as_read("", spec->base);
+    list_value(&list, -1, 0, spec->base_read, 0, 0);
 }
 
 static sp_status place_paths(json_t *document, const char *file, sp_error *err)
@@ -540,7 +582,7 @@ static bool excluded(const sweep_cursor *cursor, int axis)
 }
 
 // To the next combination that no part of the condition rules out; false, also from then on, where
-// there is none.
+// there is none, and where more than SWEEP_LOOKED_AT were looked at.
 static bool advance(sweep_cursor *cursor, int64_t *looked_at)
 {
     const sweep_spec *spec = cursor->spec;
@@ -555,7 +597,7 @@ static bool advance(sweep_cursor *cursor, int64_t *looked_at)
         cursor->digit[axis] = cursor->begun ? cursor->digit[axis] + 1 : 0;
     }
     cursor->begun = true;
-    while (axis >= 0) {
+    while (axis >= 0 && *looked_at <= SWEEP_LOOKED_AT) {
         if (cursor->digit[axis] == spec->axes[axis].count) {
             if (--axis >= 0) {
                 cursor->digit[axis]++;
@@ -568,7 +610,7 @@ static bool advance(sweep_cursor *cursor, int64_t *looked_at)
             cursor->digit[++axis] = 0;
         }
     }
-    cursor->ended = true;
+    cursor->ended = axis < 0;
     return false;
 }
 

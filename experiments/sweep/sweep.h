@@ -23,15 +23,18 @@ typedef enum sweep_kind { SWEEP_NULL, SWEEP_BOOL, SWEEP_NUMBER, SWEEP_STRING } s
 typedef struct sweep_value {
     sweep_kind kind;
     double number;    // of a number; 0 or 1 of a bool
+    bool unknown;     // null because the point has no such figure
     const char *text; // of a string; not owned
 } sweep_value;
 
 // A setting that a condition can name: a scalar of the base (axis -1, one value) or an axis of the
-// grid, with one value per value of the axis.
+// grid, with one value per value of the axis; or a figure.
 typedef struct sweep_symbol {
     char *path; // "parallel.tp"; owned
     int axis;
-    sweep_value *values; // owned
+    sweep_value *values;      // owned
+    const sp_figure *figure;  // NULL: it is none
+    const char *const *names; // all that it can be, of what is no setting; NULL: it is a number
 } sweep_symbol;
 
 typedef struct sweep_symbols {
@@ -53,9 +56,12 @@ enum {
 // chain); + - ; * / % ; unary ! - ; number, 'string' or "string", true, false, null, name, ( ).
 // A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
 // that number beside a number. A name is the full path of a setting or its last part where no other
-// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them.
-// Errors name source, path and the character. All of these are referred to and must outlive the
-// condition.
+// setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them; in
+// a condition on results those of the point, however they came about. A
+// comparison by size with a figure that a point does not have is false. A comparison with a value
+// that the table of settings or figures does not allow is an error where it never holds, or always
+// does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the character. All of these
+// are referred to and must outlive the condition.
 sp_status sweep_where_parse(const char *text, const char *source, const char *path,
                             const sweep_symbols *symbols, sweep_where **where, sp_error *err);
 void sweep_where_free(sweep_where *where);
@@ -99,6 +105,7 @@ enum {
 typedef struct sweep_axis {
     const char *path; // "parallel.tp"; belongs to the document, as do the values
     const json_t *values;
+    json_t *read; // the values as sp_setting_as_read() has them; owned
     int64_t count;
 } sweep_axis;
 
@@ -107,6 +114,7 @@ typedef struct sweep_spec {
     json_t *document;          // owned
     json_t *stated;            // the grid before its paths were placed; owned, NULL: none was
     const json_t *base;
+    json_t *base_read;           // as the values of axes; owned
     sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
     int axis_count;
     int64_t combinations;
@@ -188,31 +196,33 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 
 enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
 
-// The figures of a line: X(name, key, 1: more is better, -1: less is).
-#define SWEEP_FIGURES(X)                            \
-    X(ITERATION_MS, "iteration_ms", -1)             \
-    X(BUBBLE_RATIO, "bubble_ratio", -1)             \
-    X(TOKENS_PER_S, "tokens_per_s", 1)              \
-    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s", 1)      \
-    X(TFLOPS_PER_GPU, "tflops_per_gpu", 1)          \
-    X(MFU_FULL_ATTENTION, "mfu_full_attention", 1)  \
-    X(MFU, "mfu", 1)                                \
-    X(PEAK_MEMORY_GIB, "peak_memory_gib", -1)       \
-    X(RESERVED_GIB, "peak_memory_reserved_gib", -1) \
-    X(MEMORY_MARGIN_GIB, "memory_margin_gib", 1)    \
-    X(LEFT_OUT_SHARE, "left_out_share", -1)         \
-    X(CUT_SHARE, "cut_share", -1)                   \
-    X(OVER_LENGTH_SHARE, "over_length_share", -1)
+// The figures of a line: X(name, key), those by which points are compared (`better` of sp_figure).
+#define SWEEP_FIGURES(X)                        \
+    X(ITERATION_MS, "iteration_ms")             \
+    X(BUBBLE_RATIO, "bubble_ratio")             \
+    X(TOKENS_PER_S, "tokens_per_s")             \
+    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s")     \
+    X(TFLOPS_PER_GPU, "tflops_per_gpu")         \
+    X(MFU_FULL_ATTENTION, "mfu_full_attention") \
+    X(MFU, "mfu")                               \
+    X(PEAK_MEMORY_GIB, "peak_memory_gib")       \
+    X(RESERVED_GIB, "peak_memory_reserved_gib") \
+    X(MEMORY_MARGIN_GIB, "memory_margin_gib")   \
+    X(LEFT_OUT_SHARE, "left_out_share")         \
+    X(CUT_SHARE, "cut_share")                   \
+    X(OVER_LENGTH_SHARE, "over_length_share")   \
+    X(FIT_PROBABILITY, "fit_probability")       \
+    X(WAITING_SHARE, "waiting_risk.share")
 
 typedef enum sweep_figure {
-#define X(name, key, better) SWEEP_##name,
+#define X(name, key) SWEEP_##name,
     SWEEP_FIGURES(X)
 #undef X
         SWEEP_FIGURE_COUNT
 } sweep_figure;
 
 extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
-extern const int sweep_figure_better[];        // 1 or -1
+int sweep_figure_better(sweep_figure figure);  // 1 or -1
 
 enum { SWEEP_DEGREES = 4 };
 extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
@@ -240,7 +250,6 @@ typedef struct sweep_evaluator {
     int threads;
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
-    struct sweep_warning_list *warnings; // of points that were evaluated; owned
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
     // Figures that no line holds are left out, and so are the settings with which a point out of
     // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
@@ -261,19 +270,22 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
                                   sweep_status *status, sp_result *result, sp_error *err);
 
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
-// result; only a stop, what the system refuses, and defects of ours are errors.
+// result; only a stop, what the system refuses, and defects of ours are errors. *notes is the
+// object of its warnings and of sizes outside the profile's tables, as a result has them, which the
+// caller owns, NULL where there are none; `notes` may be NULL.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
-                               sweep_trial *trial, sp_error *err);
-
-// The warnings of the points that fit and were evaluated since; the caller frees them.
-void sweep_evaluator_take_warnings(sweep_evaluator *evaluator, sp_warning_kinds *kinds);
+                               sweep_trial *trial, json_t **notes, sp_error *err);
 
 // The time at which the point would train all tokens of its batches, at its own pace where it
 // leaves some out: what times of strategies that do not the same work are compared by. NAN: no
 // time.
 double sweep_whole_ms(const sweep_trial *trial);
 
-// Does a come before b, both of points that fit, in the order of their speed?
+// The same over the chance that the point does not run out of memory (sp_fit_chance()): what a user
+// has to expect who takes it.
+double sweep_expected_ms(const sweep_trial *trial);
+
+// Does a come before b, both of points that fit, in the order of the speed that is to be expected?
 bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 
 // ---- lines ----
@@ -282,8 +294,11 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 typedef struct sweep_row {
     int64_t combination;
     sweep_trial trial;
-    char *line; // with its newline; owned, freed with sp_free()
+    json_t *notes; // "warnings" and "uncalibrated", where there are any; owned
+    char *line;    // with its newline, NULL where it was read; owned
 } sweep_row;
+
+void sweep_row_fini(sweep_row *row);
 
 // Evaluates the combination on one of the threads and writes the line.
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
@@ -301,11 +316,10 @@ typedef struct sweep_line_place {
     long number;
 } sweep_line_place;
 
-// Reads the line of a combination, without its newline; a content error where it is that of another
-// point or sweep, or was changed.
-sp_status sweep_line_read(const sweep_spec *spec, int64_t combination, const char *line,
-                          size_t bytes, const sweep_line_place *place, sweep_trial *trial,
-                          sp_error *err);
+// Reads the line of a row's combination, without its newline; a content error where it is that of
+// another point or sweep, or was changed. The caller calls sweep_row_fini(), also after an error.
+sp_status sweep_line_read(const sweep_spec *spec, const char *line, size_t bytes,
+                          const sweep_line_place *place, sweep_row *row, sp_error *err);
 
 // The error of a line that is not of this sweep; `text` says why.
 sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *place,
@@ -357,18 +371,20 @@ typedef struct sweep_summary {
     int64_t front_count;
     size_t front_capacity;
     bool stopped;              // before the end
-    sp_warning_kinds warnings; // of the points that this run evaluated; owned
+    sp_warning_kinds warnings; // of points that fit; owned
     const sweep_spec *spec;    // not owned
     sweep_symbols symbols;     // of the condition
-    sweep_symbol *of_figures;  // SWEEP_FIGURE_COUNT of them, then status and fits
+    // SWEEP_FIGURE_COUNT of them, then status and fits, then the degrees, which are those of the
+    // settings where the point was not evaluated (NULL: not stated).
+    sweep_symbol *of_figures;
+    const sweep_symbol *stated_degree[SWEEP_DEGREES];
     sweep_where *where;
 } sweep_summary;
 
 // The caller calls sweep_summary_fini(), also after an error.
 sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
                               const sweep_summary_options *options, sp_error *err);
-sp_status sweep_summary_add(sweep_summary *summary, int64_t combination, const sweep_trial *trial,
-                            sp_error *err);
+sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err);
 void sweep_summary_fini(sweep_summary *summary);
 
 // Does a setting change what is to be trained?
@@ -415,7 +431,7 @@ sp_status sweep_choice_next(sweep_choice *choice, int64_t *combination, bool *fo
 
 // Has a search choose more points by what is known of those before, all of which are in `summary`.
 // Children of the front: one to three settings of a point on it are changed, or taken from another
-// one. Nothing depends on threads or on time.
+// one; where there are none, points drawn at random. Nothing depends on threads or on time.
 sp_status sweep_choice_extend(sweep_choice *choice, const sweep_summary *summary, sp_error *err);
 
 void sweep_choice_end(sweep_choice *choice);

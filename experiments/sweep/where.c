@@ -8,6 +8,8 @@
 
 #include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
+#include "sim/base/writer.h"
+#include "solver/strategy.h"
 
 // ---- the tree of a condition ----
 
@@ -117,7 +119,7 @@ static sweep_value boolean(bool value)
 // Numbers are true where they are not 0, as in C.
 static bool truth(evaluation *ev, const sweep_node *node, sweep_value value)
 {
-    if (value.kind != SWEEP_BOOL && value.kind != SWEEP_NUMBER) {
+    if (value.kind != SWEEP_BOOL && value.kind != SWEEP_NUMBER && !value.unknown) {
         failed(ev, node, "true, false or a number", value);
         return false;
     }
@@ -155,6 +157,9 @@ static bool equal(sweep_value a, sweep_value b)
 static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
 {
     double difference = 0.0;
+    if (a.unknown || b.unknown) {
+        return boolean(false);
+    }
     read_tokens(&a, &b);
     if (a.kind == SWEEP_NUMBER && b.kind == SWEEP_NUMBER) {
         difference = a.number < b.number ? -1.0 : a.number > b.number ? 1.0 : 0.0;
@@ -171,6 +176,9 @@ static sweep_value compare(evaluation *ev, const sweep_node *node, sweep_value a
 static sweep_value calculate(evaluation *ev, const sweep_node *node, sweep_value a, sweep_value b)
 {
     sweep_value result = {.kind = SWEEP_NUMBER};
+    if (a.unknown || b.unknown) {
+        return a.unknown ? a : b;
+    }
     read_tokens(&a, &b);
     if (a.kind != SWEEP_NUMBER || b.kind != SWEEP_NUMBER) {
         return failed(ev, node, "numbers", a.kind != SWEEP_NUMBER ? a : b);
@@ -195,7 +203,10 @@ static sweep_value symbol_value(const evaluation *ev, const sweep_node *node)
 {
     const sweep_symbol *symbol = node->symbol;
     sweep_value value = symbol->values[symbol->axis < 0 ? 0 : ev->digit[symbol->axis]];
-    return value.kind == SWEEP_NULL ? node->value : value;
+    bool is_figure = symbol->figure != NULL || symbol->names != NULL;
+    return value.kind != SWEEP_NULL ? value
+           : is_figure              ? (sweep_value){.unknown = true}
+                                    : node->value;
 }
 
 // Depth: nesting is bounded by the parser, a chain of one operator by the length of the text.
@@ -223,7 +234,8 @@ static sweep_value evaluate(evaluation *ev, int index)
     case OP_NOT:
         return boolean(!truth(ev, node, right));
     case OP_NEG:
-        return right.kind == SWEEP_NUMBER
+        return right.unknown ? right
+               : right.kind == SWEEP_NUMBER
                    ? (sweep_value){.kind = SWEEP_NUMBER, .number = -right.number}
                    : failed(ev, node, "a number", right);
     case OP_EQ:
@@ -329,6 +341,12 @@ static int fail(parser *in, int position, const char *format, ...)
     return -1;
 }
 
+static const char *last_part(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot == NULL ? path : dot + 1;
+}
+
 static int add_node(parser *in, sweep_node node)
 {
     sweep_where *where = in->where;
@@ -375,6 +393,163 @@ static sweep_op take_operator(parser *in, int binds)
         }
     }
     return OP_VALUE;
+}
+
+// ---- comparisons that a table decides ----
+
+// What a name can be: a number, one of the names, or neither.
+typedef struct domain {
+    bool number, text, truth; // of which kinds
+    double least, most;
+    const char *const *names;
+    const sp_setting *setting;
+} domain;
+
+// False: the tables do not say.
+static bool domain_of(const sweep_symbol *symbol, domain *of)
+{
+    const sp_figure *figure = symbol->figure;
+    const sp_setting *setting = sp_setting_find(symbol->path);
+    *of = (domain){.number = true, .least = -HUGE_VAL, .most = HUGE_VAL};
+    if (figure != NULL) {
+        of->least = figure->least;
+        of->most = figure->most > 0.0 ? figure->most : HUGE_VAL;
+        return true;
+    }
+    if (symbol->names != NULL || strcmp(symbol->path, "strategy.kind") == 0) {
+        *of = (domain){.text = true,
+                       .names = symbol->names != NULL ? symbol->names : sp_strategy_names};
+        return true;
+    }
+    if (setting == NULL || strcmp(setting->key, symbol->path) != 0) {
+        return false;
+    }
+    bool number = setting->kind == SP_SETTING_INT || setting->kind == SP_SETTING_TOKENS ||
+                  setting->kind == SP_SETTING_REAL;
+    bool name = setting->kind == SP_SETTING_NAME;
+    *of = (domain){.number = number,
+                   .text = name || (number && setting->names != NULL),
+                   .truth = setting->kind == SP_SETTING_SWITCH,
+                   .least = setting->least,
+                   .most = setting->most,
+                   .names = setting->names,
+                   .setting = setting};
+    return number || name || of->truth;
+}
+
+typedef enum verdict { OPEN, NEVER, ALWAYS } verdict;
+
+static verdict decide(const domain *of, sweep_op op, double number)
+{
+    switch (op) {
+    case OP_LT:
+        return of->least >= number ? NEVER : of->most < number ? ALWAYS : OPEN;
+    case OP_LE:
+        return of->least > number ? NEVER : of->most < number ? ALWAYS : OPEN;
+    case OP_GT:
+        return of->most <= number ? NEVER : of->least > number ? ALWAYS : OPEN;
+    case OP_GE:
+        return of->most < number ? NEVER : of->least > number ? ALWAYS : OPEN;
+    default: {
+        bool outside = number < of->least || number > of->most;
+        return !outside ? OPEN : op == OP_EQ ? NEVER : ALWAYS;
+    }
+    }
+}
+
+static verdict judge(const domain *of, sweep_op op, sweep_value value)
+{
+    bool equality = op == OP_EQ || op == OP_NE;
+    bool possible = value.kind == SWEEP_NUMBER   ? of->number
+                    : value.kind == SWEEP_STRING ? of->text
+                                                 : of->truth;
+    if (value.kind == SWEEP_NULL || (!possible && !equality)) {
+        return OPEN; // evaluation tells of kinds that have no order
+    }
+    if (possible && value.kind == SWEEP_NUMBER) {
+        verdict found = decide(of, op, value.number);
+        // More is asked of a setting than there is: a harmless condition. A figure has another
+        // unit.
+        return found == ALWAYS && of->setting != NULL ? OPEN : found;
+    }
+    possible = possible && (value.kind != SWEEP_STRING || sp_listed_name(value.text, of->names));
+    return possible || !equality ? OPEN : op == OP_EQ ? NEVER : ALWAYS;
+}
+
+// "a share from 0 to 1 (40 % is 0.4)"
+static void describe(const domain *of, const sweep_symbol *symbol, double number,
+                     char text[SP_SETTING_TYPE])
+{
+    const sp_figure *figure = symbol->figure;
+    text[0] = '\0';
+    if (of->setting != NULL) {
+        sp_setting_type(of->setting, text);
+    } else if (figure == NULL) {
+        for (int i = 0; of->names[i] != NULL; i++) {
+            sp_append(text, SP_SETTING_TYPE, "%s \"%s\"", i > 0 ? "," : "one of", of->names[i]);
+        }
+    } else {
+        sp_append(text, SP_SETTING_TYPE, "%s", figure->percent ? "a share" : "a number");
+        if (isfinite(of->most)) {
+            sp_append(text, SP_SETTING_TYPE, " from %g to %g", of->least, of->most);
+        } else if (isfinite(of->least)) {
+            sp_append(text, SP_SETTING_TYPE, " of at least %g", of->least);
+        }
+        if (figure->percent && number > of->most && number <= 100.0 * of->most) {
+            sp_append(text, SP_SETTING_TYPE, " (%g %% is %g)", number, number / 100.0);
+        }
+    }
+}
+
+static sweep_op mirrored(sweep_op op)
+{
+    return op == OP_LT   ? OP_GT
+           : op == OP_GT ? OP_LT
+           : op == OP_LE ? OP_GE
+           : op == OP_GE ? OP_LE
+                         : op;
+}
+
+// Puts the table's spelling in the place of a text that is compared with a setting, and refuses a
+// comparison that no point can change: -1.
+static int check_comparison(parser *in, sweep_op op, int name, int constant)
+{
+    sweep_node *of = &in->where->nodes[name];
+    sweep_node *value = &in->where->nodes[constant];
+    const sweep_node *negated = value->op == OP_NEG ? &in->where->nodes[value->right] : value;
+    domain can;
+    if (of->op != OP_SYMBOL || negated->op != OP_VALUE) {
+        return 0;
+    }
+    sweep_value is = negated != value ? as_number(negated->value) : negated->value;
+    is.number = negated != value ? -is.number : is.number;
+    bool known = domain_of(of->symbol, &can);
+    if (is.kind == SWEEP_STRING) {
+        const char *meant = sp_setting_name_of(of->symbol->path, is.text);
+        meant = meant == NULL && can.names != NULL ? sp_listed_name(is.text, can.names) : meant;
+        is.text = meant != NULL ? meant : is.text;
+        value->value = is;
+    }
+    if (!known) {
+        return 0;
+    }
+    is = can.number ? as_number(is) : is;
+    verdict found = judge(&can, op, is);
+    if (found == OPEN) {
+        return 0;
+    }
+    char type[SP_SETTING_TYPE];
+    char hint[SP_NAME_HINT] = "";
+    int names = 0;
+    while (can.names != NULL && can.names[names] != NULL) {
+        names++;
+    }
+    if (is.kind == SWEEP_STRING && names > 0) {
+        sp_name_hint(is.text, can.names, names, hint);
+    }
+    describe(&can, of->symbol, is.number, type);
+    return fail(in, of->position, "this %s holds%s: '%s' is %s",
+                found == NEVER ? "never" : "always", hint, last_part(of->symbol->path), type);
 }
 
 // ---- operands ----
@@ -443,12 +618,6 @@ static int parse_string(parser *in)
     in->texts_used += length + 1;
     in->next = end + 1;
     return add_value(in, position, (sweep_value){.kind = SWEEP_STRING, .text = text});
-}
-
-static const char *last_part(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot == NULL ? path : dot + 1;
 }
 
 // The part of a layout that a name stands for, with its full path; NULL: none.
@@ -523,6 +692,15 @@ static int parse_word(parser *in, int position, const char *word)
         return add_node(
             in,
             (sweep_node){.op = OP_SYMBOL, .position = position, .symbol = found, .value = none});
+    }
+    for (size_t i = 0; layout != NULL && i < in->symbols->count; i++) {
+        bool nodes = strcmp(last_part(in->symbols->items[i].path), "nodes") == 0;
+        if (nodes && strcmp(layout, "parallel.dp") == 0) {
+            return fail(in, position,
+                        "'dp' follows from '%s' where parallel.dp is not stated, and is known of "
+                        "results alone (--where)",
+                        in->symbols->items[i].path);
+        }
     }
     return layout == NULL ? unknown_name(in, position, word) : add_value(in, position, one);
 }
@@ -616,6 +794,11 @@ static int parse_binary(parser *in, int binds)
             return unexpected(in, "'&&' or '||' (comparisons do not chain)");
         }
         int right = parse_binary(in, binds + 1);
+        if (binds == COMPARISON && right >= 0 &&
+            (check_comparison(in, op, left, right) < 0 ||
+             check_comparison(in, mirrored(op), right, left) < 0)) {
+            return -1;
+        }
         left =
             right < 0
                 ? -1

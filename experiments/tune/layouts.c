@@ -521,11 +521,26 @@ static double time_of(const sweep_layout *point)
     return sweep_whole_ms(d) * (1.0 - unknown_ms / d->figure[SWEEP_ITERATION_MS]);
 }
 
+// With the risk of running out of memory, by what is known of it.
+static double expected_of(const sweep_layout *point)
+{
+    return time_of(point) * (sweep_expected_ms(&point->trial) / sweep_whole_ms(&point->trial));
+}
+
 static int by_time(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
     return time_of(p) < time_of(q) ? -1 : time_of(q) < time_of(p) ? 1 : (p > q) - (p < q);
+}
+
+static int by_expected(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    double of_p = expected_of(p);
+    double of_q = expected_of(q);
+    return of_p != of_q ? (of_p > of_q ? 1 : -1) : (p > q) - (p < q);
 }
 
 static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
@@ -534,7 +549,8 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
     sweep_trial trial;
-    sp_status status = sweep_evaluate_point(evaluator, worker, point->combination, &trial, err);
+    sp_status status =
+        sweep_evaluate_point(evaluator, worker, point->combination, &trial, NULL, err);
     // One that is stopped stays what it was.
     if (status == SP_OK) {
         point->trial = trial;
@@ -567,7 +583,7 @@ static bool must_count(const finder *f, const sweep_layout *point)
 
 static bool is_fastest(const finder *f, const sweep_layout *point)
 {
-    return point->trial.status == SWEEP_OK && time_of(point) < f->best_ms;
+    return point->trial.status == SWEEP_OK && expected_of(point) < f->best_ms;
 }
 
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
@@ -575,7 +591,7 @@ static void take_fastest(finder *f, sweep_layout *const *block, int count)
     for (int i = 0; i < count; i++) {
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
             block[i]->trial.fits != SP_FITS_TIGHT) {
-            f->best_ms = time_of(block[i]);
+            f->best_ms = expected_of(block[i]);
         }
     }
 }
@@ -591,7 +607,7 @@ static sp_status count_fastest(finder *f, sweep_layout *const *block, int count,
             open[opened++] = block[i];
         }
     }
-    qsort((void *)open, (size_t)opened, sizeof *open, by_time);
+    qsort((void *)open, (size_t)opened, sizeof *open, by_expected);
     for (int from = 0;
          status == SP_OK && from < opened && is_fastest(f, open[from]) && f->counted < MOST_COUNTED;
          from += COUNT_BLOCK) {
@@ -862,7 +878,7 @@ static sp_status find_reason(finder *f, sp_error *err)
     sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
-    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, err);
+    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }

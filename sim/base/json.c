@@ -51,6 +51,10 @@ sp_status sp_json_load_error(sp_error *err, const char *source, long line,
         return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
                            "a byte order mark (UTF-8 BOM) is no JSON: save the text without it");
     }
+    if (strstr(error->text, "JSON_ALLOW_NUL") != NULL) {
+        return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
+                           "a text with the character \\u0000 is not read");
+    }
     return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
 }
 
@@ -617,16 +621,18 @@ void sp_object_end(sp_object *object)
             sp_error_set(object->err, SP_ERR_CONTENT, "unknown key");
             continue;
         }
+        char whole[SP_JSON_PATH + 66];
+        snprintf(whole, sizeof whole, "%s.%.64s", object->path, key);
         const char *near = kind_of(object, key);
-        if (near == NULL && object->watch != NULL) {
-            near = object->watch->meant(key);
-        }
         const char *why =
-            near == NULL && object->watch != NULL ? object->watch->missing(key) : NULL;
+            near == NULL && object->watch != NULL ? object->watch->missing(whole) : NULL;
         if (why != NULL) {
             sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                         SP_UNKNOWN_KEY "%.64s': %s", key, why);
             continue;
+        }
+        if (near == NULL && object->watch != NULL) {
+            near = object->watch->meant(key);
         }
         const char *own = sp_nearest_name(key, object->known, object->known_count);
         // A key of another section by this name does something else where one of the object's own

@@ -20,8 +20,8 @@ enum {
 typedef struct sp_key_watch {
     // The dotted path of the key that somebody means who writes `key`, which nobody reads, or NULL.
     const char *(*meant)(const char *key);
-    // Why nothing stands for what others call `key`, or NULL.
-    const char *(*missing)(const char *key);
+    // Why nothing stands for what others call the key of this dotted path, or NULL.
+    const char *(*missing)(const char *path);
     // The dotted key that is spelt most alike in the whole document, where none of the object's is.
     const char *(*near)(const char *key);
     // The dotted key that is meant where a text stands in place of the object of this path, or

@@ -108,13 +108,22 @@ void sp_settings_init(sp_setting_table table, void *owner)
 
 // ---- reading ----
 
+static const sp_setting_word *other_word(const sp_setting *row, const char *word)
+{
+    for (const sp_setting_word *also = row->also; also != NULL && also->word != NULL; also++) {
+        if (sp_same_name(word, also->word)) {
+            return also;
+        }
+    }
+    return NULL;
+}
+
 static int read_name(sp_object *object, const sp_setting *row, const char *key, int fallback)
 {
     const char *word = json_string_value(sp_object_get(object, key));
-    for (int i = 0; row->also != NULL && word != NULL && row->also[i].word != NULL; i++) {
-        if (sp_same_name(word, row->also[i].word)) {
-            return row->also[i].index;
-        }
+    const sp_setting_word *other = word != NULL ? other_word(row, word) : NULL;
+    if (other != NULL) {
+        return other->index;
     }
     for (int i = 0; row->explained != NULL && word != NULL && row->explained[i] != NULL; i += 2) {
         if (sp_same_name(word, row->explained[i])) {
@@ -361,6 +370,17 @@ const char *sp_setting_value(const sp_setting *setting, int index)
         }
     }
     return NULL;
+}
+
+const char *sp_setting_listed(const sp_setting *setting, const char *word)
+{
+    const sp_setting_word *other = other_word(setting, word);
+    const char *name = other != NULL ? setting->names[other->index] : NULL;
+    const char *value = NULL;
+    for (int i = 0; name == NULL && (value = sp_setting_value(setting, i)) != NULL; i++) {
+        name = sp_same_name(word, value) ? value : NULL;
+    }
+    return name;
 }
 
 const char *sp_setting_type(const sp_setting *setting, char text[SP_SETTING_TYPE])

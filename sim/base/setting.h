@@ -137,6 +137,10 @@ json_t *sp_settings_write(sp_setting_table table, const void *owner, const void 
 // Value number `index` of those with names; NULL past the last, and where values have no names.
 SP_API const char *sp_setting_value(const sp_setting *setting, int index);
 
+// The name among those of the setting that a word stands for, in the row's own spelling; NULL:
+// none.
+const char *sp_setting_listed(const sp_setting *setting, const char *word);
+
 enum { SP_SETTING_TYPE = 512 };
 
 // "an integer from 1 to 4096", or the names: "one of \"flash\", \"unfused\""; returns text.

@@ -1121,6 +1121,11 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     name_of_source(source, name);
     sp_object root;
     sp_object_begin(&root, json, source, "", err);
+    const char *kind = sp_json_kind(json);
+    if (kind != NULL && !sp_object_has(&root, "schema")) {
+        sp_error_in(root.err, SP_ERR_CONTENT, source, NULL, "expected a profile, got %s", kind);
+        return SP_ERR_CONTENT;
+    }
     sp_object_require(&root, "schema");
     const char *schema = sp_object_string(&root, "schema", SCHEMA);
     if (strcmp(schema, SCHEMA) != 0) {

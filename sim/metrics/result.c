@@ -413,6 +413,13 @@ double sp_result_fit_probability(const sp_result *result)
     return 0.0;
 }
 
+double sp_fit_chance(double fit_probability)
+{
+    const double least = 0.01; // what never ran before may run
+    return isfinite(fit_probability) ? fmin(1.0, fmax(least, fit_probability) / SP_FITS_SURELY)
+                                     : 1.0;
+}
+
 int64_t sp_result_margin_bytes(const sp_result *result)
 {
     return result->memory_limit_bytes - counted_peak(result);

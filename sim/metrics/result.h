@@ -223,6 +223,11 @@ SP_API double sp_result_memory_share(const sp_result *result);
 // The probability that the step does not run out of memory, by that share: of logged steps that ran
 // and that failed, every source with the same weight (experiments/evidence.sh). NAN: not known.
 SP_API double sp_result_fit_probability(const sp_result *result);
+// Up to about three quarters of the memory so many of the logged steps failed, for any reason: a
+// probability from here on tells nothing of the memory.
+#define SP_FITS_SURELY 0.95
+// The probability over SP_FITS_SURELY, at most 1; 1 where it is not known.
+SP_API double sp_fit_chance(double fit_probability);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
 // Lengthens every step that does not fit well by what each micro-batch of a rank then waits for the
@@ -245,7 +250,9 @@ typedef struct sp_figure {
     const char *key, *text; // what it says, with its unit
     const char *label;      // heads a column; NULL: tables do not show it
     int digits;             // behind the point in tables, or SP_SHORT_NUMBER
-    bool percent;           // tables show a hundred times the value
+    bool percent;           // a share, of which tables show a hundred times the value
+    double least, most;     // of its values; `most` 0: no upper bound
+    int better;             // sweeps compare points by it; 1: more is better, -1: less, 0: not
 } sp_figure;
 SP_API const sp_figure *sp_figure_at(int index);         // NULL past the last
 SP_API const sp_figure *sp_figure_find(const char *key); // NULL: there is none

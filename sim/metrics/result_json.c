@@ -1,5 +1,6 @@
 // A result as a JSON document (slimpack/result/1), and the table of its figures.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -33,6 +34,12 @@ static double margin_gib(const sp_result *result)
 static double stall_ms(const sp_result *result)
 {
     return result->stall_ns / batches_of(result) / SP_NS_PER_MS;
+}
+
+static double waiting_share(const sp_result *result)
+{
+    const sp_waiting_steps *waiting = &result->step_error.waiting;
+    return waiting->steps > 0 ? (double)waiting->waited / waiting->steps : (double)NAN;
 }
 
 static double over_length_share(const sp_result *result)
@@ -238,7 +245,7 @@ static json_t *json_waiting_risk(const sp_result *result)
     const sp_waiting_steps *waiting = &result->step_error.waiting;
     return waiting->steps == 0
                ? json_null()
-               : sp_json_object(SP_JSON("share", (double)waiting->waited / waiting->steps),
+               : sp_json_object(SP_JSON("share", waiting_share(result)),
                                 SP_JSON("nodes", waiting->nodes), SP_JSON("steps", waiting->steps),
                                 SP_JSON("sources", 1));
 }
@@ -316,11 +323,15 @@ typedef struct row {
 #define FLOPS(name, what) .of_flops = sp_result_##name, .count = SP_FLOPS_##what
 
 // clang-format off
-#define KEY(name, meaning, ...) {.figure = {.key = name, .text = meaning}, __VA_ARGS__}
+#define KEY(name, meaning, ...) {.figure.key = name, .figure.text = meaning, __VA_ARGS__}
 // Tables show a number under its label, with so many digits, in percent where `share` says so.
 #define NUMBER(name, meaning, head, decimals, share, ...)                                          \
-    {.figure = {.key = name, .text = meaning, .label = head, .digits = decimals,                   \
-                .percent = share}, __VA_ARGS__}
+    KEY(name, meaning, .figure.label = head, .figure.digits = decimals, .figure.percent = share,   \
+        __VA_ARGS__)
+// Points of a sweep are compared by these.
+#define MORE_IS_BETTER .figure.better = 1
+#define LESS_IS_BETTER .figure.better = -1
+#define SHARE .figure.percent = true, .figure.most = 1
 // clang-format on
 
 // In the order of the document.
@@ -337,51 +348,52 @@ static const row rows[] = {
     KEY("stage_layers", "Layers of each virtual stage, where shares are not equal.",
         .json = json_stage_layers),
     NUMBER("iteration_ms", "Milliseconds of a step, the mean over the batches.", "iteration ms", 1,
-           false, .number = sp_result_iteration_ms),
+           false, LESS_IS_BETTER, .number = sp_result_iteration_ms),
     NUMBER("bubble_ratio",
            "Share of ranks x makespan in which no rank computes or waits for its own TP or CP "
            "communication; gradient reduction and optimizer stand outside.",
-           "bubble", 2, true, .number = sp_result_bubble_ratio),
+           "bubble", 2, true, .figure.most = 1, LESS_IS_BETTER, .number = sp_result_bubble_ratio),
     NUMBER("bubble_ratio_longest_stage",
            "The longest stage's span without its work, over that span: the zero-bubble papers' "
            "measure.",
-           "longest stage", 2, true, .number = sp_result_bubble_ratio_longest_stage),
+           "longest stage", 2, true, .figure.most = 1,
+           .number = sp_result_bubble_ratio_longest_stage),
     KEY("bubble_ratio_published",
         "Closed form of the zero-bubble tables, interleaved with uniform_costs.",
         .json = json_published_bubble_ratio),
     NUMBER("tokens_per_s", "Trained tokens a second: no padding, nothing dropped.", "tokens/s",
-           SP_SHORT_NUMBER, false, .number = sp_result_tokens_per_s),
+           SP_SHORT_NUMBER, false, MORE_IS_BETTER, .number = sp_result_tokens_per_s),
     NUMBER("tokens_per_gpu_s", "Trained tokens a second and GPU.", "tokens/s/GPU", SP_SHORT_NUMBER,
-           false, .number = sp_result_tokens_per_gpu_s),
+           false, MORE_IS_BETTER, .number = sp_result_tokens_per_gpu_s),
     NUMBER("tflops_per_gpu",
            "TFLOP/s of a GPU with all pairs of tokens counted, as Megatron-LM did before 2026.",
-           "TFLOP/s/GPU", 1, false, FLOPS(tflops_per_gpu, MEGATRON)),
+           "TFLOP/s/GPU", 1, false, MORE_IS_BETTER, FLOPS(tflops_per_gpu, MEGATRON)),
     KEY("tflops_per_gpu_causal",
         "TFLOP/s of a GPU with causal pairs counted once, as Megatron-LM does since 2026.",
         FLOPS(tflops_per_gpu, CAUSAL)),
     NUMBER("mfu",
            "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
            "the forward, no recomputation.",
-           "MFU causal", 2, true, FLOPS(mfu, CAUSAL)),
+           "MFU causal", 2, true, .figure.most = 1, MORE_IS_BETTER, FLOPS(mfu, CAUSAL)),
     NUMBER("mfu_full_attention",
            "MFU with all pairs counted, as Megatron-LM did before 2026 and SlimPipe does.",
-           "MFU full", 2, true, FLOPS(mfu, MEGATRON)),
+           "MFU full", 2, true, .figure.most = 2, MORE_IS_BETTER, FLOPS(mfu, MEGATRON)),
     KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
     NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
-           .bytes_at = AT(peak_bytes)),
+           LESS_IS_BETTER, .bytes_at = AT(peak_bytes)),
     KEY("peak_memory_allocator_gib",
         "GiB in blocks of PyTorch's allocator, as max_memory_allocated, over all ranks and two "
         "steps.",
         .bytes_at = AT(allocator_peak_bytes)),
     KEY("peak_memory_reserved_gib",
-        "GiB that PyTorch's allocator reserves, as max_memory_reserved.",
+        "GiB that PyTorch's allocator reserves, as max_memory_reserved.", LESS_IS_BETTER,
         .bytes_at = AT(reserved_peak_bytes)),
     KEY("memory_gib", "The fullest rank's GiB at its peak by kind.", .json = json_memory),
     KEY("peak_memory", "Where and when the peak is, and the largest tensors then.",
         .json = json_peak_memory),
     KEY("oom", "Does the step need more memory than the limit?", .json = json_oom),
     NUMBER("memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves.",
-           "margin", 2, false, .number = margin_gib),
+           "margin", 2, false, .figure.least = -HUGE_VAL, MORE_IS_BETTER, .number = margin_gib),
     KEY("memory_stall_ms",
         "Milliseconds of a step that a tight allocator takes to free and take blocks.",
         .number = stall_ms),
@@ -389,12 +401,12 @@ static const row rows[] = {
     KEY("fit_probability",
         "Probability that the step does not run out of memory: of logged steps that ran and "
         "failed, by the share of the limit that PyTorch would reserve.",
-        .number = sp_result_fit_probability),
+        SHARE, MORE_IS_BETTER, .number = sp_result_fit_probability),
     KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
         .json = json_breakdown),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
-           "imbalance", 3, false, .number = sp_result_dp_max_over_mean),
+           "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),
     KEY("imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times.",
         .mean_at = AT(forward_pack_cv)),
     KEY("imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times.",
@@ -437,16 +449,18 @@ static const row rows[] = {
         "number of nodes "
         "that waited for long, which is not in the range.",
         .json = json_waiting_risk),
+    KEY("waiting_risk.share", "Share of those logged steps that waited for long.", SHARE,
+        LESS_IS_BETTER, .number = waiting_share),
     KEY("seed", "The workload's seed.", .int_at = AT(seed)),
     KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
     KEY("left_out_share",
-        "Share of tokens that the strategy dropped, or left for later batches at the end.",
-        .number = sp_result_left_out_share),
+        "Share of tokens that the strategy dropped, or left for later batches at the end.", SHARE,
+        LESS_IS_BETTER, .number = sp_result_left_out_share),
     KEY("cut_share",
-        "Share of trained tokens in pieces that do not see the beginning of their document.",
-        .number = sp_result_cut_share),
+        "Share of trained tokens in pieces that do not see the beginning of their document.", SHARE,
+        LESS_IS_BETTER, .number = sp_result_cut_share),
     KEY("over_length_share", "Share of tokens that workload.over_length dropped or truncated.",
-        .number = over_length_share),
+        SHARE, LESS_IS_BETTER, .number = over_length_share),
     KEY("warnings", "What was lost, replaced or is not modelled.", .json = json_warnings),
     KEY("uncalibrated", "Sizes outside the profile's tables.", .json = json_uncalibrated),
     KEY("batches", "The figures of each batch.", .json = json_batches),
@@ -514,6 +528,20 @@ static json_t *value_of(const row *r, const sp_result *result)
                             : sp_json_figure(number_of(r, result));
 }
 
+// A member of what has none is nothing.
+static void put_member(json_t *document, const char *key, json_t *value)
+{
+    char name[SP_JSON_PATH];
+    const char *dot = strchr(key, '.');
+    snprintf(name, sizeof name, "%.*s", (int)(dot - key), key);
+    json_t *object = json_object_get(document, name);
+    if (json_is_object(object)) {
+        sp_json_put(object, dot + 1, value);
+    } else {
+        json_decref(value);
+    }
+}
+
 json_t *sp_result_json(const sp_result *result, bool with_ranks)
 {
     json_t *b =
@@ -522,7 +550,7 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
         const char *key = rows[i].figure.key;
         const char *dot = strchr(key, '.');
         if (dot != NULL) {
-            sp_json_put(json_object_get(b, "imbalance"), dot + 1, value_of(&rows[i], result));
+            put_member(b, key, value_of(&rows[i], result));
         } else if (with_ranks || strcmp(key, "ranks") != 0) {
             sp_json_put(b, key, value_of(&rows[i], result));
         }

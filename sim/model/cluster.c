@@ -61,7 +61,8 @@ static const sp_setting cluster_rows[] = {
      .fallback = "\"custom\"",
      .text = "Name; that of a built-in cluster gives what the object does not state."},
     {.key = "cluster.gpu", SP_TEXT, SP_FIELD(sp_cluster, gpu), .fallback = "\"GPU\"",
-     .text = "What the GPU is called in reports."},
+     .text = "What the GPU is called in reports. Over a built-in cluster the name of another GPU "
+             "needs peak_tflops beside it."},
     {.key = "cluster.profile", SP_TEXT, SP_FIELD(sp_cluster, profile), .fallback = "none",
      .text = "The profile that is taken where the scenario names none."},
     {.key = "cluster.peak_tflops", SP_REAL(1e-3, 1e9), SP_FIELD(sp_cluster, peak_flops_per_s),
@@ -318,6 +319,39 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
     return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
 }
 
+// A cluster of another name states its figures; where it states none a built-in one is meant.
+static void refuse_unknown_name(sp_object *object)
+{
+    const char *names[BUILTINS];
+    char hint[SP_NAME_HINT];
+    const char *name = sp_object_string(object, "name", NULL);
+    if (name == NULL || sp_object_has(object, "peak_tflops") ||
+        sp_object_has(object, "memory_gib")) {
+        return;
+    }
+    for (int i = 0; i < BUILTINS; i++) {
+        names[i] = builtin[i].name;
+    }
+    sp_object_error(object, "name", "is '%.64s', no built-in cluster%s, and no figures are stated",
+                    name, sp_name_hint(name, names, BUILTINS, hint));
+}
+
+// The name of a GPU brings none of its rates.
+static void check_gpu(sp_object *object, const sp_cluster *base, const sp_cluster *cluster)
+{
+    sp_cluster other;
+    if (strstr(cluster->gpu, base->gpu) == NULL && !sp_same_name(cluster->gpu, base->gpu) &&
+        !sp_object_has(object, "peak_tflops")) {
+        bool known = sp_cluster_of_gpu(cluster->gpu, &other);
+        sp_object_error(
+            object, "gpu",
+            "'%.64s' is a name alone, the rates of cluster %s are those of %s: expected "
+            "%s%s%speak_tflops and the others beside it",
+            cluster->gpu, base->name, base->gpu, known ? "cluster " : "", known ? other.name : "",
+            known ? ", or " : "");
+    }
+}
+
 void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
 {
     const sp_cluster *base = find(sp_object_string(object, "name", "custom"));
@@ -327,8 +361,12 @@ void sp_cluster_from_object(sp_object *object, sp_cluster *cluster)
         *cluster = (sp_cluster){.reserve_bytes = SP_GPU_RESERVE_BYTES};
         sp_settings_init(sp_cluster_settings, cluster);
         sp_setting_read_key(object, sp_cluster_settings, "name", cluster);
+        refuse_unknown_name(object);
     }
     sp_settings_read(object, sp_cluster_settings, cluster, NULL);
+    if (base != NULL) {
+        check_gpu(object, base, cluster);
+    }
     // Of a device that is smaller than any GPU one trains on, most stays.
     if (cluster->reserve_bytes > cluster->memory_bytes / 4) {
         cluster->reserve_bytes = cluster->memory_bytes / 4;

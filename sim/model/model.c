@@ -219,6 +219,14 @@ static const sp_setting model_rows[] = {
      .if_changed = true, .fallback = "none",
      .text = "Key of a config.json, as attention_dropout of a Llama, that asks for dropout which "
              "is not modelled. A warning says so; nothing else changes."},
+    {.key = "model.ignored_parts", SP_TEXT, SP_FIELD(sp_model, ignored_parts), .if_changed = true,
+     .fallback = "none",
+     .text = "Keys of a config.json, as vision_config, of parts beside its text model that are "
+             "left out. A warning says so; nothing else changes."},
+    {.key = "model.ignored_keys", SP_TEXT, SP_FIELD(sp_model, ignored_keys), .if_changed = true,
+     .fallback = "none",
+     .text = "Keys of a config.json that are not known here. A warning names them; nothing else "
+             "changes."},
     {.key = "model.experts", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, experts),
      .if_changed = true, .fallback = "0, a dense MLP",
      .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
@@ -418,8 +426,16 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
                         (int64_t)row->least, (int64_t)row->most);
         }
     }
-    check_range(&check, "experts_per_token", model->experts_per_token, model->experts > 0 ? 1 : 0,
-                model->experts > 0 ? model->experts : 0);
+    if (model->experts > 0) {
+        check_range(&check, "experts_per_token", model->experts_per_token, 1, model->experts);
+    } else if (model->experts_per_token != 0) {
+        char place[SP_JSON_PATH];
+        place_of(&check, "experts_per_token", place, sizeof place);
+        check.good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, place,
+                    "is %d, and the model has no experts: state how many it has, or neither",
+                    model->experts_per_token);
+    }
     if (check.good) {
         check_relations(&check, model);
     }

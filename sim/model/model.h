@@ -22,7 +22,7 @@ extern const char *const sp_norm_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
-enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40 };
+enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40, SP_MODEL_KEYS = 160 };
 
 // The MLP of a layer: dense, or routed to experts. It may differ from layer to layer; all else is
 // alike in all layers.
@@ -60,6 +60,9 @@ typedef struct sp_model {
     bool qk_norm;  // norm of each head's q and k (Qwen3)
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
+    // Keys of a config.json: of what stands beside a text model, and of what nothing reads that may
+    // be something the model has; "": none.
+    char ignored_parts[SP_MODEL_KEYS], ignored_keys[SP_MODEL_KEYS];
     sp_stored_dtype stored_dtype;
     int experts; // as ffn
     int experts_per_token;
@@ -84,7 +87,8 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 bool sp_model_is_there(const char *path);
 
 // Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
-// gpt_neox); keys that are not read are ignored, missing ones take the architecture's defaults.
+// gpt_neox); keys that are not read are named in the model, missing ones take the architecture's
+// defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,

@@ -18,6 +18,8 @@ typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX }
 static const char *const family_names[] = {"llama",   "mistral", "qwen2",    "qwen3",
                                            "mixtral", "gpt2",    "gpt_neox", NULL};
 
+static const char adapters[] = "adapters (LoRA) are not modelled";
+
 static sp_status read_config(const json_t *config, const char *source, const char *called,
                              sp_model *model, sp_error *err);
 static void read_dtype(sp_object *object, sp_model *model);
@@ -26,6 +28,8 @@ static void read_gpt2(sp_object *object, sp_model *model);
 static void read_gpt_neox(sp_object *object, sp_model *model);
 static void name_model(sp_object *object, const char *fallback, sp_model *model);
 static void refuse_keys(sp_object *object, hf_family family, bool is_part);
+static void note_parts(const json_t *config, sp_model *model);
+static void note_unread(const sp_object *object, sp_model *model);
 
 // ---- by name or path ----
 
@@ -188,6 +192,8 @@ static sp_status read_config(const json_t *config, const char *source, const cha
         json_object_get(config, "architectures") == NULL) {
         sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
                     kind);
+    } else if (json_object_get(object.json, "peft_type") != NULL) {
+        sp_object_error(&object, "peft_type", "%s, their base model's config.json is", adapters);
     } else if (object.json != NULL) {
         sp_object_require(&object, "model_type");
     }
@@ -204,6 +210,10 @@ static sp_status read_config(const json_t *config, const char *source, const cha
             read_gpt_neox(&object, model);
         } else {
             read_llama_family(&object, (hf_family)family, model);
+        }
+        note_unread(&object, model);
+        if (text != NULL) {
+            note_parts(config, model);
         }
     }
     json_decref(text);
@@ -322,6 +332,10 @@ static const refused_key refused_keys[] = {
     {"parallel_attn", parallel},
     {"parallel_residual", parallel},
     {"use_parallel_residual", parallel},
+    {"peft_type", adapters},
+    {"_lora_", adapters},
+    {"_adapter_", adapters},
+    {"_adapters_", adapters},
 };
 
 // Absent, null, false, 0, and an empty text, list or object ask for nothing.
@@ -341,14 +355,13 @@ static bool has_word(const char *key, const char *word)
     return strstr(whole, word) != NULL;
 }
 
-static bool is_named(const char *key, const refused_key *refused)
+static bool is_named(const char *key, const char *name)
 {
-    size_t length = strlen(refused->key);
-    if (refused->key[0] == '_') {
-        return has_word(key, refused->key);
+    size_t length = strlen(name);
+    if (name[0] == '_') {
+        return has_word(key, name);
     }
-    return refused->key[length - 1] == '_' ? strncmp(key, refused->key, length) == 0
-                                           : strcmp(key, refused->key) == 0;
+    return name[length - 1] == '_' ? strncmp(key, name, length) == 0 : strcmp(key, name) == 0;
 }
 
 static bool is_of_family(const char *key, const refused_key *refused, hf_family family)
@@ -378,11 +391,88 @@ static void refuse_key(sp_object *object, const char *key, const json_t *value, 
 {
     for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
         const refused_key *refused = &refused_keys[i];
-        if (is_named(key, refused)) {
+        if (is_named(key, refused->key)) {
             if (!is_of_family(key, refused, family) && !is_harmless(key, value, refused, is_part)) {
                 sp_object_error(object, key, "%s: expected it to be absent or null", refused->why);
             }
             return;
+        }
+    }
+}
+
+// ---- keys that are passed over ----
+
+// They change neither parameters nor bytes nor time: names, tokens, how weights begin, rotation of
+// positions, how text is generated, and what the library writes into every file. Written as those
+// of refused_key.
+// clang-format off
+static const char *const harmless_keys[] = {
+    "architectures", "model_type", "auto_map", "_name_", "_version_", "torch_dtype", "dtype",
+    "use_cache", "_token_", "_tokens_", "_init_", "_initializer_", "_initialization_", "_eps_",
+    "_epsilon_", "_rope_", "_rotary_", "_yarn_", "max_position_embeddings", "n_positions",
+    "n_ctx", "_length_", "pretraining_tp", "_dropout_", "_pdrop_", "layerdrop", "_router_",
+    "output_", "return_", "use_return_dict", "torchscript", "task_specific_params", "summary_",
+    "finetuning_task", "problem_type", "id2label", "label2id", "num_labels", "_class_", "prefix",
+    "scale_attn_", "reorder_and_upcast_attn", "_attn_implementation_", "_flash_",
+    "gradient_checkpointing", "clip_qkv", "query_pre_attn_scalar", "sliding_window",
+    "use_sliding_window", "max_window_layers", "layer_types", "hidden_act", "hidden_activation",
+    "activation_function", "is_decoder", "is_causal", "tf_legacy_loss", "use_bfloat16",
+    "unsloth_", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "typical_p",
+    "do_sample", "num_beams", "num_beam_groups", "num_return_sequences", "_penalty_", "_ngram_",
+    "early_stopping", "bad_words_ids", "remove_invalid_values", "tie_encoder_decoder",
+    "transformers.js_config",
+};
+// clang-format on
+
+// As far as they fit.
+static void add_key(char keys[SP_MODEL_KEYS], const char *key)
+{
+    static const char more[] = ", ...";
+    size_t used = strlen(keys);
+    bool fits = used + strlen(key) + 2 + sizeof more <= SP_MODEL_KEYS;
+    if (fits || used < sizeof more || strcmp(keys + used - strlen(more), more) != 0) {
+        sp_append(keys, SP_MODEL_KEYS, "%s%s", used > 0 ? ", " : "", fits ? key : "...");
+    }
+}
+
+// Objects around a text_config: an encoder of pictures or sound, with its own layers.
+static void note_parts(const json_t *config, sp_model *model)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)config, key, value) {
+        bool is_part =
+            json_is_object(value) && json_object_size(value) > 0 && strcmp(key, "text_config") != 0;
+        if (is_part && strstr(key, "_config") != NULL) {
+            add_key(model->ignored_parts, key);
+        }
+    }
+}
+
+static bool is_passed_over(const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof harmless_keys / sizeof harmless_keys[0]; i++) {
+        found = is_named(key, harmless_keys[i]);
+    }
+    for (size_t i = 0; !found && i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
+        found = is_named(key, refused_keys[i].key);
+    }
+    return found;
+}
+
+// After all keys were read that are.
+static void note_unread(const sp_object *object, sp_model *model)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)object->json, key, value) {
+        bool known = asks_for_nothing(value) || is_passed_over(key);
+        for (int i = 0; !known && i < object->known_count; i++) {
+            known = strcmp(object->known[i], key) == 0;
+        }
+        if (!known) {
+            add_key(model->ignored_keys, key);
         }
     }
 }
@@ -460,8 +550,7 @@ static void refuse_activations(sp_object *object, hf_family family)
     }
 }
 
-// Keys that change parameters, bytes or time, and that nothing here reads. Those that change none
-// of these (rope_scaling, clip_qkv, partial_rotary_factor, ...) are passed over.
+// Keys that change parameters, bytes or time, and that nothing here reads.
 // `is_part`: the file around a text_config.
 static void refuse_keys(sp_object *object, hf_family family, bool is_part)
 {

@@ -40,6 +40,19 @@ static bool states_shares(const void *stack)
     return named_for(stack).rooted_shares != ((const sp_stack *)stack)->rooted_shares;
 }
 
+static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
+{
+    sp_stack *stack = owner;
+    (void)row;
+    (void)context;
+    sp_setting_read_key(object, sp_stack_settings, "moment_bytes", stack);
+    if (stack->moment_bytes == 3) {
+        sp_object_error(object, "moment_bytes",
+                        "expected 1 (8 bits), 2 (bf16) or 4 (fp32), as optimizers keep moments, "
+                        "got 3");
+    }
+}
+
 // clang-format off
 static const sp_setting stack_rows[] = {
     {.key = "stack", .type = "the name of a stack or an object", .name_at = sp_stack_builtin_name,
@@ -157,7 +170,7 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
      SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
      .text = "Precision in which data-parallel ranks add up gradients.",
-     .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16"},
+     .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16 accumulate_allreduce_grads_in_fp32"},
     {.key = "stack.tensors", SP_ONE_OF(sp_tensor_names), SP_FIELD(sp_stack, tensors),
      .fallback = NAMED,
      .text = "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."},
@@ -168,9 +181,10 @@ static const sp_setting stack_rows[] = {
      .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
      .aliases = "max_split_size_mb"},
     {.key = "stack.moment_bytes", SP_INT(0, 4), SP_FIELD(sp_stack, moment_bytes),
-     .if_changed = true, .fallback = NAMED,
-     .text = "Bytes a parameter of each of Adam's two moments: 1 with 8-bit Adam (bitsandbytes, "
-             "torchao), 2 in bf16, 4 in fp32; 0: 4."},
+     .if_changed = true, .fallback = NAMED, .read = read_moment_bytes,
+     .text = "Bytes a parameter of each of Adam's two moments, 1, 2 or 4: 1 with 8-bit Adam "
+             "(bitsandbytes, torchao; without its scales, 4 bytes for each block of 256), 2 in "
+             "bf16, 4 in fp32; 0: 4."},
     {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
      .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
     {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
@@ -348,6 +362,11 @@ static bool blocks_launches(const sp_stack *stack)
     return stack->blocking_launches;
 }
 
+static bool has_no_work_spaces(const sp_stack *stack)
+{
+    return has_explicit_tensors(stack) && stack->work_spaces == 0;
+}
+
 static bool unfuses_softmax(const sp_stack *stack)
 {
     return stack->unfused_softmax;
@@ -384,6 +403,9 @@ static const struct {
      "stack.fused_cross_entropy is on, which makes no copy of the logits"},
     {"dummy_weight_gradients", adds_weight_gradients_apart,
      "stack.unfused_weight_gradient is on, and autograd gets the gradients themselves"},
+    {"timed_accumulation", adds_weight_gradients_apart,
+     "stack.unfused_weight_gradient is on, and the product holds no addition"},
+    {"work_space_mib", has_no_work_spaces, EXPLICIT "stack.work_spaces is 0"},
     {"fused_softmax_limited", unfuses_softmax,
      "stack.unfused_softmax is on, for any number of keys"},
 #define BLOCKING "stack.blocking_launches is on, and nothing runs beside a kernel"

@@ -487,6 +487,50 @@ sp_status sp_scenario_place_values(json_t *values, const char *path, const char 
     return SP_OK;
 }
 
+const char *sp_setting_name_of(const char *path, const char *word)
+{
+    const sp_setting *row = sp_setting_find(path);
+    bool known = row != NULL && strcmp(row->key, path) == 0;
+    const char *model = strcmp(path, "model") == 0 ? sp_model_builtin_meant(word) : NULL;
+    return model != NULL ? model : known ? sp_setting_listed(row, word) : NULL;
+}
+
+json_t *sp_setting_as_read(const char *path, const json_t *value)
+{
+    const sp_setting *row = sp_setting_find(path);
+    bool known = row != NULL && strcmp(row->key, path) == 0;
+    const char *text = json_string_value(value);
+    int64_t tokens = 0;
+    if (known && row->kind == SP_SETTING_TOKENS && text != NULL &&
+        sp_tokens_from_text(text, &tokens)) {
+        return json_integer(tokens);
+    }
+    if (known && row->kind == SP_SETTING_REAL && json_is_integer(value)) {
+        return json_real(json_number_value(value));
+    }
+    const char *meant = text != NULL ? sp_setting_name_of(path, text) : NULL;
+    if (meant != NULL) {
+        return json_string(meant);
+    }
+    if (text != NULL && strcmp(path, "strategy.kind") == 0) {
+        char name[SP_STRATEGY_NAME];
+        sp_i_strategy_name(text, name);
+        return json_string(name);
+    }
+    if (!json_is_object(value)) {
+        return json_incref((json_t *)value);
+    }
+    json_t *object = json_object();
+    const char *key;
+    json_t *member;
+    json_object_foreach ((json_t *)value, key, member) {
+        char inside[SP_JSON_PATH];
+        snprintf(inside, sizeof inside, "%s%s%s", path, path[0] != '\0' ? "." : "", key);
+        sp_json_put(object, key, sp_setting_as_read(inside, member));
+    }
+    return object;
+}
+
 // Models have no object form that takes its numbers from a name: all of them are written out.
 static sp_status model_object(const char *name, json_t **object, sp_error *err)
 {
@@ -539,25 +583,36 @@ static sp_status object_for(const json_t *root, const char *section, json_t **ob
     return SP_OK;
 }
 
-sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
+// The section that a path lies in, where a document may have a name in its place; else NULL.
+static const char *named_section(const char *path)
 {
     static const char *const sections[] = {"model", "cluster", "stack"};
-    sp_status placed = sp_scenario_place(root, NULL, err);
-    if (placed != SP_OK) {
-        return placed;
-    }
-    for (size_t i = 0; json_is_object(root) && i < sizeof sections / sizeof sections[0]; i++) {
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         size_t bytes = strlen(sections[i]);
         if (strncmp(path, sections[i], bytes) == 0 && path[bytes] == '.') {
-            json_t *object = NULL;
-            sp_status status = object_for(root, sections[i], &object, err);
-            if (status == SP_OK && object != NULL) {
-                sp_json_put(root, sections[i], object);
-            }
-            return status;
+            return sections[i];
         }
     }
-    return SP_OK;
+    return NULL;
+}
+
+bool sp_scenario_in_name(const char *path)
+{
+    return named_section(path) != NULL;
+}
+
+sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
+{
+    const char *section = json_is_object(root) ? named_section(path) : NULL;
+    json_t *object = NULL;
+    sp_status status = sp_scenario_place(root, NULL, err);
+    if (status == SP_OK && section != NULL) {
+        status = object_for(root, section, &object, err);
+    }
+    if (status == SP_OK && object != NULL) {
+        sp_json_put(root, section, object);
+    }
+    return status;
 }
 
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)

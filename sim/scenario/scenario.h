@@ -170,6 +170,14 @@ SP_API sp_status sp_scenario_place_in(json_t *root, const char *file, sp_error *
 sp_status sp_scenario_place_values(json_t *values, const char *path, const char *file,
                                    sp_error *err);
 
+// What a text means as the value of a setting, in the table's own spelling ("selective" is the
+// recomputation "attention", "Llama-2-7B" the model "llama-2-7b"); NULL: no name of the table.
+const char *sp_setting_name_of(const char *path, const char *word);
+// The value as its reader takes it: numbers of tokens for texts such as "8K", names in the table's
+// spelling, also inside objects. Values that are the same afterwards are the same setting. The
+// caller owns it.
+json_t *sp_setting_as_read(const char *path, const json_t *value);
+
 // Does its document state neither parallel.dp nor nodes, so that one replica was assumed, which
 // does not fill a node?
 SP_API bool sp_scenario_assumes_replica(const sp_scenario *scenario, const json_t *document);
@@ -181,6 +189,8 @@ const char *sp_scenario_path_setting(int i);
 // leads into a model, a cluster or a stack that the document has as a name, or into the default
 // cluster, the name is replaced by the object that stands for it.
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err);
+// Does the path lead into a model, a cluster or a stack?
+bool sp_scenario_in_name(const char *path);
 
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
@@ -251,6 +261,10 @@ sp_network sp_scenario_network(const sp_scenario *scenario);
 // is where nothing is stated?
 bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
+// The scenario's stack with all of its switches as they are where none is stated: the profile's,
+// else the built-in one, with the layout's buckets.
+sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario);
+
 // Tells people what follows from the settings (--explain): ranks, virtual stages, micro-batches
 // where given, nodes, layers per chunk (fewest and most where they differ), parameters. The caller
 // owns it.
@@ -311,6 +325,13 @@ SP_API const char *sp_setting_near(const char *name);
 // Why there is no setting of that name: what others call so is not modelled, or has no one name
 // here; NULL: nothing is known of it.
 SP_API const char *sp_setting_missing(const char *name);
+// Does the value of such a name say what is modelled anyway, as expert parallelism 1?
+bool sp_setting_is_modelled(const char *name, const char *value);
+
+// The value in the setting's own words where others write it under their `name` of the setting:
+// "full" for gradient_checkpointing true, "" where that states nothing. Their values that leave
+// open what is meant are NULL, and *expected says what to write.
+const char *sp_setting_translate(const char *name, const char *value, const char **expected);
 
 // ---- a plan file with the scenario it was made for ----
 

@@ -85,6 +85,9 @@ void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);
 // the wrong section; NULL: none.
 const char *sp_setting_meant(const char *key);
 
+// A strategy's name as it is spelt, whatever the case and whether with hyphens or underscores.
+void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME]);
+
 // For sp_key_watch: the dotted key of a section that has the text among its values, else the one
 // that says of which kind the section is, or what it is called; NULL: none.
 const char *sp_setting_held(const char *section, const char *text);
@@ -110,8 +113,7 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
                                       const char *column, sp_lengths *lengths, sp_error *err);
 
-// The stack of this name with all of its switches as they are where none is stated: the profile's,
-// else the built-in one, with the layout's buckets and without what `stack` makes idle.
+// sp_scenario_unchanged_stack() with another profile.
 sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
                               const sp_profile *profile);
 

@@ -149,7 +149,8 @@ void sp_i_scenario_undo_choices(json_t *root)
             json_object_del(json_object_get(root, "chosen"), key);
         }
     }
-    if (json_object_size(json_object_get(root, "chosen")) == 0) {
+    const json_t *chosen = json_object_get(root, "chosen");
+    if (json_is_object(chosen) && json_object_size(chosen) == 0) {
         json_object_del(root, "chosen");
     }
 }

@@ -57,6 +57,26 @@ static void named_model(sp_i_scenario_reader *reader, const char *name)
     }
 }
 
+// No other keys are told of an object that is something else.
+static void read_model_object(sp_object *object, sp_model *model)
+{
+    const char *name = json_string_value(json_object_get(object->json, "name"));
+    if (json_object_get(object->json, "model_type") != NULL) {
+        sp_object_error(object, "model_type",
+                        "is a key of a Hugging Face config.json: state the path of that file in "
+                        "place of the object");
+    } else if (name != NULL && sp_model_builtin_meant(name) != NULL &&
+               json_object_get(object->json, "hidden") == NULL) {
+        sp_object_error(object, "name",
+                        "is what the model is called, and an object states all of its shape: "
+                        "expected model \"%s\" in place of the object (--set model.layers=N then "
+                        "changes it)",
+                        sp_model_builtin_meant(name));
+    } else {
+        sp_model_from_object(object, model);
+    }
+}
+
 static void read_model(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;
@@ -71,7 +91,7 @@ static void read_model(sp_i_scenario_reader *reader)
     } else if (json_is_object(model)) {
         sp_object object;
         sp_object_member(&reader->root, "model", &object);
-        sp_model_from_object(&object, &scenario->model);
+        read_model_object(&object, &scenario->model);
     } else {
         sp_object_expected(&reader->root, "model", model, "a name, a path or an object");
     }
@@ -178,6 +198,12 @@ static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
     sp_error_clear(&found);
     if (sp_i_scenario_cluster_file(path, &root, &found) != SP_OK) {
         sp_i_adopt_errors(&reader->root, "cluster", &found);
+        return;
+    }
+    const char *kind = sp_json_kind(root);
+    if (kind != NULL) {
+        sp_object_error(&reader->root, "cluster", "%s: expected a cluster, got %s", path, kind);
+        json_decref(root);
         return;
     }
     sp_object_begin(&object, root, path, "", reader->err);

@@ -346,11 +346,16 @@ static void read_strategy_kind(sp_object *section, const sp_setting *row, void *
         sp_object_expected(section, "kind", sp_object_get(section, "kind"), "%s", row->type);
         return;
     }
+    sp_i_strategy_name(kind, strategy->kind);
+}
+
+void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME])
+{
     char lower[SP_STRATEGY_NAME] = "";
-    for (size_t i = 0; kind[i] != '\0'; i++) {
-        lower[i] = kind[i] == '_' ? '-' : (char)tolower((unsigned char)kind[i]);
+    for (size_t i = 0; i + 1 < sizeof lower && word[i] != '\0'; i++) {
+        lower[i] = word[i] == '_' ? '-' : (char)tolower((unsigned char)word[i]);
     }
-    memcpy(strategy->kind, lower, sizeof lower);
+    memcpy(name, lower, sizeof lower);
 }
 
 static void read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
@@ -527,8 +532,7 @@ static const sp_setting parallel_rows[] = {
     {.key = "parallel.zero_group", SP_INT(0, 1 << 20), SP_FIELD(sp_scenario, layout.zero_group),
      .if_changed = true,
      .text = "Neighbouring dp x cp ranks among which ZeRO splits states (hybrid sharding); gradients "
-             "are then added up over the groups as well. 0: all of them.",
-     .aliases = "hsdp dp_shard data_parallel_shard_degree"},
+             "are then added up over the groups as well. 0: all of them."},
     {.key = "parallel.order", SP_TEXT, .read = read_rank_order, .write = write_rank_order,
      .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" "
@@ -679,7 +683,7 @@ static const sp_setting workload_rows[] = {
     {.key = "workload.context", SP_TOKENS(1, SP_MAX_LENGTH_TOKENS),
      SP_FIELD(sp_scenario, workload.context), .if_changed = true, .fallback = "the longest sample",
      .text = "Tokens of a row at most (context window, sequence length).",
-     .aliases = "seq_length seq_len sequence_len cutoff_len model_max_length sequence_length "
+     .aliases = "seq_length seq_len seqlen sequence_len cutoff_len model_max_length sequence_length "
                 "max_seq_len max_seq_length context_length block_size max_length"},
     {.key = "workload.over_length", SP_ONE_OF(over_length_names),
      SP_FIELD(sp_scenario, workload.over_length),
@@ -976,69 +980,189 @@ const sp_setting *sp_setting_at(int index)
 
 // ---- names: a key, its last part, or what others call it ----
 
-// Names that others set and nothing here stands for. A hint at the setting spelt most alike, or at
-// one of another matter, would change something else.
+static const char other_precisions[] = "other precisions than BF16 are not modelled";
+
+// Names that others set and nothing here stands for, some in one section alone. A hint at the
+// setting spelt most alike, or at one of another matter, would change something else. `modelled`
+// are values that say what is modelled anyway.
 static const struct {
-    const char *names, *why;
+    const char *names, *why, *modelled;
 } missing[] = {
     {"ep etp ep_size expert_parallel expert_parallel_size expert_model_parallel_size "
      "expert_tensor_parallel_size expert_parallel_degree moe_ep_size moe_tp_size dispatcher "
-     "moe_token_dispatcher_type expert_overlap expert_imbalance",
-     "expert parallelism is not modelled, every rank holds all experts of its layers"},
+     "moe_token_dispatcher_type expert_overlap expert_imbalance "
+     "parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
+     "expert parallelism is not modelled, every rank holds all experts of its layers", "1"},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
      "a number of copies of the states is not read: state the ranks that split them, "
-     "parallel.zero_group, which is dp x cp over that number"},
-    {"precision mixed_precision fp8 fp8_format fp8_recipe dtype torch_dtype",
-     "other precisions than BF16 are not modelled"},
+     "parallel.zero_group, which is dp x cp over that number",
+     "1"},
+    {"hsdp dp_shard data_parallel_shard_degree",
+     "parameters split over some of the ranks are parallel.zero 3 with parallel.zero_group, the "
+     "ranks that split them, of all parallel.dp x cp",
+     ""},
+    {"precision mixed_precision dtype torch_dtype", other_precisions,
+     "bf16 bfloat16 torch.bfloat16 bf16_mixed bf16_true amp_bf16"},
+    {"bf16", other_precisions, "true 1"},
+    {"fp16 fp32", other_precisions, "false 0"},
+    {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
     {"mtp_num_layers num_nextn_predict_layers",
-     "layers that predict further tokens are not modelled"},
+     "layers that predict further tokens are not modelled", "0 none"},
     {"sliding_window window_size attention_chunk_size",
-     "attention over a window is not modelled where samples are longer (model.window_tokens)"},
-    {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled"},
+     "attention over a window is not modelled where samples are longer (model.window_tokens)",
+     "none"},
+    {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled",
+     "none false"},
     {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size",
-     "shared experts are not modelled"},
+     "shared experts are not modelled", "0 none"},
     {"moe_layer_freq first_k_dense_replace mlp_only_layers decoder_sparse_step",
-     "which layers have experts is said by model.layer_kinds"},
+     "which layers have experts is said by model.layer_kinds", ""},
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
      "load_in_8bit",
-     "quantized weights are not modelled"},
+     "quantized weights are not modelled", "none false"},
     {"optimizer_cpu_offload offload_optimizer offload_param offload_params cpu_offload "
      "fsdp_offload",
-     "states and parameters on the host are not modelled; memory.offload_ratio is of activations"},
+     "states and parameters on the host are not modelled; memory.offload_ratio is of activations",
+     "none false"},
     {"loss_parallel enable_loss_parallel",
      "the ranks of parallel.tp always share the logits; parallel.vocab_parallel is over pipeline "
-     "ranks"},
+     "ranks",
+     "true"},
     {"recompute_num_layers recompute_method recompute_modules selective_ac_option",
-     "memory.recompute holds for all layers"},
-    {"reset_attention_mask",
-     "with strategy concat it is the opposite of strategy.attention_across"},
-    {"untie_embeddings_and_output_weights", "it is the opposite of model.tied_embeddings"},
-    {"disable_bias_linear", "it is the opposite of model.bias"},
+     "memory.recompute holds for all layers", "none"},
+    {"reset_attention_mask", "with strategy concat it is the opposite of strategy.attention_across",
+     ""},
+    {"untie_embeddings_and_output_weights", "it is the opposite of model.tied_embeddings", ""},
+    {"disable_bias_linear", "it is the opposite of model.bias", ""},
     {"ddp_bucket_size bucket_size reduce_bucket_size allgather_bucket_size",
-     "it is a number of gradients; stack.bucket_mib is in MiB"},
-    {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold"},
+     "it is a number of gradients; stack.bucket_mib is in MiB", ""},
+    {"world_size num_gpus", "the GPUs are parallel.tp x cp x pp x dp, or what nodes hold", ""},
     {"optimizer optim adam_8bit adamw_8bit",
      "other optimizers than Adam are not modelled; stack.moment_bytes and "
-     "stack.no_master_weights are of its states"},
+     "stack.no_master_weights are of its states",
+     "adam adamw adamw_torch adamw_torch_fused fused_adam fusedadam"},
     {"use_liger_kernel use_liger liger fused_linear_cross_entropy",
      "a loss by chunks is stack.loss_chunks, norms and SwiGLU as kernels are stack.unfused_norms "
-     "and stack.fused_swiglu"},
-    {"fsdp", "it is parallel.zero 3, with stack \"fsdp-2024\" or \"fsdp2-2025\""},
-    {"ulysses ulysses_sequence_parallel_size", "it is parallel.cp with stack.cp_overlap \"a2a\""},
-    {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp"},
+     "and stack.fused_swiglu",
+     ""},
+    {"fsdp", "it is parallel.zero 3, with stack \"fsdp-2024\" or \"fsdp2-2025\"", ""},
+    {"ulysses ulysses_sequence_parallel_size", "it is parallel.cp with stack.cp_overlap \"a2a\"",
+     "1 false none"},
+    {"sp", "Megatron's is parallel.sequence_parallel, that of Ulysses parallel.cp", ""},
 };
+
+// By its last part or, in one section alone, by all of it; perhaps as an option.
+static bool is_named_so(const char *names, const char *name)
+{
+    const char *path = name + (strncmp(name, "--", 2) == 0 ? 2 : 0);
+    return sp_names_hold(names, path) || sp_names_hold(names, sp_setting_leaf(path));
+}
+
+bool sp_setting_is_modelled(const char *name, const char *value)
+{
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
+        if (is_named_so(missing[i].names, name)) {
+            return value[0] == '\0' || sp_names_hold(missing[i].modelled, value);
+        }
+    }
+    return false;
+}
 
 const char *sp_setting_missing(const char *name)
 {
-    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
-    const char *dot = strrchr(name, '.');
-    name = dot != NULL ? dot + 1 : name;
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        if (sp_names_hold(missing[i].names, name)) {
+        if (is_named_so(missing[i].names, name)) {
             return missing[i].why;
         }
     }
     return NULL;
+}
+
+// Values that others write under names of theirs, each with what it is here; NULL: it leaves open
+// what that is. "*" is any other value, which else is read as it stands.
+enum { MOST_FOREIGN_VALUES = 10 };
+
+static const struct {
+    const char *names;
+    const char *values[MOST_FOREIGN_VALUES][2];
+    const char *expected; // in place of what leaves open
+} foreign[] = {
+    {.names = "gradient_checkpointing activation_checkpointing activation_checkpoint",
+     .values = {{"true", "full"}, {"false", "none"}}},
+    {.names = "recompute_activations", .values = {{"true", "attention"}, {"false", "none"}}},
+    {.names = "use_distributed_optimizer distributed_optimizer",
+     .values = {{"true", "1"}, {"false", "0"}, {"*", NULL}},
+     .expected = "true or false (the stage of ZeRO is parallel.zero)"},
+    {.names = "grad_reduce_in_fp32 accumulate_allreduce_grads_in_fp32",
+     .values = {{"true", "fp32"}, {"false", "bf16"}, {"*", NULL}},
+     .expected = "true or false"},
+    {.names = "grad_reduce_in_bf16",
+     .values = {{"true", "bf16"}, {"false", "fp32"}, {"*", NULL}},
+     .expected = "true or false"},
+    {.names = "use_flash_attn flash_attention attention_backend attn_implementation",
+     .values = {{"true", "flash"},
+                {"fused", "flash"},
+                {"sdpa", "flash"},
+                {"flash_attention_2", "flash"},
+                {"flash_attention_3", "flash"},
+                {"eager", "unfused"},
+                {"local", "unfused"},
+                {"false", NULL},
+                {"auto", NULL}},
+     .expected = "\"flash\", which cuDNN's fused attention and SDPA are, too, or \"unfused\", "
+                 "which keeps the scores"},
+    {.names = "shuffle", .values = {{"true", "shuffled"}, {"false", "file"}}},
+    {.names = "packing packing_strategy",
+     .values = {{"true", NULL}, {"false", NULL}, {"wrapped", "concat"}},
+     .expected =
+         "a strategy: \"bfd\", \"packed\" or \"concat\" (joined and cut), or \"padded\" with "
+         "strategy.pad_to"},
+    {.names = "cpu_offloading",
+     .values = {{"true", NULL}, {"false", "0"}},
+     .expected = "the share of the activations that is offloaded"},
+    // 0.1 is Megatron-LM's default.
+    {.names = "hidden_dropout attention_dropout dropout",
+     .values = {{"0", "false"}, {"0.0", "false"}, {"0.1", "true"}}},
+    {.names = "position_embedding_type", .values = {{"learned_absolute", "learned"}}},
+    {.names = "hidden_act activation_function",
+     .values = {{"silu", "swiglu"}, {"gelu_new", "gelu"}, {"gelu_fast", "gelu"}}},
+    {.names = "pipeline_model_parallel_layout num_layers_in_first_pipeline_stage "
+              "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
+              "decoder_last_pipeline_num_layers",
+     .values = {{"none", ""}, {"*", NULL}},
+     .expected = "\"auto\" or \"nanotron\" as parallel.stage_layers (a list, which no cell holds, "
+                 "is stated in a map)"},
+};
+
+static const char *truth(const char *value, bool of_switch)
+{
+    bool yes = sp_same_name(value, "true") || (of_switch && sp_names_hold("1 1.0", value));
+    bool no = sp_same_name(value, "false") || (of_switch && sp_names_hold("0 0.0", value));
+    return yes ? "true" : no ? "false" : value;
+}
+
+const char *sp_setting_translate(const char *name, const char *value, const char **expected)
+{
+    const sp_setting *setting = sp_setting_find(name);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (!sp_names_hold(foreign[i].names, name)) {
+            continue;
+        }
+        const char *word = truth(value, strcmp(foreign[i].values[0][0], "true") == 0);
+        for (int v = 0; v < MOST_FOREIGN_VALUES && foreign[i].values[v][0] != NULL; v++) {
+            const char *theirs = foreign[i].values[v][0];
+            if (strcmp(theirs, "*") == 0 || sp_same_name(theirs, word)) {
+                *expected = foreign[i].expected;
+                return foreign[i].values[v][1];
+            }
+        }
+    }
+    sp_setting_kind kind = setting != NULL ? setting->kind : SP_SETTING_OTHER;
+    bool number = kind == SP_SETTING_INT || kind == SP_SETTING_TOKENS || kind == SP_SETTING_REAL;
+    // Python's None of an argument that is not given.
+    return kind == SP_SETTING_SWITCH               ? truth(value, true)
+           : number && sp_same_name(value, "none") ? ""
+                                                   : value;
 }
 
 static const sp_setting *by_alias(const char *name)
@@ -1161,9 +1285,8 @@ const char *sp_setting_held(const char *section, const char *text)
 // Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
-    sp_stack named; // the scenario's stack as it is where no switch is stated
-    json_t *stack;  // its switches but for those that are written where they differ; owned, NULL:
-                    // nobody asks
+    sp_stack named;
+    json_t *stack; // switches of the named stack; owned, NULL: nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -1175,14 +1298,6 @@ static const json_t *value_at(const json_t *root, const char *key)
         root = json_object_get(root, part);
     }
     return json_is_null(root) ? NULL : root;
-}
-
-static json_t *default_of_stack(const defaults *d, const sp_setting *setting)
-{
-    const json_t *written = json_object_get(d->stack, setting->key + strlen("stack."));
-    bool is_left_out = written == NULL && setting->is_written != NULL && d->stack != NULL;
-    return is_left_out ? json_boolean(*(const bool *)((const char *)&d->named + setting->offset))
-                       : json_incref((json_t *)written);
 }
 
 // The context and the length of uniform samples follow each from the other; where they are equal
@@ -1247,13 +1362,26 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     return NULL;
 }
 
+static bool is_switch(const sp_setting *setting)
+{
+    return strncmp(setting->key, "stack.", strlen("stack.")) == 0;
+}
+
+// Of a switch that documents state where it is changed alone.
+static bool is_as_named(const defaults *d, const sp_setting *setting)
+{
+    const char *stated = (const char *)&d->scenario->memory.stack + setting->offset;
+    return is_switch(setting) &&
+           memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0;
+}
+
 // The table says a default as a document would, with more words behind it, or in words alone.
 static json_t *default_of(const defaults *d, const sp_setting *setting)
 {
     char text[SP_SETTING_TYPE];
     json_t *found = derived_default(d, setting);
-    if (found == NULL && strncmp(setting->key, "stack.", strlen("stack.")) == 0) {
-        found = default_of_stack(d, setting);
+    if (found == NULL && is_switch(setting)) {
+        found = json_incref(json_object_get(d->stack, setting->key + strlen("stack.")));
     }
     return found != NULL ? found
                          : json_loads(sp_setting_default(setting, text),
@@ -1275,10 +1403,13 @@ static bool is_equal(const sp_setting *setting, const json_t *value, const json_
 
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
 {
-    defaults d = {.scenario = scenario,
-                  .named = sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout,
-                                                &scenario->profile)};
-    d.stack = json_is_object(json_object_get(root, "stack")) ? sp_stack_to_json(&d.named) : NULL;
+    bool switches = json_is_object(json_object_get(root, "stack"));
+    defaults d = {.scenario = scenario};
+    if (switches) {
+        d.named = sp_scenario_unchanged_stack(scenario);
+        sp_stack_clear_idle(&d.named, &scenario->memory.stack);
+        d.stack = sp_stack_to_json(&d.named);
+    }
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         // An object that no field stands for is stated by the keys in it.
@@ -1286,7 +1417,8 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
                         sp_setting_section(setting->key) > 0;
         const json_t *value = is_group ? NULL : value_at(root, setting->key);
         json_t *usual = value != NULL ? default_of(&d, setting) : NULL;
-        if (value != NULL && (usual == NULL || !is_equal(setting, value, usual))) {
+        bool is_usual = usual != NULL ? is_equal(setting, value, usual) : is_as_named(&d, setting);
+        if (value != NULL && !is_usual) {
             scenario->states[i / 64] |= UINT64_C(1) << (i % 64);
         }
         json_decref(usual);

@@ -131,8 +131,12 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
         sp_stack_builtin(stack->name, &named);
     }
     named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(stack, layout);
-    sp_stack_clear_idle(&named, stack);
     return named;
+}
+
+sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
+{
+    return sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
 }
 
 static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,

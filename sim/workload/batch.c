@@ -278,7 +278,7 @@ static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, s
         return check_distribution(spec, err);
     }
     if (!takes_any_length(spec) && spec->uniform_tokens > spec->context) {
-        return too_long(spec, "every sample (workload.uniform)", spec->uniform_tokens, err);
+        return too_long(spec, "workload.uniform", spec->uniform_tokens, err);
     }
     return SP_OK;
 }

@@ -318,3 +318,12 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
                        "workload.column of a scenario",
                        what, listed);
 }
+
+sp_status sp_i_refuse_column(sp_i_reader *reader, const char *what)
+{
+    return reader->column == NULL
+               ? SP_OK
+               : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
+                             "no column '%s' in %s: CSV, TSV and JSON objects have columns",
+                             reader->column, what);
+}

@@ -82,6 +82,9 @@ void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,
                              int count, int *chosen);
 
+// A content error where a column is asked for of lengths that have none, `what` they are.
+sp_status sp_i_refuse_column(sp_i_reader *reader, const char *what);
+
 sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader);
 sp_status sp_i_lengths_read_json(sp_i_reader *reader);
 sp_status sp_i_lengths_read_npy(sp_i_reader *reader);

@@ -159,6 +159,7 @@ static sp_status read_as(sp_i_reader *reader, sp_i_length_format format)
     if (format == SP_I_LENGTHS_ANY) {
         format = format_of_content(reader);
     }
+    sp_status status = SP_OK;
     switch (format) {
     case SP_I_LENGTHS_CSV:
         return read_table(reader, ',');
@@ -171,14 +172,17 @@ static sp_status read_as(sp_i_reader *reader, sp_i_length_format format)
     case SP_I_LENGTHS_JSONL:
         return sp_i_lengths_read_jsonl(reader);
     case SP_I_LENGTHS_NPY:
-        return sp_i_lengths_read_npy(reader);
+        status = sp_i_refuse_column(reader, "a NumPy array");
+        return status == SP_OK ? sp_i_lengths_read_npy(reader) : status;
     case SP_I_LENGTHS_MEGATRON:
-        return sp_i_lengths_read_megatron(reader);
+        status = sp_i_refuse_column(reader, "a Megatron-LM index");
+        return status == SP_OK ? sp_i_lengths_read_megatron(reader) : status;
     case SP_I_LENGTHS_TEXT:
     case SP_I_LENGTHS_ANY:
         break;
     }
-    return read_text(reader);
+    status = sp_i_refuse_column(reader, "plain text");
+    return status == SP_OK ? read_text(reader) : status;
 }
 
 sp_status sp_i_lengths_read_stream(FILE *stream, sp_i_length_format format, const char *source,

@@ -16,6 +16,13 @@ enum {
     NUMBER = 64,    // longest number
 };
 
+// Of a file.
+#define FORMS                                                                            \
+    "expected an array of numbers or of objects with a number under one key, or one of " \
+    "these a line"
+
+static const char bare[] = "numbers without keys";
+
 // A value stands in the current line, or at `where` ("[5]") of an array.
 typedef struct list_item {
     const json_t *json;
@@ -50,6 +57,11 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
     if (whole && number >= 1 && number <= SP_MAX_LENGTH_TOKENS) {
         sp_lengths_append(reader->lengths, (int64_t)number);
         return SP_OK;
+    }
+    if (json_is_array(value) && !counted) {
+        return wrong_item(reader, item,
+                          "got an array under the key: " FORMS
+                          "; the entries are counted of arrays under a key that ends in ids");
     }
     char found[SP_I_QUOTE];
     if (json_is_number(value) && whole && fabs(number) < 1e15) {
@@ -89,7 +101,11 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
     char text[SP_I_QUOTE + KEY_BYTES];
     if (!json_is_object(item->json)) {
         if (*key == NULL && json_is_number(item->json)) {
-            return take_value(reader, item, NULL, item->json);
+            sp_status status = sp_i_refuse_column(reader, bare);
+            return status == SP_OK ? take_value(reader, item, NULL, item->json) : status;
+        }
+        if (json_is_array(item->json)) {
+            return wrong_item(reader, item, "got an array: " FORMS);
         }
         char found[SP_I_QUOTE];
         sp_json_quote(item->json, found, sizeof found);
@@ -225,7 +241,12 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     char text[NUMBER];
     size_t n = 0;
     int c = peek(scanner);
-    bool nested = c == '"' || c == '[';
+    char where[32];
+    snprintf(where, sizeof where, "[%lld]", (long long)index);
+    if (c == '[') {
+        return wrong_item(scanner->reader, &(list_item){.where = where}, "got an array: " FORMS);
+    }
+    bool nested = c == '"';
     while (c != END && c != ',' && c != ']' && !sp_i_is_space(c) && n < sizeof text) {
         text[n++] = (char)c;
         skip(scanner);
@@ -239,12 +260,13 @@ static sp_status take_element(array_scanner *scanner, int64_t index)
     }
     int64_t tokens = 0;
     if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
-        sp_lengths_append(scanner->reader->lengths, tokens);
-        return SP_OK;
+        sp_status good = sp_i_refuse_column(scanner->reader, bare);
+        if (good == SP_OK) {
+            sp_lengths_append(scanner->reader->lengths, tokens);
+        }
+        return good;
     }
-    char where[32];
     char found[SP_I_QUOTE];
-    snprintf(where, sizeof where, "[%lld]", (long long)index);
     sp_quote(text, n, found);
     sp_status status = sp_i_refuse(scanner->reader, where, found);
     // The end of a string or a nested value is not looked for, so the next element is not known.

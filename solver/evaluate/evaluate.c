@@ -68,6 +68,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
     }
     warn_of_delayed(&ev, status);
     sp_i_evaluate_note(&ev, status);
+    sp_i_idle_switches_warn(&ev, status);
     if (status == SP_OK && batches->count > 0) {
         status = refuse_idle_offload(&ev, err);
     }
@@ -111,6 +112,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan *plans, i
     }
     warn_of_delayed(&ev, status);
     sp_i_evaluate_note(&ev, status);
+    sp_i_idle_switches_warn(&ev, status);
     if (status == SP_OK) {
         status = refuse_utilisation(&ev, err);
     }
@@ -356,6 +358,9 @@ static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *
         batch = &with_carried;
     }
     sp_status status = sp_i_evaluate_batch(ev, index, batch, context, &step, err);
+    if (status == SP_OK) {
+        status = sp_i_idle_switches_try(ev, &step.plan, err);
+    }
     if (status == SP_OK && batch != NULL) {
         sp_batch_fini(&ev->carried);
         sp_batch_pick(batch, step.packing.delayed, step.packing.delayed_count, &ev->carried);
@@ -510,6 +515,9 @@ static sp_status evaluate_plan(sp_i_evaluation *ev, int index, const sp_plan *pl
     facts.simulate_ms = (sp_clock_s() - started_s) * 1e3;
     if (status == SP_OK) {
         status = evaluate_costed(ev, index, plan, &costs, &facts, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_idle_switches_try(ev, plan, err);
     }
     sp_step_costs_fini(&costs);
     return status;

@@ -27,7 +27,8 @@ typedef struct sp_i_evaluation {
     double spent_s;           // of the time limit of the next batch
     // Those of documents that context-parallel ranks share, and what padding would add to them.
     int64_t tokens, padding_tokens;
-    int64_t positions; // of the longest sample, in tokens
+    int64_t positions;                // of the longest sample, in tokens
+    bool moves[64 * SP_STATED_WORDS]; // of switches of the stack: it changes some batch so far
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.
@@ -71,5 +72,11 @@ sp_status sp_i_oom_settings_of_refused(sp_i_evaluation *ev, const sp_batches *ba
 // which no plan chooses by itself, would be faster. One evaluation of the same batches, with what
 // the strategy then chooses for the job.
 sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp_error *err);
+
+// Switches of the stack that the scenario states are taken back one by one and the plan of a batch
+// is simulated again, unless options->no_causes or that would take long: a simulation for each. The
+// warning, after the last batch, is of those without which every batch has the same figures.
+sp_status sp_i_idle_switches_try(sp_i_evaluation *ev, const sp_plan *plan, sp_error *err);
+void sp_i_idle_switches_warn(sp_i_evaluation *ev, sp_status status);
 
 #endif

@@ -57,6 +57,15 @@ cat >like.json <<'SCENARIO'
 SCENARIO
 "$program" compare like.json --schedules 1f1b,zb-h1 --quiet >text || complain "compare of schedules failed"
 grep -q '^times of zb-h1$' text || complain "one error for all schedules: $(cat text)"
+# What a row warns of is told, whichever row it is, of a memory curve too.
+for how in "" --memory-curve; do
+    # shellcheck disable=SC2086
+    "$program" compare s.json --strategies packed,slimpack --set memory.offload_ratio=0.5 \
+        --set memory.limit_gib=80 $how >/dev/null 2>text || complain "compare $how with offloading failed"
+    expect "warnings of rows $how" "warning: offloading: copies run at an assumed host link rate of 50 GB/s
+warning: 1 of 2 rows: memory.offload_ratio 0.5 takes nothing off the peak: nothing is away then" \
+        "$(grep 'offload' text)"
+done
 "$program" compare s.json --strategies packed,ffd --quiet >text || complain "compare failed"
 grep -q '^times ±1.2 % in the median' text || complain "compare tells no error: $(cat text)"
 "$program" compare s.json --strategies packed --json >rows.json || complain "compare --json failed"
@@ -101,7 +110,7 @@ expect "a limit below the peak" "1 no true 0" "$(limited 0.99)"
 "$program" simulate s.json --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
 grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat text)"
 "$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
-grep -q '^packed .* tight$' text || complain "compare does not say that a row is tight: $(cat text)"
+grep -q '^packed .* tight, runs with probability 0\.[0-9]*$' text || complain "compare does not say that a row is tight: $(cat text)"
 
 # A step whose peak is within a tenth of the limit and whose blocks are not: one word and one margin
 # for it in every command, and the layout that is best is never slower than the stated one.
@@ -121,7 +130,8 @@ for key in fits memory_margin_gib peak_memory_reserved_gib; do
     expect "$key of sweep" "$(in_digits simulated.json)" "$(in_digits swept.json)"
 done
 awk -v best="$(value best.json iteration_ms)" -v stated="$(value best.json stated_layout_ms)" \
-    'BEGIN {exit !(best > 0 && best <= stated)}' || complain "the best layout is slower than the stated one"
+    -v runs="$(value best.json fit_probability)" -v stated_runs="$(value simulated.json fit_probability)" \
+    'function chance(p) { return p < 0.95 ? p / 0.95 : 1 } BEGIN {exit !(best > 0 && best / chance(runs) <= stated / chance(stated_runs))}' || complain "the best layout is slower than the stated one, with their risks"
 # With less memory that layout is tight: it is left out, and the row says so.
 less=$(awk "BEGIN {print 1.005 * $(value simulated.json peak_memory_reserved_gib)}")
 "$program" compare near.json --strategies packed --best-layout --quiet --set "memory.limit_gib=$less" >text
@@ -150,7 +160,7 @@ for row in $(echo $rows | tr , ' '); do
     expect "time and margin of $row at $layout" "$(awk -v row="$row" '$1 == row {print $2, $11}' text)" \
         "$(LC_ALL=C printf '%.1f %.2f' "$(value simulated.json iteration_ms)" "$(value simulated.json memory_margin_gib)")"
 done
-grep -q 'left out: fits tightly' text || complain "no strategy has a faster layout that fits tightly: $(cat text)"
+grep -qE 'left out: (fits tightly|runs with probability)' text || complain "no strategy has a faster layout with more risk: $(cat text)"
 
 # Passes that are written by hand exchange keys and values in their own way, also at best layouts.
 "$program" compare uneven.json --strategies packed,slimpack --best-layout --quiet --set memory.limit_gib=8 \
@@ -188,9 +198,10 @@ cat >all.json <<SPEC
  "grid": {"parallel.tp": [1, 2, 4], "parallel.pp": [1, 2, 4], "schedule.microbatch_samples": [1, 2, 4],
           "memory.recompute": ["none", "full"]}}
 SPEC
-fastest_of() { # FITS: tokens/s of the fastest line of results.jsonl that fits so
+fastest_of() { # FITS: tokens/s of the line of results.jsonl that fits so and is fastest with its risk
     grep "\"status\":\"ok\".*\"fits\":\"$1\"" results.jsonl |
-        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' | sort -rg | head -1
+        sed 's/.*"tokens_per_s":\([0-9.e+]*\).*"fit_probability":\([0-9.e+-]*\).*/\1 \2/' |
+        awk '{ chance = $2 < 0.95 ? $2 / 0.95 : 1; printf "%.17g %s\n", $1 * chance, $1 }' | sort -rg | head -1 | cut -d' ' -f2
 }
 seen=
 for limit in $(seq 7 0.5 13) 20 40 80; do

@@ -56,12 +56,14 @@ grep -q '"level": "fitted"' mine.json || complain "mine.json does not say that i
     complain "mine.json does not give the times of truth.json"
 grep -q '"level": "fitted"' result.json && complain "truth.json is not fitted"
 
-# Everything is the same with other numbers of threads, and as JSON nothing else is printed.
+# Everything is the same with other numbers of threads, and as JSON nothing else is printed; what rows
+# warn of stands in it.
 for jobs in 1 3; do
     "$program" calibrate runs.csv --fit fit.json -o "jobs$jobs.json" -j $jobs --json \
         >"out$jobs.json" 2>err.txt || complain "the fit failed with -j $jobs"
     [ -s err.txt ] && complain "messages: $(cat err.txt)"
 done
+grep -q 'rows state neither parallel.dp nor nodes' out1.json || complain "the JSON drops warnings of rows"
 cmp jobs1.json jobs3.json && cmp jobs1.json mine.json && cmp out1.json out3.json || failed=1
 
 # A profile that extends another finds it from wherever it was written to.

@@ -35,6 +35,21 @@ for line in '"context": 131072' '"name": "llama-2-13b"' '"dp": 4'; do
     grep -q "$line" "$work/resolved" || { echo "no line $line in the resolved scenario"; failed=1; }
 done
 
+# The parts of a config.json that are left out are said, on the screen, in the result and in the resolved document.
+echo '{"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}, "image_token_index": 10,
+       "text_config": {"model_type": "mistral", "hidden_size": 1024, "intermediate_size": 2816, "vocab_size": 1024,
+                       "num_attention_heads": 16, "num_hidden_layers": 4, "sliding_window": null, "alibi": true}}' \
+    >"$work/sees.json"
+echo '{"model": "sees.json", "workload": {"uniform": 1024}}' >"$work/s.json"
+"$program" simulate "$work/s.json" --explain >"$work/resolved" 2>"$work/err"
+"$program" simulate "$work/s.json" --json --quiet >"$work/result"
+for file in err result; do
+    for words in 'beside the text model: vision_config is left out' 'passed over, whatever they change: alibi'; do
+        grep -q "$words" "$work/$file" || { echo "'$words' is not said ($file)"; failed=1; }
+    done
+done
+grep -q '"ignored_parts": "vision_config"' "$work/resolved" || { echo "the resolved model has all parts"; failed=1; }
+
 # A resolved document states the cut of layers that was searched, and gives the figures of the search.
 cut=0
 for kind in packed slimpack slimpack-zb chunkflow; do

@@ -310,4 +310,16 @@ echo '{"schema": "slimpack/sweep/1", "base": {"model": "llama-7b", "workload": {
 sed -n 1p beside.jsonl >begun.jsonl
 (cd / && "$program" sweep "$work/beside.json" -o "$work/begun.jsonl" --resume --quiet >/dev/null)
 cmp beside.jsonl begun.jsonl || complain "results are not gone on with from another directory"
+# Degrees that nobody states are those of the point, also of one that is no scenario.
+cat >degrees.json <<'SPEC'
+{"base": {"model": {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 100}, "nodes": 2,
+          "workload": {"uniform": 64, "samples_per_batch": 16}},
+ "grid": {"parallel.tp": [2, 8], "parallel.pp": [1, 4]}}
+SPEC
+"$program" sweep degrees.json -o degrees.jsonl --quiet >/dev/null || complain "the sweep of degrees failed"
+chosen() { "$program" sweep degrees.json -o degrees.jsonl --resume --quiet --csv --where "$1" | tail -n +2 | cut -d, -f 1-3 | paste -sd ' '; }
+expect "points of dp 2" "8,1,ok" "$(chosen "dp == 2")"
+expect "points of dp 8" "2,1,ok" "$(chosen "parallel.dp == 8 && cp == 1")"
+expect "points of pp 4" "2,4,invalid 8,4,invalid" "$(chosen "pp == 4")"
+
 exit "$failed"

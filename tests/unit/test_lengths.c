@@ -45,6 +45,7 @@ static void expect_error(const char *text, sp_i_length_format format, const char
     assert_int_equal(lengths.count, 0);
 }
 
+#define ARRAY "got an array: expected an array of numbers or of objects"
 #define RANGE "expected a length from 1 to 2147483647, got "
 
 TEST(text_reads_comments_blanks_and_crlf)
@@ -225,6 +226,9 @@ TEST(json_reads_flat_array)
 
 // Each with the place and how the message begins.
 enum {
+    TEXT = SP_I_LENGTHS_TEXT,
+    NPY = SP_I_LENGTHS_NPY,
+    MEGATRON = SP_I_LENGTHS_MEGATRON,
     CSV = SP_I_LENGTHS_CSV,
     JSONL = SP_I_LENGTHS_JSONL,
     JSON = SP_I_LENGTHS_JSON,
@@ -271,7 +275,13 @@ static const struct {
     {JSON, "[5, NaN]", NULL, CONTENT, "f: [1]: " RANGE "NaN"},
     {JSON, "[5, 1e300]", NULL, CONTENT, "f: [1]: " RANGE "1e300"},
     {JSON, "[5, \"a, b\"]", NULL, CONTENT, "f: [1]: " RANGE "\"a"},
-    {JSON, "[[5, 6]]", NULL, CONTENT, "f: [0]: " RANGE "[5"},
+    {JSON, "[[5, 6]]", NULL, CONTENT, "f: [0]: " ARRAY},
+    {JSONL, "[5, 6]\n", NULL, CONTENT, "f:1: " ARRAY},
+    {TEXT, "5\n", "x", CONTENT, "f: no column 'x' in plain text: CSV, TSV and JSON objects have"},
+    {JSON, "[5]", "x", CONTENT, "f: no column 'x' in numbers without keys: CSV, TSV"},
+    {JSONL, "5\n", "x", CONTENT, "f: no column 'x' in numbers without keys: CSV, TSV"},
+    {NPY, "\x93NUMPY", "x", CONTENT, "f: no column 'x' in a NumPy array: CSV, TSV"},
+    {MEGATRON, "MMIDIDX", "x", CONTENT, "f: no column 'x' in a Megatron-LM index: CSV, TSV"},
     {JSON, "[5,\n6", NULL, SYNTAX, "f:2:2: expected ',' or ']', got the end of the f"},
     {JSON, "[5,\n6 7]", NULL, SYNTAX, "f:2:3: expected ',' or ']', got '7'"},
     {JSON, "[5,]", NULL, SYNTAX, "f:1:4: expected a number, got ']'"},
@@ -283,8 +293,8 @@ static const struct {
     {JSONL, "{\"tokens\": 5}\n{\"tokens\": NaN}\n", NULL, CONTENT, "f:2: " RANGE "null"},
     {JSONL, "{\"tokens\": 5}\n{\"tokens\": 5x}\n", NULL, SYNTAX, "f:2:"},
     {JSONL, "{\"input_ids\": []}\n", NULL, CONTENT, "f:1: " RANGE "[]"},
-    {JSONL, "{\"input_ids\": [[7, 8], [9]]}\n", NULL, CONTENT, "f:1: " RANGE "[[7.0,8.0],[9.0]]"},
-    {JSONL, "{\"lengths\": [5, 6]}\n", NULL, CONTENT, "f:1: " RANGE "[5.0,6.0]"},
+    {JSONL, "{\"input_ids\": [[7, 8], [9]]}\n", NULL, CONTENT, "f:1: got an array under the key: "},
+    {JSONL, "{\"lengths\": [5, 6]}\n", NULL, CONTENT, "f:1: got an array under the key: "},
     {JSON, "[{\"length\": 5},\n {\"length\" 6}]", NULL, SYNTAX, "f:2: ':' expected near '6'"},
     {JSON, "[{\"length\": 5}, {\"length\": 0}]", NULL, CONTENT, "f: [1]: " RANGE "0"},
     {JSON, "[{\"length\": 5}, {\"tokens\": 5}]", NULL, CONTENT, "f: [1]: no key 'length'"},

@@ -2,6 +2,7 @@
 #include "tests/support/scenario_fixture.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #include "experiments/fit/fit.h"
 #include "experiments/measure/measurements.h"
@@ -132,6 +133,79 @@ TEST(without_map)
     sp_measurements_fini(&m);
 }
 
+static void assert_same_rows(const char *csv, const char *without, const char *const *overrides,
+                             int count)
+{
+    sp_measurements m;
+    sp_measurements set;
+    must_read(csv, NULL, &m);
+    must_succeed(read_table(without, NULL, overrides, count, &set, ERR));
+    assert_true(json_equal(m.cases[0].scenario.resolved, set.cases[0].scenario.resolved));
+    sp_measurements_fini(&m);
+    sp_measurements_fini(&set);
+}
+
+// A part of a named model, cluster or stack changes as with --set, in whatever order the columns
+// stand; GPUs of a node without a cluster are those of the default one.
+TEST(parts_of_what_is_named)
+{
+    static const char *const parts[] = {"model.layers=16", "cluster.gpus_per_node=4",
+                                        "stack.blocking_transfers=true"};
+    assert_same_rows("stack.blocking_transfers,model.layers,nproc_per_node,model,cluster,stack,"
+                     "workload.uniform,iteration_ms\n"
+                     "true,16,4,llama-3-8b,a100-8,fsdp-2024,512,9\n",
+                     "model,cluster,stack,workload.uniform,iteration_ms\n"
+                     "llama-3-8b,a100-8,fsdp-2024,512,9\n",
+                     parts, 3);
+    assert_same_rows("model,nproc_per_node,workload.uniform,iteration_ms\nllama-3-8b,4,512,9\n",
+                     "model,workload.uniform,iteration_ms\nllama-3-8b,512,9\n", &parts[1], 1);
+}
+
+// Columns of others have the values of others.
+TEST(values_of_others)
+{
+    static const char *const cases[][3] = {
+        {"gradient_checkpointing", "True", "memory.recompute=full"},
+        {"gradient_checkpointing", "false", "memory.recompute=none"},
+        {"gradient_checkpointing", "selective", "memory.recompute=attention"},
+        {"recompute_activations", "1", "memory.recompute=attention"},
+        {"use_distributed_optimizer", "True", "parallel.zero=1"},
+        {"use_distributed_optimizer", "0.0", "parallel.zero=0"},
+        {"grad_reduce_in_fp32", "true", "stack.gradient_reduce_dtype=fp32"},
+        {"accumulate_allreduce_grads_in_fp32", "False", "stack.gradient_reduce_dtype=bf16"},
+        {"grad_reduce_in_bf16", "true", "stack.gradient_reduce_dtype=bf16"},
+        {"grad_reduce_in_bf16", "false", "stack.gradient_reduce_dtype=fp32"},
+        {"use_flash_attn", "true", "memory.attention=flash"},
+        {"attn_implementation", "flash_attention_2", "memory.attention=flash"},
+        {"attn_implementation", "sdpa", "memory.attention=flash"},
+        {"attn_implementation", "eager", "memory.attention=unfused"},
+        {"attention_backend", "fused", "memory.attention=flash"},
+        {"shuffle", "false", "workload.order=file"},
+        {"shuffle", "True", "workload.order=shuffled"},
+        {"packing_strategy", "wrapped", "strategy.kind=concat"},
+        {"CUDA_LAUNCH_BLOCKING", "1", "stack.blocking_launches=true"},
+        {"overlap_grad_reduce", "0", "stack.hide_gradient_reduce=false"},
+        {"cpu_offloading", "False", "memory.offload_ratio=0"},
+        {"attention_dropout", "0.1", "model.dropout=true"},
+        {"hidden_dropout", "0.0", "model.dropout=false"},
+        {"position_embedding_type", "learned_absolute", "model.positional=learned"},
+        {"hidden_act", "silu", "model.activation=swiglu"},
+        {"vpp", "None", "parallel.tp=1"},
+        {"pipeline_model_parallel_layout", "None", "parallel.tp=1"},
+        {"expert_model_parallel_size", "1", "parallel.tp=1"},
+        {"precision", "bf16-mixed", "parallel.tp=1"},
+        {"fp16", "False", "parallel.tp=1"},
+        {"optimizer", "AdamW", "parallel.tp=1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char csv[256];
+        snprintf(csv, sizeof csv, "model,workload.uniform,%s,iteration_ms\nllama-3-8b,512,%s,9\n",
+                 cases[i][0], cases[i][1]);
+        assert_same_rows(csv, "model,workload.uniform,iteration_ms\nllama-3-8b,512,9\n",
+                         &cases[i][2], 1);
+    }
+}
+
 // A column is what the help knows a setting by, and an empty cell leaves it as it is by default.
 TEST(columns_by_other_names)
 {
@@ -202,12 +276,12 @@ TEST(mistakes_are_told_with_their_place)
          "t.csv:1:24: unknown column 'comment'"},
         {SMALL_HEADER, small_map, "t.csv: has a header and no rows"},
         {"model,tp,tp_size,iteration_ms\nllama-13b,1,1,2\n", NULL, "t.csv:1:10: column 'tp_size'"},
-        {"model,ep,iteration_ms\nllama-13b,1,2\n", NULL,
+        {"model,ep,iteration_ms\nllama-13b,2,2\n", NULL,
          "t.csv:1:7: unknown column 'ep': expert parallelism", "t.csv: a column that"},
         {"parallel.tp,time\n1,2\n", NULL, "t.csv:1:13: unknown column 'time'",
          "t.csv:1: no measured column", "t.csv: a column that"},
         {"model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,
-         "t.csv:1:7: column 'paralel.tp'"},
+         "t.csv:1:7: unknown column 'paralel.tp'", "t.csv: a column that"},
         // What no cell is to blame for is told once.
         {"parallel.tp,iteration_ms\n1,2\n1,2\n", NULL, "t.csv:2: model: is missing"},
         // Maps.
@@ -224,8 +298,9 @@ TEST(mistakes_are_told_with_their_place)
          "{'schema': 'x', 'measured': {'column': 'ms', 'is': 'iteration_ms'}, 'base': {}, "
          "'columns': {'a': null}}",
          "t.json: schema: "},
-        {csv, IN_NAME("model.layers"), "t.csv:2:1: column 'a'"},
         {csv, IN_NAME("model.layers.first.count"), "t.csv:2:1: column 'a'"},
+        {"model.layers,model.hidden,model,iteration_ms\n1,2,none,3\n", NULL,
+         "t.csv:2:5: column 'model': unknown model 'none'"},
         {csv,
          "{'measured': {'column': 'ms', 'is': 'tokens_per_s'}, 'base': {'uniform_costs': {'f_ms': "
          "1, 'b_ms': 2}}, 'columns': {'a': 'parallel.pp'}}",
@@ -511,6 +586,38 @@ static const char fits_map[] =
     "{'model': 'llama-13b', 'cluster': 'a100-8', 'workload': {'uniform': 128}}, 'columns': {'tp': "
     "'parallel.tp', 'dp': 'parallel.dp', 'gpus': null, 'batch': 'workload.samples_per_batch', "
     "'rc': null}}";
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Messages cut a long path at its front; files beside the table are found all the same.
+TEST(files_beside_a_table_with_a_long_path)
+{
+    char folder[241];
+    char table[256];
+    char lengths[256];
+    sp_measurements m;
+    fixture_begin();
+    memset(folder, 'd', sizeof folder);
+    folder[240] = '\0';
+    snprintf(table, sizeof table, "%s/t.csv", folder);
+    snprintf(lengths, sizeof lengths, "%s/far.txt", folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    write_file(table, "model,workload.lengths,iteration_ms\nllama-3-8b,far.txt,9\n");
+    write_file(lengths, "300\n");
+    sp_error_clear(ERR);
+    must_succeed(sp_measurements_read(table, NULL, NULL, 0, &m, ERR));
+    assert_int_equal(m.cases[0].scenario.lengths.tokens[0], 300);
+    sp_measurements_fini(&m);
+    remove(table);
+    remove(lengths);
+    rmdir(folder);
+}
 
 TEST(what_fits)
 {

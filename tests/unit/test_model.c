@@ -401,6 +401,39 @@ TEST(dropout_that_is_not_modelled_is_named)
     }
 }
 
+// What neither is read nor known to change nothing is named, as far as names fit; what asks for
+// nothing is not.
+TEST(keys_that_are_not_known_are_named)
+{
+    static const char config[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"vocab_size\":10,"
+        "\"num_hidden_layers\":2,\"intermediate_size\":128,\"rope_theta\":500000.0,"
+        "\"rms_norm_eps\":1e-05,\"initializer_range\":0.02,\"bos_token_id\":1,"
+        "\"pretraining_tp\":1,\"transformers_version\":\"4.57.1\",\"use_cache\":true,%s}";
+    static const struct {
+        const char *more, *keys;
+    } cases[] = {
+        {"\"residual_multiplier\":0,\"alibi\":false,\"multiple_of\":null", ""},
+        {"\"residual_multiplier\":0.2,\"alibi\":true", "residual_multiplier, alibi"},
+    };
+    char text[1200];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text, sizeof text, config, cases[i].more);
+        assert_string_equal(from_hf(text).ignored_keys, cases[i].keys);
+    }
+    char many[600] = "";
+    for (int i = 0; i < 30; i++) {
+        snprintf(many + strlen(many), 24, "%s\"unheard_%d\":1", i > 0 ? "," : "", i);
+    }
+    snprintf(text, sizeof text, config, many);
+    sp_model model = from_hf(text);
+    assert_memory_equal(model.ignored_keys, "unheard_0, unheard_1, ", 22);
+    assert_string_equal(model.ignored_keys + strlen(model.ignored_keys) - 5, ", ...");
+    must_fail(read_text("{\"peft_type\":\"LORA\",\"r\":8}", &model, ERR), SP_ERR_CONTENT,
+              "config.json: peft_type: adapters (LoRA) are not modelled, their base model's "
+              "config.json is");
+}
+
 // mistralai/Mistral-Small-3.1-24B: its text model has the parameters of Mistral-Small-24B-2501.
 TEST(text_part_of_a_model_that_sees)
 {
@@ -411,6 +444,8 @@ TEST(text_part_of_a_model_that_sees)
                 "\"num_key_value_heads\":8,\"sliding_window\":null,\"vocab_size\":131072}}");
     assert_int_equal(sp_model_parameters(&model), 23572403200);
     assert_string_equal(model.name, "mistral (text)");
+    assert_string_equal(model.ignored_parts, "vision_config");
+    assert_string_equal(model.ignored_keys, "");
     must_fail_with(read_text("{\"model_type\":\"mistral3\",\"quantization_config\":{\"bits\":4},"
                              "\"text_config\":{\"model_type\":\"mistral\"}}",
                              &model, ERR),

@@ -11,8 +11,8 @@ TEST(cells_are_ranked)
 {
     static const double measured[] = {10, 12, 14, 16, 20, 30, 30, 5};
     static const char *const cell[] = {"a", "a", "a", "a", "b", "b", "b", "c"};
-    static const sp_ranked rows[] = {{110, true}, {100, true}, {120, true}, {130, true},
-                                     {1, false},  {2, true},   {3, true},   {7, true}};
+    static const sp_ranked rows[] = {{110, true, 1}, {100, true, 1}, {120, true, 1}, {130, true, 1},
+                                     {1, false, 1},  {2, true, 1},   {3, true, 1},   {7, true, 1}};
     sp_measured_case cases[8];
     sp_measurements m = {.kind = SP_MEASURED_ITERATION_MS, .cases = cases, .count = 8};
     memset(cases, 0, sizeof cases);
@@ -41,13 +41,30 @@ TEST(cells_are_ranked)
     }
     sp_ranked rates[8];
     for (int i = 0; i < 8; i++) {
-        rates[i] = (sp_ranked){1.0 / rows[i].computed, rows[i].fits_well};
+        rates[i] = (sp_ranked){1.0 / rows[i].computed, rows[i].fits_well, 1.0};
     }
     sp_ranking of_rates;
     sp_ranking_of(&m, rates, &of_rates);
     assert_within(of_rates.correlation, ranking.correlation, 1e-12);
     assert_within(of_rates.regret, ranking.regret, 1e-9);
     sp_ranking_fini(&of_rates);
+    sp_ranking_fini(&ranking);
+}
+
+// A step of 100 that runs in half of all cases is expected to take 200: the one of 150 is picked.
+TEST(a_pick_counts_its_risk)
+{
+    static const sp_ranked rows[] = {{100, true, 0.5}, {150, true, 1.0}, {300, true, 1.0}};
+    sp_measured_case cases[3];
+    sp_measurements m = {.kind = SP_MEASURED_ITERATION_MS, .cases = cases, .count = 3};
+    memset(cases, 0, sizeof cases);
+    for (int i = 0; i < 3; i++) {
+        cases[i].measured = rows[i].computed;
+        cases[i].cell[0] = 'a';
+    }
+    sp_ranking ranking;
+    sp_ranking_of(&m, rows, &ranking);
+    assert_within(ranking.regret, 0.5, 1e-12);
     sp_ranking_fini(&ranking);
 }
 
@@ -70,8 +87,8 @@ TEST(order_alone_counts)
         int cell = i % CELLS;
         cases[i].measured = time;
         snprintf(cases[i].cell, sizeof cases[i].cell, "cell %d", cell);
-        rising[i] = (sp_ranked){log(time), true};
-        falling[i] = (sp_ranked){1.0 / time, true};
+        rising[i] = (sp_ranked){log(time), true, 1.0};
+        falling[i] = (sp_ranked){1.0 / time, true, 1.0};
         best[cell] = fmin(best[cell], time);
         worst[cell] = fmax(worst[cell], time);
     }

@@ -181,6 +181,16 @@ TEST(what_is_not_modelled_is_said)
         assert_null(sp_setting_find(keys[i]));
     }
     refuses("{'model': 'llama-13b', 'parallel': {'ep': 2}}", "parallel");
+    // In this section; a model has experts.
+    static const char *const degrees[] = {"experts", "expert", "moe", "Expert_Parallel"};
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        refuses(json_text("{'model': 'mixtral-8x7b', 'parallel': {'%s': 2}}", degrees[i]),
+                "parallel");
+        assert_non_null(strstr(ERR->message[0], why));
+        sp_error_clear(ERR);
+    }
+    assert_null(sp_setting_missing("experts"));
+    assert_null(sp_setting_missing("model.expert"));
     assert_string_equal(sp_setting_missing("--Expert-Model-Parallel-Size"), why);
     assert_string_equal(sp_setting_missing("parallel.ep"), why);
     assert_null(sp_setting_missing("tp"));

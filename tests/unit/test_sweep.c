@@ -231,6 +231,46 @@ TEST(lines_tell_what_is_lost)
     json_decref(lines);
 }
 
+// Points tell what is lost or not modelled as results do, and where a run goes on as well.
+TEST(lines_hold_their_warnings)
+{
+    static const char text[] =
+        "{'base': " TINY_MODEL "'cluster': 'h800-8', 'memory': {'offload_ratio': 0.5}, 'workload': "
+        "{'uniform': 500, 'samples_per_batch': 8}}, 'grid': {'parallel.pp': [1, 2, 99]}}";
+    ran summary;
+    json_t *lines = fresh_lines(text, 2, &summary);
+    json_t *document = json_document(text);
+    sweep_evaluator evaluator;
+    sweep_evaluator_init(&evaluator, NULL, 1);
+    size_t told = 0;
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        json_t *scenario = json_deep_copy(json_object_get(document, "base"));
+        json_object_set_new(
+            scenario, "parallel",
+            json_pack("{s:O}", "pp",
+                      json_object_get(json_object_get(line, "point"), "parallel.pp")));
+        sweep_status status;
+        sp_result result;
+        sp_error ignored = {0};
+        if (sweep_evaluate_document(&evaluator, scenario, &status, &result, &ignored) == SP_OK) {
+            json_t *expected = sp_result_json(&result, false);
+            assert_true(json_equal(json_object_get(line, "warnings"),
+                                   json_object_get(expected, "warnings")));
+            told += json_array_size(json_object_get(line, "warnings"));
+            json_decref(expected);
+        } else {
+            assert_null(json_object_get(line, "warnings"));
+        }
+        sp_result_fini(&result);
+        json_decref(scenario);
+    }
+    assert_true(told > 0);
+    sweep_evaluator_fini(&evaluator);
+    json_decref(document);
+    json_decref(lines);
+}
+
 // The sample that needs the most, and no settings: those are other points.
 TEST(points_out_of_memory_name_a_sample)
 {

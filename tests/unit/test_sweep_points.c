@@ -232,6 +232,24 @@ TEST(shards_take_every_point_once)
 
 enum { LINES = 300 };
 
+// One row of the table of figures makes one that points are compared by.
+TEST(figures_are_those_of_the_table)
+{
+    const sp_figure *figure;
+    for (int i = 0; (figure = sp_figure_at(i)) != NULL; i++) {
+        sweep_figure found;
+        if (sweep_figure_find(figure->key, &found) != (figure->better != 0)) {
+            fail_msg("%s", figure->key);
+        }
+    }
+}
+
+static sp_status add_trial(sweep_summary *summary, int64_t combination, const sweep_trial *trial)
+{
+    return sweep_summary_add(summary, &(sweep_row){.combination = combination, .trial = *trial},
+                             ERR);
+}
+
 static sweep_trial random_trial(sp_prng *prng)
 {
     sweep_trial trial;
@@ -280,7 +298,7 @@ TEST(front_and_list_agree_with_all_pairs)
             trials[i] = random_trial(&prng);
             listed[i] = trials[i].status == SWEEP_OK && i % 3 <= 1 &&
                         trials[i].figure[SWEEP_ITERATION_MS] < 35.0;
-            must_succeed(sweep_summary_add(&summary, i % 3, &trials[i], ERR));
+            must_succeed(add_trial(&summary, i % 3, &trials[i]));
         }
         for (int i = 0; i < LINES; i++) {
             best[i] = listed[i];
@@ -327,7 +345,7 @@ TEST(points_of_other_work_are_not_mixed)
         double tp = (double)(1 << c / 2);
         trial.figure[SWEEP_ITERATION_MS] = (c % 2 == 0 ? 100.0 : 400.0) / tp;
         trial.figure[SWEEP_PEAK_MEMORY_GIB] = (c % 2 == 0 ? 1.0 : 50.0) + tp;
-        must_succeed(sweep_summary_add(&summary, c, &trial, ERR));
+        must_succeed(add_trial(&summary, c, &trial));
     }
     static const int64_t front[] = {4, 2, 0, 5, 3, 1};
     static const int64_t best[] = {4, 2, 5, 3};
@@ -350,6 +368,39 @@ TEST(points_of_other_work_are_not_mixed)
     assert_int_equal(summary.group_axis_count, 0);
     assert_int_equal(summary.mixed, SWEEP_MOST_GROUPS + 2);
     sweep_summary_fini(&summary);
+    sweep_spec_fini(&spec);
+}
+
+// Where no point fits, a search has no front to go along: it evaluates as many as it was asked to.
+TEST(search_without_a_front_draws)
+{
+    sweep_spec spec;
+    sweep_summary nothing;
+    sweep_choice choice;
+    read_text("{\"base\": {\"model\": \"llama-13b\"}, \"grid\": {\"parallel.tp\": [1, 2, 4, 8], "
+              "\"parallel.pp\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], \"parallel.cp\": [1, 2, 4, 8, "
+              "16]}, \"where\": \"tp * pp <= 40\"}",
+              &spec);
+    for (int64_t asked = 1; asked <= 200; asked += 33) {
+        const sweep_choice_options options = {.search = asked, .seed = 3};
+        must_succeed(sweep_summary_begin(&nothing, &spec, NULL, ERR));
+        must_succeed(sweep_choice_begin(&choice, &spec, &options, ERR));
+        for (int64_t before = 0; before < choice.chosen_count;) {
+            before = choice.chosen_count;
+            must_succeed(sweep_choice_extend(&choice, &nothing, ERR));
+        }
+        assert_int_equal(choice.chosen_count, asked < choice.in_grid ? asked : choice.in_grid);
+        for (int64_t i = 0; i < choice.chosen_count; i++) {
+            int64_t digit[SWEEP_AXES];
+            bool holds = false;
+            assert_true(i == 0 || choice.sorted[i - 1] < choice.sorted[i]);
+            sweep_spec_digits(&spec, choice.chosen[i], digit);
+            must_succeed(sweep_where_holds(spec.where, digit, &holds, ERR));
+            assert_true(holds);
+        }
+        sweep_choice_end(&choice);
+        sweep_summary_fini(&nothing);
+    }
     sweep_spec_fini(&spec);
 }
 
@@ -393,7 +444,7 @@ TEST(search_finds_the_front)
                     assert_true(digit[0] + digit[1] + digit[2] >= 3);
                     assert_true(round == 0 || first[evaluated] == combination);
                     first[evaluated++] = combination;
-                    must_succeed(sweep_summary_add(&summary, combination, &trial, ERR));
+                    must_succeed(add_trial(&summary, combination, &trial));
                 }
             }
             must_succeed(sweep_choice_extend(&choice, &summary, ERR));

@@ -62,7 +62,9 @@ TEST(where_is_true_or_false)
         {"!sequence_parallel", false},
         {"sequence_parallel == true", true},
         {"sequence_parallel == null", false},
-        {"recompute == 8", false}, // of different kinds
+        {"(tp == 8) == 'full'", false}, // of different kinds
+        {"recompute == 'FULL' && recompute != 'selective' && model == 'LLaMA_13B'", true},
+        {"tp >= 1 && seed >= 0 && tp <= 4096", true}, // whatever they are
         {"tp - pp - 1 == 3", true},
         {"64 / tp / pp == 2", true},
         {"2 + 3 * 4 == 14 && (2 + 3) * 4 == 20", true},
@@ -115,6 +117,14 @@ TEST(where_errors_name_the_character)
         {"-recompute == 1", 1, "'-' needs a number, got a string"},
         {"recompute && tp", 11, "'&&' needs true, false or a number, got a string"},
         {"recompute", 1, "'where' needs true, false or a number, got a string"},
+        // Whatever the points: the table of settings decides.
+        {"recompute == 8", 1, "this never holds: 'recompute' is one of \"none\", \"activation\""},
+        {"tp == 8 && recompute != 'ful'", 12,
+         "this always holds (did you mean 'full'?): 'recompute'"},
+        {"100000 < tp", 10, "this never holds: 'tp' is an integer from 1 to 4096"},
+        {"tp == 'two'", 1, "this never holds: 'tp' is an integer from 1 to 4096"},
+        {"sequence_parallel == 'true'", 1,
+         "this never holds (did you mean 'true'?): 'sequence_parallel' is true"},
         {"\x01", 1, "expected a number, a string, a name or '(', got byte 0x01"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -275,6 +285,17 @@ TEST(spec_errors)
         {"{'base': {}, 'grid': {'cluster.nics_per_node': [1], 'profile': ['h100']}}",
          "grid.cluster.nics_per_node: lies inside the cluster of a profile"},
         {"{'base': {}, 'grid': {}, 'where': 3}", "where: expected a string, got 3"},
+        {"{'base': {}, 'grid': {'parallel.tp': [2, 1, 2]}}", "grid.parallel.tp: has 2 twice"},
+        {"{'base': {}, 'grid': {'workload': [{'context': 8192}, {'context': '8K'}]}}",
+         "grid.workload: has {\"context\":8192} and {\"context\":\"8K\"}, which are one value"},
+        {"{'base': {}, 'grid': {'memory.recompute': ['attention', 'Selective']}}",
+         "grid.memory.recompute: has \"attention\" and \"Selective\", which are one value"},
+        {"{'base': {}, 'grid': {'strategy.kind': ['dp-balanced', 'DP_balanced']}}",
+         "grid.strategy.kind: has \"dp-balanced\" and \"DP_balanced\", which are one value"},
+        {"{'base': {}, 'grid': {'model': ['llama-7b', 'LLaMA-7B']}}",
+         "grid.model: has \"llama-7b\" and \"LLaMA-7B\", which are one value"},
+        {"{'base': {}, 'grid': {'memory.offload_ratio': [1, 1.0]}}",
+         "grid.memory.offload_ratio: has 1 and 1.0, which are one value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char expected[SP_ERROR_TEXT];
