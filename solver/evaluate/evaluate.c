@@ -7,7 +7,6 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "sim/base/units.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/search.h"
 
@@ -644,8 +643,8 @@ static void warn_of_offload(const sp_i_evaluation *ev)
     if (should_copy(ev) && result->uncopied_peak_bytes <= result->peak_bytes) {
         sp_warnings_add(&result->warnings,
                         "memory.offload_ratio %g takes nothing off the peak: without copies and "
-                        "their buffers it is %.2f GiB",
-                        ratio, sp_gib_from_bytes(result->uncopied_peak_bytes));
+                        "their buffers it is no higher",
+                        ratio);
     } else if (!should_copy(ev) && result->peak.of[SP_MEM_OFFLOADED] == 0) {
         sp_warnings_add(&result->warnings,
                         "memory.offload_ratio %g takes nothing off the peak: nothing is away then",
