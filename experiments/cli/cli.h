@@ -524,7 +524,7 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 
 // What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
 // returns text.
-enum { CLI_NOTES = CLI_LOSS + CLI_RISK };
+enum { CLI_NOTES = CLI_LOSS + CLI_RISK + sizeof ", " };
 const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
 
 // ---- executed steps ----
