@@ -60,11 +60,11 @@ static bool shards_in_groups(const question *q)
     return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
 }
 
-// ZeRO 3 has buffers on one rank, too, and with explicit tensors ZeRO 2 has.
+// ZeRO 3 has buffers on one rank, too, but with explicit tensors.
 static bool shards_states(const question *q)
 {
     bool is_explicit = q->scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT;
-    return reduces_gradients(q) || q->scenario->layout.zero >= (is_explicit ? 2 : 3);
+    return reduces_gradients(q) || (q->scenario->layout.zero >= 3 && !is_explicit);
 }
 
 static bool reduces_whole_gradients(const question *q)
@@ -111,15 +111,40 @@ static bool has_collectives(const question *q)
     return splits_tensors(q) || reduces_gradients(q);
 }
 
-static bool has_orders(const question *q)
+static bool crosses_nodes(const question *q)
 {
-    const sp_layout *l = &q->scenario->layout;
-    return (l->tp > 1) + (l->cp > 1) + (l->dp > 1) + (l->pp > 1) > 1;
+    return sp_layout_ranks(&q->scenario->layout) > q->scenario->cluster.gpus_per_node;
 }
 
+// Each GPU has a speed of its own.
 static bool has_jitter(const question *q)
 {
     return q->scenario->jitter.gpu_cv > 0.0;
+}
+
+static bool has_orders(const question *q)
+{
+    const sp_layout *l = &q->scenario->layout;
+    return (crosses_nodes(q) || has_jitter(q)) &&
+           (l->tp > 1) + (l->cp > 1) + (l->dp > 1) + (l->pp > 1) > 1;
+}
+
+static bool routes_flows(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    bool closed = s->network == SP_NETWORK_CLOSED && s->profile.algorithm == SP_ALGORITHM_PROFILE;
+    return crosses_nodes(q) && !closed;
+}
+
+static bool may_add_in_switches(const question *q)
+{
+    sp_collective_algorithm algorithm = q->scenario->profile.algorithm;
+    return has_collectives(q) && (algorithm == SP_ALGORITHM_NVLS || algorithm == SP_ALGORITHM_AUTO);
+}
+
+static bool uses_host_links(const question *q)
+{
+    return q->scenario->memory.offload_ratio > 0.0 || routes_flows(q);
 }
 
 // ---- packs that several ranks share ----
@@ -284,9 +309,20 @@ static bool drafts_tokens(const question *q)
     return q->scenario->decode->how.method != SP_DECODE_PLAIN;
 }
 
+// Does a call whose shape has no graph take longer?
+static bool misses_graphs(const question *q)
+{
+    double miss_ms = q->scenario->decode->graph_miss_ms;
+    bool takes_longer =
+        miss_ms > 0.0 || (miss_ms < 0.0 && q->scenario->profile.decode.graph_miss_s > 0.0);
+    return drafts_tokens(q) && takes_longer;
+}
+
+// Without any graph kernels are launched one by one.
 static bool captures_graphs(const question *q)
 {
-    return drafts_tokens(q) || q->scenario->profile.decode.kernel_s > 0.0;
+    bool launches = q->scenario->decode->graphs == 0 && q->scenario->profile.decode.kernel_s > 0.0;
+    return launches || misses_graphs(q);
 }
 
 static bool follows_entropy(const question *q)
@@ -351,15 +387,25 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
-// With it nothing is hidden, either.
-static bool waits_for_launches(const question *q)
+// Does the stack before its switches hide transfers of the layout?
+static bool hides_transfers(const question *q)
 {
     const sp_stack named = sp_scenario_unchanged_stack(q->scenario);
-    bool hides = named.hide_forward_gather || named.hide_forward_reduce ||
-                 named.hide_backward_gather || named.hide_backward_reduce ||
-                 named.hide_gradient_reduce || named.hide_gradient_all_reduce ||
-                 named.hide_parameter_gather;
-    return q->scenario->profile.host.layer_s > 0.0 || (has_collectives(q) && hides);
+    bool tensors = named.hide_forward_gather || named.hide_forward_reduce ||
+                   named.hide_backward_gather || named.hide_backward_reduce;
+    bool gradients = (named.hide_gradient_reduce && reduces_after_backward(q)) ||
+                     (named.hide_gradient_all_reduce && reduces_whole_gradients(q));
+    bool parameters = named.hide_parameter_gather && gathers_after_step(q);
+    return (tensors && splits_tensors(q)) || ((gradients || parameters) && reduces_gradients(q));
+}
+
+// Where launches wait, the host's times add up and nothing is hidden.
+static bool blocks_anything(const question *q)
+{
+    const sp_host_model *host = &q->scenario->profile.host;
+    return host->layer_s > 0.0 || host->head_s > 0.0 || (host->cp_step_s > 0.0 && passes_keys(q)) ||
+           (host->softmax_s > 0.0 && keeps_scores(q)) ||
+           (host->tp_rank_s > 0.0 && splits_tensors(q)) || hides_transfers(q);
 }
 
 static bool has_programs(const question *q)
@@ -382,20 +428,40 @@ static bool has_programs(const question *q)
     "stack.hide_gradient_all_reduce stack.hide_parameter_gather stack.bucketed_tail "              \
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
-    "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib "
+    "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
+    "stack.loss_chunks stack.moment_bytes stack.no_master_weights "
 
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
     {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""}
 
+// Links of the machine that no transfer takes.
+#define OF_LINKS                                                                                   \
+    {"cluster.fabric.", routes_flows,                                                              \
+     "several nodes with network.detail \"flows\" or \"auto\", or network.collectives"},           \
+    {"cluster.nvls", may_add_in_switches,                                                          \
+     "network.collectives \"nvls\" and \"auto\" over several ranks"},                              \
+    {"cluster.nic_latency_us", crosses_nodes, "layouts over several nodes"},                       \
+    {"cluster.host_link_latency_us", uses_host_links,                                              \
+     "memory.offload_ratio above 0, and several nodes with network.detail \"flows\" or \"auto\", or " \
+     "network.collectives"},                                                                       \
+    {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
+
+#define OF_LENGTHS                                                                                 \
+    {"workload.order workload.over_length", has_lengths, "samples that differ (workload.lengths)"}, \
+    {"workload.seed", draws, "what is drawn: lengths of a distribution, or a shuffled order"}
+
 static const use of_steps[] = {
+    OF_LINKS,
+    OF_LENGTHS,
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.", NULL, "`slimpack decode`"},
     {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.blocking_launches", waits_for_launches, "a profile with times of launches (host.layer_us), and transfers that hide"},
+    {"stack.blocking_launches", blocks_anything,
+     "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
@@ -425,7 +491,6 @@ static const use of_steps[] = {
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
      "sends, rings, and collectives that the profile has no times of"},
-    {"parallel.order", has_orders, "layouts of more than one dimension"},
     {"network.detail", has_links, "several pipeline, data-parallel or context-parallel ranks"},
     {"network.collectives", has_collectives,
      "several tensor-parallel, data-parallel or context-parallel ranks"},
@@ -442,8 +507,6 @@ static const use of_steps[] = {
     {"schedule.memory_limit_microbatches", is_zb_auto, "schedule.kind \"zb-auto\""},
     {"schedule.microbatch_samples", has_rows, "strategies that fill rows"},
     {"memory.reserve_gib", limit_follows, "a limit that memory.limit_gib does not state"},
-    {"workload.order", has_lengths, "samples that differ (workload.lengths)"},
-    {"workload.seed", draws, "what is drawn: lengths of a distribution, or a shuffled order"},
     {"strategy.cp_sharding", splits_packs,
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"strategy.cp_ring_steps", has_uneven_rings,
@@ -471,6 +534,8 @@ static const use of_steps[] = {
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},
     OF_MODELS,
+    OF_LINKS,
+    OF_LENGTHS,
     {"decode.", NULL, "`slimpack decode`"},
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
@@ -489,9 +554,10 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_lone_rings "
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
      "schedule.microbatches schedule.microbatch_samples schedule.kind", NULL, "steps of training"},
+    OF_LINKS,
     {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
     {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
     {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
@@ -505,7 +571,9 @@ static const use of_text[] = {
      "decode.draft_gpus decode.batch_policy decode.eagle_graphs decode.call_ms "
      "decode.graph_miss_ms", drafts_tokens, "methods that draft tokens (decode.method)"},
     {"decode.graphs", captures_graphs,
-     "methods that draft tokens (decode.method), and profiles with decode.kernel_us"},
+     "methods that draft tokens (decode.method) with decode.graph_miss_ms above 0; 0 is for "
+     "profiles with decode.kernel_us, too"},
+    {"decode.eagle_graphs", misses_graphs, "decode.graph_miss_ms above 0"},
     {"decode.alpha decode.extend decode.prune decode.keep decode.text.training_ease "
      "decode.text.training_tokens_per_call", follows_entropy, "decode.method \"heterospec\""},
     {"decode.alpha", adds_layers, "decode.extend or decode.prune true"},

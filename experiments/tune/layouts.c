@@ -122,7 +122,9 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
         SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
     if (wide) {
-        sp_json_put(grid, "parallel.zero", json_pack("[i, i, i]", 1, 2, 3));
+        bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);
+        sp_json_put(grid, "parallel.zero",
+                    fsdp ? json_pack("[i, i]", 2, 3) : json_pack("[i, i, i]", 1, 2, 3));
     }
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind",

@@ -653,6 +653,18 @@ static void describe_scales(const sp_profile *profile, const sp_cluster *cluster
     }
 }
 
+// Do the numbers hold for the stack, or for another one of its framework?
+static bool is_of_stack(const sp_profile *profile, const sp_stack *stack)
+{
+    for (int i = 0; i < profile->for_stacks; i++) {
+        if (strcmp(profile->for_stack[i].stack, stack->name) == 0 &&
+            strcmp(profile->for_stack[i].profile, profile->name) == 0) {
+            return true;
+        }
+    }
+    return sp_stack_shares_framework(&profile->stack, stack);
+}
+
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE])
 {
@@ -678,6 +690,10 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
         snprintf(lines[count++], SP_PROFILE_LINE,
                  "profile %s is stated; its numbers for stack %s are profile %s's", profile->name,
                  stack->name, profile->of_stack);
+    } else if (!is_of_stack(profile, stack)) {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "profile %s's numbers are for stack %s; it has none for stack %s", profile->name,
+                 profile->stack.name, stack->name);
     }
     return count;
 }

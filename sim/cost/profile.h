@@ -138,7 +138,8 @@ typedef struct sp_profile {
     double peak_flops_per_s, hbm_bytes_per_s;
     double compute_scale, memory_scale; // by which sp_profile_join multiplied rates; 0: by nothing
     sp_stack stack; // software that the numbers hold for; name "" where none is stated
-    // Profiles of the GPU under other software, which a scenario that states such a stack gets.
+    // Profiles of the GPU under other software, which a scenario that states such a stack gets;
+    // this one itself where its numbers hold for that software, too.
     struct {
         char stack[SP_PROFILE_NAME], profile[SP_PROFILE_NAME];
     } for_stack[SP_PROFILE_STACKS];

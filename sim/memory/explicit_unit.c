@@ -46,15 +46,15 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
                                               [SP_PART_HEAD] = {.head = true}};
     int64_t table = sp_shard_of(model, layout).vocab * model->hidden;
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
+    // One rank alone has nothing to gather or to scatter.
+    int zero = sp_layout_zero_ranks(layout) > 1 ? layout->zero : 0;
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
         int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
-        x->kinds[x->kind].parameters[p] =
-            layout->zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
-        x->kinds[x->kind].gradients[p] =
-            layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
+        x->kinds[x->kind].parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
+        x->kinds[x->kind].gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
         x->kinds[x->kind].input_gradients[p] =
-            layout->zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
+            zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
     }
 }
 

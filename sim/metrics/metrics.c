@@ -217,6 +217,9 @@ void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeli
             metrics->peak_bytes = peak_bytes;
             metrics->peak = held->peak;
         }
+        if (held->uncopied_peak_bytes > metrics->uncopied_peak_bytes) {
+            metrics->uncopied_peak_bytes = held->uncopied_peak_bytes;
+        }
         for (int a = 0; a < rank->alike; a++) {
             int d = rank->dp_alike[a];
             metrics->ranks[(size_t)d * (size_t)pp + (size_t)rank->pp] =

@@ -34,8 +34,9 @@ typedef struct sp_step_metrics {
     // Coefficient of variation of pack times, over ranks; of a backward in parts their sum.
     double forward_pack_cv, backward_pack_cv;
     int64_t peak_bytes;
-    sp_bytes peak;          // categories at the largest rank's peak
-    sp_rank_metrics *ranks; // [dp * pp], by dp then pp; owned
+    sp_bytes peak;               // categories at the largest rank's peak
+    int64_t uncopied_peak_bytes; // the peak if nothing had been copied to the host
+    sp_rank_metrics *ranks;      // [dp * pp], by dp then pp; owned
 } sp_step_metrics;
 
 void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,

@@ -196,6 +196,9 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
         result->peak_bytes = metrics->peak_bytes;
         result->peak = metrics->peak;
     }
+    if (metrics->uncopied_peak_bytes > result->uncopied_peak_bytes) {
+        result->uncopied_peak_bytes = metrics->uncopied_peak_bytes;
+    }
 }
 
 static double batches_of(const sp_result *result)

@@ -135,6 +135,7 @@ typedef struct sp_result {
     double forward_pack_cv, backward_pack_cv; // sums over batches
     int64_t peak_bytes;
     sp_bytes peak;
+    int64_t uncopied_peak_bytes;  // sp_step_metrics
     sp_peak_memory peak_memory;   // filled by the caller, of the batch with the largest peak
     int64_t allocator_peak_bytes; // maximum over the batches that the caller fills; 0: unknown
     int64_t reserved_peak_bytes;  // the largest that the allocator takes from the device

@@ -207,14 +207,22 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
 // (core/tensor_parallel/layers.py), gradients are reduced after the backward (training.py).
 // "reference" is the passes of backends/executor on the CPU, "cuda" the same on GPUs.
-typedef enum framework { OTHER, MEGATRON, DEEPSPEED, FSDP } framework;
+typedef enum framework {
+    OWN, // no other's
+    MEGATRON,
+    BRIDGE,
+    INTERNEVO,
+    NANOTRON,
+    DEEPSPEED,
+    FSDP
+} framework;
 
 static const struct {
     framework framework;
     const char *summary; // for help
     sp_stack stack;
 } builtin[] = {
-    {MEGATRON, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {OWN, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
     {DEEPSPEED,
      "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
      {.name = "megatron-deepspeed-2022",
@@ -242,7 +250,7 @@ static const struct {
       .hide_backward_reduce = true}},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
-    {MEGATRON,
+    {BRIDGE,
      "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
      {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
@@ -253,7 +261,7 @@ static const struct {
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices.
-    {OTHER,
+    {INTERNEVO,
      "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
       .unfused_weight_gradient = true,
@@ -261,7 +269,7 @@ static const struct {
       .bucketed_epilogue = true,
       .bucket_bytes = 123.0 * SP_MIB,
       .rooted_shares = true}},
-    {OTHER,
+    {NANOTRON,
      "nanotron of 2025, as in the Ultra-Scale Playbook",
      {.name = "nanotron-2025",
       .unfused_weight_gradient = true,
@@ -299,7 +307,7 @@ static const struct {
       .fused_swiglu = true,
       .unfused_weight_gradient = true,
       .fused_cross_entropy = true}},
-    {OTHER,
+    {OWN,
      "the passes of this program's host backend, on CPU cores",
      {.name = "reference",
       .fused_swiglu = true,
@@ -307,7 +315,7 @@ static const struct {
       .in_place_lookup_gradient = true,
       .cp_overlap = SP_CP_SLICES,
       .tensors = SP_TENSORS_EXPLICIT}},
-    {OTHER,
+    {OWN,
      "the passes of this program's cuda backend, on GPUs",
      {.name = "cuda",
       .fused_swiglu = true,
@@ -457,7 +465,14 @@ static framework framework_of(const sp_stack *stack)
             return builtin[i].framework;
         }
     }
-    return OTHER;
+    return OWN;
+}
+
+bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other)
+{
+    framework one = framework_of(stack);
+    framework two = framework_of(other);
+    return one == OWN || two == OWN || one == two;
 }
 
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
@@ -472,7 +487,9 @@ bool sp_stack_is_deepspeed(const sp_stack *stack)
 
 sp_memory_log sp_stack_memory_log(const sp_stack *stack)
 {
-    return framework_of(stack) == MEGATRON ? SP_LOGGED_BY_MEGATRON : SP_LOGGED_BY_ALL;
+    framework of = framework_of(stack);
+    // Bridge runs Megatron's layers, and so do this program's own stacks.
+    return of == MEGATRON || of == BRIDGE || of == OWN ? SP_LOGGED_BY_MEGATRON : SP_LOGGED_BY_ALL;
 }
 
 bool sp_stack_is_fsdp(const sp_stack *stack)
@@ -576,6 +593,15 @@ void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack)
     for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
         if (idle[i].is_idle(stack) && takes_back(stack, idle[i].key)) {
             refuse_stated(&object, idle[i].key, idle[i].reason);
+        }
+    }
+}
+
+void sp_stack_clear_idle(sp_stack *stack, const sp_stack *other)
+{
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
+        if (idle[i].is_idle(other)) {
+            takes_back(stack, idle[i].key);
         }
     }
 }

@@ -171,6 +171,9 @@ typedef enum sp_memory_log {
 sp_memory_log sp_stack_memory_log(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
 
+// Are both of one framework, or one of them of none (this program's own stacks, and no name)?
+bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
+
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
 
@@ -188,6 +191,9 @@ void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack);
 // Switches that say nothing beside others: an error where `key` of `parent` states one that is on,
 // off where the named stack brings it.
 void sp_stack_drop_idle(sp_object *parent, const char *key, sp_stack *stack);
+
+// Takes from *stack what says nothing beside the settings of another stack.
+void sp_stack_clear_idle(sp_stack *stack, const sp_stack *other);
 
 // A stack as a document, every switch stated.
 json_t *sp_stack_to_json(const sp_stack *stack);

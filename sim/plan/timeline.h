@@ -98,6 +98,8 @@ typedef struct sp_memory_point {
 // Memory of one rank entry of a timeline.
 typedef struct sp_rank_memory {
     sp_bytes peak; // by category at the moment of the largest total
+    // Most bytes at a time with what copies to the host had taken, and without their buffers.
+    int64_t uncopied_peak_bytes;
     int64_t peak_ns;
     sp_action peak_action;   // that ran then; of none, the copy that began or ended
     bool has_peak_action;    // false: before the first

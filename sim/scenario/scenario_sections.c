@@ -116,8 +116,9 @@ static const char *stated_stack(const sp_i_scenario_reader *reader)
 static const char *profile_for_stack(const sp_profile *profile, const char *stack)
 {
     for (int i = 0; i < profile->for_stacks; i++) {
+        const char *other = profile->for_stack[i].profile;
         if (sp_same_name(profile->for_stack[i].stack, stack)) {
-            return profile->for_stack[i].profile;
+            return strcmp(other, profile->name) != 0 ? other : NULL;
         }
     }
     return NULL;

@@ -71,6 +71,12 @@ static double usual_dp(const void *owner)
     return fills ? (double)(gpus / share) : 1.0;
 }
 
+// FSDP has no stage that splits optimizer states alone.
+static double usual_zero(const void *owner)
+{
+    return sp_stack_is_fsdp(&((const sp_scenario *)owner)->memory.stack) ? 3.0 : 1.0;
+}
+
 static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
@@ -517,9 +523,11 @@ static const sp_setting parallel_rows[] = {
      .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
     {.key = "parallel.vocab_parallel", SP_SWITCH, SP_FIELD(sp_scenario, layout.vocab_parallel),
      .text = "Embedding and head are spread over the pipeline ranks."},
-    {.key = "parallel.zero", SP_INT(0, 3), SP_FIELD(sp_scenario, layout.zero), .usual = 1,
+    {.key = "parallel.zero", SP_INT(0, 3), SP_FIELD(sp_scenario, layout.zero),
+     .derive = usual_zero, .fallback = "1, with the stacks of FSDP 3",
      .text = "ZeRO stage: optimizer states (1), gradients (2) and parameters (3) are split over "
-             "the dp x cp ranks; 0: none is.",
+             "the dp x cp ranks; 0: none is. FSDP splits gradients (SHARD_GRAD_OP is 2) or all "
+             "(FULL_SHARD is 3).",
      .aliases = "zero_stage zero_optimization distributed_optimizer use_distributed_optimizer"},
     {.key = "parallel.zero_group", SP_INT(0, 1 << 20), SP_FIELD(sp_scenario, layout.zero_group),
      .if_changed = true,
@@ -643,8 +651,8 @@ static const sp_setting memory_rows[] = {
     {.key = "memory.offload_ratio", SP_REAL(0, 1), SP_FIELD(sp_scenario, memory.offload_ratio),
      .text = "Share of the activations that is copied to the host after the forward and back "
              "before the backward. Where no backward leaves time for it (with one pipeline rank "
-             "most schedules run each behind its forward) there is none, and with full "
-             "recomputation it is refused.", .aliases = "cpu_offloading activation_offload"},
+             "most schedules run each behind its forward) there is none, which is said, and with "
+             "full recomputation on one pipeline rank refused.", .aliases = "cpu_offloading activation_offload"},
     {.key = "memory.limit_gib", SP_REAL(0.001, 1e6), SP_FIELD(sp_scenario, memory_limit_bytes),
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},
@@ -1302,6 +1310,21 @@ static int64_t other_tokens(const sp_workload_spec *workload, const char *key)
     return strcmp(key, "workload.context") == 0 ? workload->uniform_tokens : workload->context;
 }
 
+// A document with one key of the fabric, read again, has them all: those of the cluster's name.
+static json_t *default_of_fabric(const sp_cluster *cluster, const char *leaf)
+{
+    sp_cluster named;
+    if (sp_cluster_builtin(cluster->name, &named, NULL) != SP_OK) {
+        named = (sp_cluster){.fabric = {.oversubscription = 1.0, .pxn = true}};
+    }
+    named.fabric.rails = named.fabric.rails > 0 ? named.fabric.rails : cluster->nics_per_node;
+    named.fabric.given = true;
+    json_t *document = sp_cluster_to_json(&named);
+    json_t *found = json_incref(json_object_get(json_object_get(document, "fabric"), leaf));
+    json_decref(document);
+    return found;
+}
+
 // Defaults that follow from other settings, in the place of the row's words; NULL: none does.
 static json_t *derived_default(const defaults *d, const sp_setting *setting)
 {
@@ -1319,10 +1342,13 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     if (strcmp(key, "stack.cp_ring_nics") == 0) {
         return json_real(0.0); // which switches that are written out leave out
     }
+    if (strncmp(key, "cluster.fabric.", strlen("cluster.fabric.")) == 0) {
+        return default_of_fabric(&scenario->cluster, sp_setting_leaf(key));
+    }
     if (strcmp(key, "parallel.sequence_parallel") == 0) {
         return json_boolean(setting->derive(scenario) != 0.0);
     }
-    if (strcmp(key, "memory.reserve_gib") == 0) {
+    if (strcmp(key, "memory.reserve_gib") == 0 || strcmp(key, "parallel.zero") == 0) {
         return json_real(setting->derive(scenario));
     }
     if (scenario->workload.uniform_tokens > 0 &&
@@ -1381,6 +1407,7 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
     defaults d = {.scenario = scenario};
     if (switches) {
         d.named = sp_scenario_unchanged_stack(scenario);
+        sp_stack_clear_idle(&d.named, &scenario->memory.stack);
         d.stack = sp_stack_to_json(&d.named);
     }
     const sp_setting *setting = NULL;

@@ -130,7 +130,7 @@ sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
-    named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(&named, layout);
+    named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(stack, layout);
     return named;
 }
 

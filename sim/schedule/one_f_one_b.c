@@ -283,7 +283,7 @@ void sp_i_schedule_interleaved(sp_i_schedule_job *job)
         add_group(&order, begin, end);
         begin = end;
     }
-    emit_order(&order, 2, (chunks - 1) * (int64_t)largest, INT_MAX);
+    emit_order(&order, chunks == 1 ? 1 : 2, (chunks - 1) * (int64_t)largest, INT_MAX);
 }
 
 // ---- SlimPipe ----

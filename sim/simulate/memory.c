@@ -43,6 +43,7 @@ typedef struct rank_walk {
     int32_t forwards, forwards_ended;
     int buffers;
     int64_t buffer_bytes;
+    int64_t copied_bytes; // by which units are smaller because they were copied
     int64_t gradient_sums;
     int64_t time_ns;
     size_t share;               // of the rank's, done
@@ -105,7 +106,11 @@ static inline void walk_note(rank_walk *w, int64_t time_ns)
     int64_t total = sp_bytes_total(&w->now);
     bool may_matter =
         total > w->most_bytes || w->shared->points || w->peak != NULL || falls_below(&w->now);
+    int64_t uncopied = total + w->copied_bytes - w->buffers * w->buffer_bytes;
     w->time_ns = time_ns;
+    if (uncopied > w->out->uncopied_peak_bytes) {
+        w->out->uncopied_peak_bytes = uncopied;
+    }
     if (may_matter) {
         walk_note_total(w, total);
     }
@@ -340,6 +345,13 @@ static inline void add_unit(rank_walk *w, size_t unit, sp_unit_holds holds, int 
 }
 
 // From what the unit held so far to what it holds from now on.
+static int64_t copied_of(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
+{
+    bool is_copied = holds == SP_HOLDS_RESIDENT || holds == SP_HOLDS_LOADED;
+    int64_t rebuilt = holds == SP_HOLDS_LOADED ? costs->unit[unit].rebuilt : 0;
+    return is_copied ? costs->offloaded_bytes[unit] - rebuilt : 0;
+}
+
 static void walk_hold(rank_walk *w, sp_action action, sp_unit_holds holds)
 {
     sp_unit_state *state = unit_state(w, action.pack, action.chunk);
@@ -347,6 +359,8 @@ static void walk_hold(rank_walk *w, sp_action action, sp_unit_holds holds)
         size_t unit = walk_unit(w, action.pack, action.chunk);
         add_unit(w, unit, (sp_unit_holds)state->holds, -1);
         add_unit(w, unit, holds, 1);
+        w->copied_bytes += copied_of(w->shared->costs, unit, holds) -
+                           copied_of(w->shared->costs, unit, (sp_unit_holds)state->holds);
     }
     state->holds = (uint8_t)holds;
 }
@@ -376,6 +390,7 @@ static void walk_free_slices(rank_walk *w, sp_action action)
         if (state->freed_tokens == from->computed) {
             state->freed_tokens = 0;
             state->freed_kv_tokens = 0;
+            w->copied_bytes -= copied_of(w->shared->costs, unit, (sp_unit_holds)state->holds);
             state->holds = SP_HOLDS_NOTHING;
         }
     }

@@ -655,8 +655,15 @@ static void warn_of_offload(const sp_i_evaluation *ev)
                         "offloading: copies run at an assumed host link rate of %.0f GB/s",
                         ev->steps.scenario->cluster.host_link_bytes_per_s / 1e9);
     }
-    if (!ev->steps.scenario->uniform && ratio > 0.0 && result->batch_count > 0 &&
-        result->peak.of[SP_MEM_OFFLOADED] == 0) {
+    if (ev->steps.scenario->uniform || !(ratio > 0.0) || result->batch_count == 0) {
+        return;
+    }
+    if (should_copy(ev) && result->uncopied_peak_bytes <= result->peak_bytes) {
+        sp_warnings_add(&result->warnings,
+                        "memory.offload_ratio %g takes nothing off the peak: without copies and "
+                        "their buffers it is no higher",
+                        ratio);
+    } else if (!should_copy(ev) && result->peak.of[SP_MEM_OFFLOADED] == 0) {
         sp_warnings_add(&result->warnings,
                         "memory.offload_ratio %g takes nothing off the peak: nothing is away then",
                         ratio);

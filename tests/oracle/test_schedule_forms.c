@@ -210,3 +210,46 @@ TEST(interleaved_given_group)
     assert_true(step.metrics.ranks[0].units_peak == 13.0);
     uniform_step_fini(&step);
 }
+
+// A schedule with one chunk, one slice or one rank that is another one there is it in time and in
+// memory.
+TEST(schedules_that_are_others)
+{
+    static const struct {
+        sp_schedule_kind kind, other;
+        int most_ranks;
+    } pairs[] = {
+        {SP_SCHEDULE_INTERLEAVED, SP_SCHEDULE_1F1B, MOST_RANKS},
+        {SP_SCHEDULE_SEQ1F1B, SP_SCHEDULE_1F1B, MOST_RANKS},
+        {SP_SCHEDULE_CHUNKFLOW, SP_SCHEDULE_1F1B, MOST_RANKS},
+        {SP_SCHEDULE_TERAPIPE, SP_SCHEDULE_GPIPE, MOST_RANKS},
+        {SP_SCHEDULE_SLIMPIPE, SP_SCHEDULE_1F1B, 1},
+        {SP_SCHEDULE_ZB_H1, SP_SCHEDULE_1F1B, 1},
+        {SP_SCHEDULE_ZB_H2, SP_SCHEDULE_1F1B, 1},
+        {SP_SCHEDULE_ZB_AUTO, SP_SCHEDULE_1F1B, 1},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        for (int p = 1; p <= pairs[i].most_ranks; p++) {
+            for (int m = 1; m <= MOST_MICROBATCHES; m += 3) {
+                for (int t = 0; t < TIMES; t++) {
+                    uniform_case c = {.kind = pairs[i].kind,
+                                      .pp = p,
+                                      .microbatches = m,
+                                      .ns = {times[t][0], times[t][1], times[t][2]},
+                                      .p2p_ns = 100 * (m % 2)};
+                    uniform_step one, other;
+                    uniform_step_run(&c, &plain, &one);
+                    c.kind = pairs[i].other;
+                    uniform_step_run(&c, &plain, &other);
+                    uniform_step_same_times(&one.metrics, &other.metrics);
+                    for (int r = 0; r < p; r++) {
+                        assert_true(one.metrics.ranks[r].units_peak ==
+                                    other.metrics.ranks[r].units_peak);
+                    }
+                    uniform_step_fini(&one);
+                    uniform_step_fini(&other);
+                }
+            }
+        }
+    }
+}

@@ -105,6 +105,19 @@ TEST(regrouped_packs)
 // Slices, padding and packs that no strategy makes.
 TEST_CALL(random_plans, host_memory_compare_random_plans(is_exact))
 
+// One rank gathers and scatters nothing.
+TEST(zero_on_one_rank)
+{
+    for (int m = 0; m < HOST_MODELS; m++) {
+        for (int zero = 2; zero <= 3; zero++) {
+            char parallel[32];
+            snprintf(parallel, sizeof parallel, "{'zero': %d}", zero);
+            host_memory_compare(host_models[m], parallel, "'memory': {'recompute': 'attention'}",
+                                is_exact);
+        }
+    }
+}
+
 TEST(a_shared_vocabulary)
 {
     static const char *const plans[] = {"'schedule': {'kind': '1f1b'}",

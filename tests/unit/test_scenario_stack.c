@@ -127,6 +127,43 @@ TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
     write_profile("h800", "{'name': 'ours'}");
 }
 
+// Numbers of another framework's steps are told, whether the profile is stated or not; those of
+// single kernels are of none.
+TEST(a_profile_of_another_framework_is_warned_of)
+{
+    static const struct {
+        const char *stack, *profile;
+        bool told;
+    } cases[] = {
+        {"fsdp-2024", "{'name': 'megatron-core-2025'}", true},
+        {"hf-trainer", "{'name': 'megatron-core-2025'}", true},
+        {"nanotron-2025", "{'name': 'megatron-core-2025'}", true},
+        {"megatron-bridge-2025", "{'name': 'megatron-core-2025'}", true},
+        {"megatron-core-2025", "{'name': 'fsdp-2024'}", true},
+        {"fsdp2-2025", "{'name': 'fsdp-2024'}", false},
+        {"megatron-core-2024", "{'name': 'megatron-core-2025'}", false},
+        {"ours", "{'name': 'megatron-core-2025'}", false},
+        {"fsdp-2024", "{'name': 'ours'}", false},
+        {"hf-trainer", "{'name': 'fsdp-2024'}, 'for_stack': {'hf-trainer': 'h800'}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario s;
+        char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
+        write_profile("h800", cases[i].profile);
+        read_good(
+            json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'stack': '%s'}", cases[i].stack),
+            &s);
+        int count = sp_profile_lines(&s.profile, &s.cluster, &s.memory.stack, lines);
+        bool told = false;
+        for (int k = 0; k < count; k++) {
+            told = told || strstr(lines[k], "it has none for stack") != NULL;
+        }
+        assert_int_equal(told, cases[i].told);
+        sp_scenario_fini(&s);
+    }
+    write_profile("h800", "{'name': 'ours'}");
+}
+
 TEST(overrides_name_it_and_switch_it)
 {
     sp_scenario s;
@@ -497,6 +534,28 @@ TEST(zero_groups_are_refused)
 }
 
 // DeepSpeed's buckets of ZeRO 2: 2 bytes of every parameter, but where they are ruled out.
+// FSDP splits gradients or everything.
+TEST(zero_of_fsdp)
+{
+    static const struct {
+        const char *stack, *zero;
+        int expected;
+    } cases[] = {{"fsdp-2024", "", 3},
+                 {"fsdp2-2025", "", 3},
+                 {"hf-trainer", "", 1},
+                 {"fsdp-2024", "'zero': 1, ", 1},
+                 {"ours", "", 1}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
+                            "'stack': '%s'}",
+                            cases[i].zero, cases[i].stack),
+                  &s);
+        assert_int_equal(s.layout.zero, cases[i].expected);
+        sp_scenario_fini(&s);
+    }
+}
+
 TEST(zero_2_has_buckets)
 {
     static const struct {

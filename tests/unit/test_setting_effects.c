@@ -148,6 +148,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "parallel.pp=2", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100-nanotron'", "false", "*"),
+    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100' stack='megatron-core-2025' parallel.tp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100' stack='megatron-core-2025' parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "stack.name='megatron-core-2025' parallel.tp=2", "false", "*"),
     TIME_OR_MEMORY("stack.rooted_shares", TRAIN, "parallel.dp=16", "false", "*"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.sequence_parallel=false", "false", "*"),
@@ -168,6 +170,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.dp=4 strategy.kind='zeppelin' strategy.rank_tokens=1024", "false", "*"),
     TIME_OR_MEMORY("stack.gradient_reduce_dtype", TRAIN, "parallel.dp=2", "'fp32'", "*"),
     TIME_OR_MEMORY("stack.tensors", TRAIN, "", "'autograd'", "*"),
+    TIME_OR_MEMORY("stack.tensors", TRAIN, "parallel.zero=2", "'autograd'", "'explicit'"),
     TIME_OR_MEMORY("stack.bucket_mib", TRAIN, "parallel.dp=2 stack.hide_gradient_reduce=true", "0", "100"),
     FIGURE("stack.split_limit_mib", TRAIN, "", "0", "32", "peak_memory_reserved_gib"),
     TIME_OR_MEMORY("stack.no_master_weights", TRAIN, "", "false", "*"),
@@ -631,6 +634,8 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.pp=2 parallel.tp=2", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='linear'", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='linear' stack='megatron-core-2025' parallel.pp=2", "false", "true"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "", "0", "4096"),
     TIME_OR_MEMORY("stack.fused_swiglu", TRAIN, "model.activation='gelu'", "false", "true"),
     TIME_OR_MEMORY("stack.hide_gradient_reduce", TRAIN, "parallel.dp=2 parallel.zero=2", "false", "true"),
@@ -644,6 +649,7 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.hide_parameter_gather", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.gradient_buckets", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.pp=2", "1", "2"),
+    TIME_OR_MEMORY("parallel.zero", TRAIN, "stack.tensors='explicit'", "1", "3"),
     TIME_OR_MEMORY("stack.hide_gradient_all_reduce", TRAIN, "parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "", "false", "true"),
@@ -662,6 +668,10 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.cp=2", "false", "true"),
     TIME_OR_MEMORY("cluster.nvlink_latency_us", TRAIN, "parallel.tp=8", "", "1000"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
+    TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.dp=2 parallel.tp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
+    TIME_OR_MEMORY("cluster.fabric.spine_latency_us", TRAIN, "parallel.dp=32 cluster.fabric.nodes_per_leaf=1", "0", "500"),
+    TIME_OR_MEMORY("cluster.nvls", TRAIN, "parallel.tp=8", "", "false"),
+    TIME_OR_MEMORY("workload.over_length", UNIFORM, "", "'drop'", "'truncate'"),
     TIME_OR_MEMORY("network.detail", TRAIN, "parallel.tp=2", "'closed'", "'flows'"),
     TIME_OR_MEMORY("network.collectives", TRAIN, "parallel.pp=2", "'profile'", "'ring'"),
     TIME_OR_MEMORY("jitter.seed", TRAIN, "", "1", "2"),
@@ -772,6 +782,106 @@ TEST(settings_without_an_effect_are_said)
     for (int i = 0; i < VOIDS; i++) {
         failures += failures_of_void(&voids[i]);
     }
+    assert_int_equal(failures, 0);
+}
+
+// Rows that change nothing in a plain document for a reason of their own.
+static const struct {
+    const char *keys; // with spaces between them
+    const char *runs; // digits of kind_of_run
+    const char *why;
+} silent[] = {
+    {"cluster.gpu cluster.memory_gib cluster.nvlink_gb_per_s cluster.nvlink_latency_us "
+     "cluster.nic_gbit_per_s cluster.host_link_gb_per_s cluster.gpus_per_node "
+     "cluster.nics_per_node",
+     "0134", "the machine as it is, of which a layout may use a part"},
+    {"model.name model.norm model.ignored_dropout model.tied_embeddings model.qkv_bias", "34",
+     "the model as it is, of which prompts and text may need a part"},
+    {"stack stack.name", "34", "a name stands for switches, of which prompts and text read few"},
+    {"parallel.dp", "2", "replicas of the same costs"},
+    {"schedule.kind", "01", "one pipeline rank, on which most orders are one"},
+    {"schedule.kind", "2", "costs without memory: GPipe takes as long as 1F1B"},
+    {"strategy.kind", "01", "a strategy may find the packs of another one"},
+    {"memory.offload_ratio", "01", "warned of in words of its own"},
+    {"memory.reserve_gib memory.limit_gib", "34", "a limit that nothing comes near"},
+    {"workload.context workload.order workload.over_length workload.tokens_per_batch", "3",
+     "two prompts, which fit, and of which one stands alone"},
+    {"workload.over_length", "0", "no sample is longer than the context"},
+    {"workload.samples_per_batch", "4", "follows from the lengths in resolved documents"},
+    {"workload.batches", "01", "a batch takes all samples, and uniform ones are one batch again"},
+};
+
+static bool may_be_silent(const char *key, kind_of_run kind)
+{
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++) {
+        const char *at = silent[i].keys;
+        bool here = strchr(silent[i].runs, '0' + (int)kind) != NULL;
+        for (; here && (at = strstr(at, key)) != NULL; at += bytes) {
+            bool begins = at == silent[i].keys || at[-1] == ' ';
+            if (begins && (at[bytes] == ' ' || at[bytes] == '\0')) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_refused_anywhere(const json_t *one, const json_t *two)
+{
+    return refusal_of(one) != NULL || refusal_of(two) != NULL;
+}
+
+// Counts 1 where a value changes nothing in a plain document and nothing says so.
+static int failures_in_silence(const effect *e, kind_of_run kind, const json_t *one,
+                               const char *other)
+{
+    effect plain = *e;
+    plain.kind = kind;
+    plain.beside = "";
+    json_t *two = result_with(&plain, other);
+    bool is_silent = !is_refused_anywhere(one, two) && !any_differs(one, two, NULL) &&
+                     !any_differs(one, two, e->figure) && !is_said_unused(one, e->key) &&
+                     !is_said_unused(two, e->key);
+    if (is_silent) {
+        print_message("%s: %s and %s change nothing in document %d, and nothing says so\n", e->key,
+                      e->one, other, (int)kind);
+    }
+    json_decref(two);
+    return is_silent;
+}
+
+TEST(settings_change_something_in_every_run_or_are_said)
+{
+    int failures = 0;
+    char folder[FOLDER];
+    write_columns(folder);
+    for (int i = 0; i < EFFECTS; i++) {
+        const effect *e = &effects[i];
+        for (int kind = TRAIN; kind <= DECODE && e->none == NULL; kind++) {
+            if (may_be_silent(e->key, (kind_of_run)kind)) {
+                continue;
+            }
+            effect plain = *e;
+            plain.kind = (kind_of_run)kind;
+            plain.beside = "";
+            json_t *one = result_with(&plain, e->one);
+            const sp_setting *setting = sp_setting_find(e->key);
+            const char *value = NULL;
+            if (strcmp(e->other, "*") != 0) {
+                failures += failures_in_silence(e, (kind_of_run)kind, one, e->other);
+            }
+            for (int v = 0; strcmp(e->other, "*") == 0 && (value = value_at(setting, v)) != NULL;
+                 v++) {
+                if (!is_value(setting, value, e->one)) {
+                    failures +=
+                        failures_in_silence(e, (kind_of_run)kind, one, written(setting, value));
+                }
+            }
+            json_decref(one);
+        }
+    }
+    remove_columns(folder);
     assert_int_equal(failures, 0);
 }
 

@@ -703,3 +703,30 @@ TEST(offloading_without_effect)
     run_fini(&r);
     run_fini(&without);
 }
+
+// Offloading is said to take nothing off the peak where it does not, whatever is away at the new
+// peak.
+TEST(offloading_off_the_peak)
+{
+    static const char *const kinds[] = {"gpipe", "1f1b",    "zb-h1",    "zb-v",
+                                        "v-min", "seq1f1b", "slimpipe", "interleaved"};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        for (int pp = 2; pp <= 4; pp += 2) {
+            scenario_run r[2];
+            for (int ratio = 0; ratio <= 1; ratio++) {
+                run_good(json_text("{'model': 'llama-7b', 'parallel': {'pp': %d}, 'memory': "
+                                   "{'offload_ratio': %d, 'limit_gib': 500}, 'schedule': {'kind': "
+                                   "'%s'}, 'workload': {'uniform': 4096, 'samples_per_batch': 8}}",
+                                   pp, ratio, kinds[k]),
+                         &brief, &r[ratio]);
+            }
+            bool said = false;
+            for (int i = 0; i < r[1].result.warnings.count; i++) {
+                said = said || strstr(r[1].result.warnings.text[i], "nothing off the peak") != NULL;
+            }
+            assert_int_equal(said, r[1].result.peak_bytes >= r[0].result.peak_bytes);
+            run_fini(&r[0]);
+            run_fini(&r[1]);
+        }
+    }
+}
