@@ -423,7 +423,8 @@ TEST(keys_that_are_not_known_are_named)
     }
     char many[600] = "";
     for (int i = 0; i < 30; i++) {
-        snprintf(many + strlen(many), 24, "%s\"unheard_%d\":1", i > 0 ? "," : "", i);
+        snprintf(many + strlen(many), sizeof many - strlen(many), "%s\"unheard_%d\":1",
+                 i > 0 ? "," : "", i);
     }
     snprintf(text, sizeof text, config, many);
     sp_model model = from_hf(text);
