@@ -4,7 +4,8 @@ failed=0
 work=$(mktemp -d)
 export SLIMPACK_BACKEND_PATH
 SLIMPACK_BACKEND_PATH=$(dirname "$(realpath "${program:-.}")")/tests/plugins
-trap 'rm -rf "$work"' EXIT
+# A child that is killed before it has become its program still has this trap.
+trap '[ "${BASHPID:-$$}" != "$$" ] || rm -rf "$work"' EXIT
 
 complain() {
     echo "$*"
