@@ -543,7 +543,11 @@ static sp_status model_object(const char *name, json_t **object, sp_error *err)
     if (!known) {
         return sp_model_builtin(name, &model, err); // says which name is near
     }
+    // Its numbers are about to differ from those that the name stands for.
+    char changed[SP_MODEL_NAME];
+    snprintf(changed, sizeof changed, "%.*s, changed", SP_MODEL_NAME - 16, model.name);
     *object = sp_model_to_json(&model);
+    sp_json_put(*object, "name", json_string(changed));
     return SP_OK;
 }
 

@@ -110,6 +110,23 @@ static sp_status choose_key(sp_i_reader *reader, json_t *object, char key[KEY_BY
     return SP_OK;
 }
 
+// Of a number beside the document's ids one of the two is what is trained, which nobody has said.
+static sp_status check_ids(sp_i_reader *reader, const list_item *item, const char *key,
+                           const json_t *value)
+{
+    static const char ids_key[] = "input_ids";
+    const json_t *ids = json_object_get(item->json, ids_key);
+    if (!json_is_number(value) || !holds_ids(ids_key, ids) ||
+        json_number_value(value) == (double)count_ids(item->json, ids)) {
+        return SP_OK;
+    }
+    char text[KEY_BYTES + 160];
+    snprintf(text, sizeof text,
+             "'%s' is %.15g, '%s' holds %zu: which of them? (--column, workload.column)", key,
+             json_number_value(value), ids_key, count_ids(item->json, ids));
+    return wrong_item(reader, item, text);
+}
+
 // *key is NULL until the first object.
 static sp_status take_item(sp_i_reader *reader, const list_item *item, const char **key,
                            char chosen[KEY_BYTES])
@@ -140,7 +157,8 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
         snprintf(text, sizeof text, "no key '%s'", *key);
         return wrong_item(reader, item, text);
     }
-    return take_value(reader, item, *key, value);
+    sp_status status = reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK;
+    return status == SP_OK ? take_value(reader, item, *key, value) : status;
 }
 
 // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are exact all

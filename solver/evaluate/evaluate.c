@@ -709,7 +709,9 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
         const sp_slice *slice = &packs->slices[pack->first_slice];
         for (const sp_slice *end = slice + pack->slice_count; slice < end && multiple > 2;
              slice++) {
-            ev->padding_tokens += (multiple - slice->tokens % multiple) % multiple;
+            // Slices that are padded to a length are rows of it, and no packed rows.
+            int64_t rest = (multiple - slice->tokens % multiple) % multiple;
+            ev->padding_tokens += slice->computed_tokens == slice->tokens ? rest : 0;
             ev->tokens += slice->tokens;
         }
     }
