@@ -1367,12 +1367,17 @@ static bool is_switch(const sp_setting *setting)
     return strncmp(setting->key, "stack.", strlen("stack.")) == 0;
 }
 
-// Of a switch that documents state where it is changed alone.
+// Has the switch the value of the stack that goes by its name? A profile may have one of that name
+// with values of its own, which a document without a stack takes, and one that names it does not.
 static bool is_as_named(const defaults *d, const sp_setting *setting)
 {
-    const char *stated = (const char *)&d->scenario->memory.stack + setting->offset;
+    const sp_stack *stack = &d->scenario->memory.stack;
+    sp_stack builtin = d->named;
+    sp_stack_builtin(stack->name, &builtin);
+    const char *stated = (const char *)stack + setting->offset;
     return is_switch(setting) &&
-           memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0;
+           (memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0 ||
+            memcmp(stated, (const char *)&builtin + setting->offset, setting->bytes) == 0);
 }
 
 // The table says a default as a document would, with more words behind it, or in words alone.
@@ -1417,7 +1422,8 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
                         sp_setting_section(setting->key) > 0;
         const json_t *value = is_group ? NULL : value_at(root, setting->key);
         json_t *usual = value != NULL ? default_of(&d, setting) : NULL;
-        bool is_usual = usual != NULL ? is_equal(setting, value, usual) : is_as_named(&d, setting);
+        bool is_usual = (usual != NULL && is_equal(setting, value, usual)) ||
+                        ((usual == NULL || switches) && is_as_named(&d, setting));
         if (value != NULL && !is_usual) {
             scenario->states[i / 64] |= UINT64_C(1) << (i % 64);
         }
