@@ -536,13 +536,13 @@ static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
                        a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
 }
 
-static sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
-                            const sp_stage *stage, sp_pass pass)
+static inline sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
+                                   const sp_stage *stage, sp_pass pass)
 {
     sp_i_time total = {0};
-    for (int k = 0; k < sp_model_kinds(cost->model); k++) {
-        total =
-            sum(total, sp_stage_count(stage, cost->model, k), time->of[sp_i_part_of_kind(k)][pass]);
+    total = sum(total, sp_stage_count(stage, cost->model, 0), time->of[SP_PART_LAYER][pass]);
+    for (int k = 1; k < sp_model_kinds(cost->model); k++) {
+        total = sum(total, stage->count[k], time->of[sp_i_part_of_kind(k)][pass]);
     }
     total = sum(total, stage->embedding, time->of[SP_PART_EMBEDDING][pass]);
     total = sum(total, stage->head, time->of[SP_PART_HEAD][pass]);

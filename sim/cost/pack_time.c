@@ -54,6 +54,7 @@ typedef struct memo_key {
 
 struct sp_i_pack_timer {
     const sp_model *model;
+    int parts; // of the model
     const sp_layout *layout;
     const sp_cluster *cluster;
     sp_memory_options memory, gathered; // the second of packs that gather keys and values
@@ -90,6 +91,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
 {
     sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
     packs->model = model;
+    packs->parts = sp_i_parts(model);
     packs->layout = layout;
     packs->cluster = cluster;
     packs->memory = *memory;
@@ -174,23 +176,26 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, forward || recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
-    *time = (sp_i_pack_time){.layout = &v->layout,
-                             .recompute_share = (double)layer[SP_PASS_RECOMPUTE].kernels /
-                                                (double)layer[SP_PASS_F].kernels,
-                             .recomputes_attention = recomputes,
-                             .zones = zones ? &packs->zones : NULL,
-                             .ring_steps = ring_steps(attention.memory, &v->layout),
-                             .unfused_softmax =
-                                 load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0};
+    time->layout = &v->layout;
+    time->recompute_share =
+        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
+    time->recomputes_attention = recomputes;
+    time->zones = zones ? &packs->zones : NULL;
+    time->ring_steps = ring_steps(attention.memory, &v->layout);
+    time->unfused_softmax = load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         bool of_forward = pass == SP_PASS_F;
+        time->cp[pass] = (sp_cp_exchange){0};
         if (!(of_forward ? forward : backward)) {
+            for (int part = 0; part < packs->parts; part++) {
+                time->of[part][pass] = (sp_i_time){0};
+            }
             continue;
         }
         if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
             fill_zones(packs, timer, list, pack, !of_forward);
         }
-        for (int part = 0; part < sp_i_parts(packs->model); part++) {
+        for (int part = 0; part < packs->parts; part++) {
             sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
             if (ops->attends && zones) {
@@ -198,6 +203,8 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
             } else if (ops->attends) {
                 *of = pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
                                 &time->cp[pass]);
+            } else {
+                *of = (sp_i_time){0};
             }
             of->compute_s += tokens->compute_s[part][pass];
             of->tp_s += tokens->tp_s[part][pass];
@@ -217,7 +224,7 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     double backward_s;
     sp_i_attention_least_s(&attention, &forward_s, &backward_s);
     *least = (sp_i_least_work){0};
-    for (int part = 0; part < sp_i_parts(packs->model); part++) {
+    for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             const pass_ops *ops = &v->ops[part][pass];
             least->token_s[part][pass] = sp_i_token_least_s(timer, &packs->memory.stack, v->tp,
@@ -238,7 +245,7 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
 {
     const variant *v = packs->variants[1];
     sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < sp_i_parts(packs->model); part++) {
+    for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             double tp_s;
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
@@ -266,7 +273,7 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
         v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
     }
-    for (int part = 0; part < sp_i_parts(packs->model); part++) {
+    for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
         }
@@ -326,7 +333,7 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
     sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < sp_i_parts(packs->model); part++) {
+    for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
                             (sp_pass)pass, local_tokens, &timed, &entry->compute_s[part][pass],
@@ -354,7 +361,7 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     memo *m = &packs->between;
     double w = (double)(tokens - first) / (double)(cell - 1);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        for (int part = 0; part < sp_i_parts(packs->model); part++) {
+        for (int part = 0; part < packs->parts; part++) {
             m->compute_s[part][pass] =
                 a.compute_s[part][pass] + w * (b->compute_s[part][pass] - a.compute_s[part][pass]);
             m->tp_s[part][pass] =

@@ -258,11 +258,6 @@ static sp_shard whole(const sp_model *model)
     return sp_shard_of(model, &(sp_layout){.tp = 1});
 }
 
-int sp_model_kinds(const sp_model *model)
-{
-    return model->runs > 0 ? model->kinds : 1;
-}
-
 int sp_model_kind_of(const sp_model *model, int layer)
 {
     int period = 0;

@@ -108,7 +108,11 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
 
 // ---- Kinds of layers ----
 
-int sp_model_kinds(const sp_model *model); // at least 1
+// At least 1.
+static inline int sp_model_kinds(const sp_model *model)
+{
+    return model->runs > 0 ? model->kinds : 1;
+}
 // The kind of a layer, counted from 0. O(runs).
 int sp_model_kind_of(const sp_model *model, int layer);
 // How many of `layers` layers from `first` on are of each kind. O(layers).

@@ -1285,8 +1285,9 @@ const char *sp_setting_held(const char *section, const char *text)
 // Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
-    sp_stack named;
-    json_t *stack; // switches of the named stack; owned, NULL: nobody asks
+    // The stack of the document's name as the profile has it, and as it is built in.
+    sp_stack named, builtin;
+    json_t *stack; // switches of `named`; owned, NULL: nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -1371,13 +1372,10 @@ static bool is_switch(const sp_setting *setting)
 // with values of its own, which a document without a stack takes, and one that names it does not.
 static bool is_as_named(const defaults *d, const sp_setting *setting)
 {
-    const sp_stack *stack = &d->scenario->memory.stack;
-    sp_stack builtin = d->named;
-    sp_stack_builtin(stack->name, &builtin);
-    const char *stated = (const char *)stack + setting->offset;
+    const char *stated = (const char *)&d->scenario->memory.stack + setting->offset;
     return is_switch(setting) &&
            (memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0 ||
-            memcmp(stated, (const char *)&builtin + setting->offset, setting->bytes) == 0);
+            memcmp(stated, (const char *)&d->builtin + setting->offset, setting->bytes) == 0);
 }
 
 // The table says a default as a document would, with more words behind it, or in words alone.
@@ -1412,6 +1410,8 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
     defaults d = {.scenario = scenario};
     if (switches) {
         d.named = sp_scenario_unchanged_stack(scenario);
+        d.builtin = d.named;
+        sp_stack_builtin(d.named.name, &d.builtin);
         sp_stack_clear_idle(&d.named, &scenario->memory.stack);
         d.stack = sp_stack_to_json(&d.named);
     }
