@@ -130,7 +130,7 @@ TEST(hiding_costs_no_computation)
             .memory = {.stack = stack_of_bits(15 * i)}};
         pack_times_of_samples(&of, 1, TOKENS, &time[i]);
     }
-    for (int part = 0; part < SP_I_PARTS; part++) {
+    for (int part = 0; part < sp_i_parts(&dense); part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             assert_near(time[1].of[part][pass].compute_s, time[0].of[part][pass].compute_s, 1e-9,
                         1e-15);
@@ -295,7 +295,7 @@ TEST(hiding_never_slows)
         pack_times_of_samples(&of, 2, tokens, &fewer);
         of.memory.stack = stack_of_bits(bits | 1u << sp_prng_below(&prng, 4));
         pack_times_of_samples(&of, 2, tokens, &more);
-        for (int part = 0; part < SP_I_PARTS; part++) {
+        for (int part = 0; part < sp_i_parts(of.model); part++) {
             for (int pass = 0; pass < SP_I_PASSES; pass++) {
                 const sp_i_time *a = &fewer.of[part][pass];
                 const sp_i_time *b = &more.of[part][pass];
