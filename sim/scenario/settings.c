@@ -1285,9 +1285,8 @@ const char *sp_setting_held(const char *section, const char *text)
 // Defaults of a scenario follow from these.
 typedef struct defaults {
     const sp_scenario *scenario;
-    // The stack of the document's name as the profile has it, and as it is built in.
-    sp_stack named, builtin;
-    json_t *stack; // switches of `named`; owned, NULL: nobody asks
+    sp_stack named;
+    json_t *stack; // switches of the named stack; owned, NULL: nobody asks
 } defaults;
 
 static const json_t *value_at(const json_t *root, const char *key)
@@ -1368,14 +1367,12 @@ static bool is_switch(const sp_setting *setting)
     return strncmp(setting->key, "stack.", strlen("stack.")) == 0;
 }
 
-// Has the switch the value of the stack that goes by its name? A profile may have one of that name
-// with values of its own, which a document without a stack takes, and one that names it does not.
+// Of a switch that documents state where it is changed alone.
 static bool is_as_named(const defaults *d, const sp_setting *setting)
 {
     const char *stated = (const char *)&d->scenario->memory.stack + setting->offset;
     return is_switch(setting) &&
-           (memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0 ||
-            memcmp(stated, (const char *)&d->builtin + setting->offset, setting->bytes) == 0);
+           memcmp(stated, (const char *)&d->named + setting->offset, setting->bytes) == 0;
 }
 
 // The table says a default as a document would, with more words behind it, or in words alone.
@@ -1410,8 +1407,6 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
     defaults d = {.scenario = scenario};
     if (switches) {
         d.named = sp_scenario_unchanged_stack(scenario);
-        d.builtin = d.named;
-        sp_stack_builtin(d.named.name, &d.builtin);
         sp_stack_clear_idle(&d.named, &scenario->memory.stack);
         d.stack = sp_stack_to_json(&d.named);
     }
@@ -1422,8 +1417,7 @@ void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root)
                         sp_setting_section(setting->key) > 0;
         const json_t *value = is_group ? NULL : value_at(root, setting->key);
         json_t *usual = value != NULL ? default_of(&d, setting) : NULL;
-        bool is_usual = (usual != NULL && is_equal(setting, value, usual)) ||
-                        ((usual == NULL || switches) && is_as_named(&d, setting));
+        bool is_usual = usual != NULL ? is_equal(setting, value, usual) : is_as_named(&d, setting);
         if (value != NULL && !is_usual) {
             scenario->states[i / 64] |= UINT64_C(1) << (i % 64);
         }
