@@ -299,6 +299,13 @@ static bool samples_attention(const question *q)
     return q->scenario->prefill.attention == SP_PREFILL_SAMPLE;
 }
 
+// Heads are drawn for the ranks.
+static bool draws_for_prompts(const question *q)
+{
+    bool draws_heads = q->scenario->prefill.deal != SP_PREFILL_BY_HEADS;
+    return draws(q) || (samples_attention(q) && splits_tensors(q) && draws_heads);
+}
+
 static bool is_sparse(const question *q)
 {
     return q->scenario->prefill.attention != SP_PREFILL_DENSE;
@@ -387,25 +394,46 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
-// Does the stack before its switches hide transfers of the layout?
+// Does the stack before its switches hide transfers of the layout: sums, all of a forward, any?
+static bool hides_forward_sums(const question *q)
+{
+    return splits_tensors(q) && sp_scenario_unchanged_stack(q->scenario).hide_forward_reduce;
+}
+
+static bool hides_forward(const question *q)
+{
+    bool gathers = sp_scenario_unchanged_stack(q->scenario).hide_forward_gather;
+    return (splits_tensors(q) && gathers) || hides_forward_sums(q);
+}
+
 static bool hides_transfers(const question *q)
 {
     const sp_stack named = sp_scenario_unchanged_stack(q->scenario);
-    bool tensors = named.hide_forward_gather || named.hide_forward_reduce ||
-                   named.hide_backward_gather || named.hide_backward_reduce;
+    bool tensors = named.hide_backward_gather || named.hide_backward_reduce;
     bool gradients = (named.hide_gradient_reduce && reduces_after_backward(q)) ||
                      (named.hide_gradient_all_reduce && reduces_whole_gradients(q));
     bool parameters = named.hide_parameter_gather && gathers_after_step(q);
-    return (tensors && splits_tensors(q)) || ((gradients || parameters) && reduces_gradients(q));
+    return hides_forward(q) || (tensors && splits_tensors(q)) ||
+           ((gradients || parameters) && reduces_gradients(q));
 }
 
 // Where launches wait, the host's times add up and nothing is hidden.
-static bool blocks_anything(const question *q)
+static bool adds_launches(const question *q)
 {
     const sp_host_model *host = &q->scenario->profile.host;
     return host->layer_s > 0.0 || host->head_s > 0.0 || (host->cp_step_s > 0.0 && passes_keys(q)) ||
            (host->softmax_s > 0.0 && keeps_scores(q)) ||
-           (host->tp_rank_s > 0.0 && splits_tensors(q)) || hides_transfers(q);
+           (host->tp_rank_s > 0.0 && splits_tensors(q));
+}
+
+static bool blocks_steps(const question *q)
+{
+    return adds_launches(q) || hides_transfers(q);
+}
+
+static bool blocks_prompts(const question *q)
+{
+    return adds_launches(q) || hides_forward(q);
 }
 
 static bool has_programs(const question *q)
@@ -448,20 +476,23 @@ static bool has_programs(const question *q)
     {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
 
 #define OF_LENGTHS                                                                                 \
-    {"workload.order workload.over_length", has_lengths, "samples that differ (workload.lengths)"}, \
-    {"workload.seed", draws, "what is drawn: lengths of a distribution, or a shuffled order"}
+    {"workload.order workload.over_length", has_lengths, "samples that differ (workload.lengths)"}
+#define OF_DRAWS "what is drawn: lengths of a distribution, or a shuffled order"
+
+#define OF_BLOCKING \
+    "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"
 
 static const use of_steps[] = {
     OF_LINKS,
     OF_LENGTHS,
+    {"workload.seed", draws, OF_DRAWS},
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.", NULL, "`slimpack decode`"},
     {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.blocking_launches", blocks_anything,
-     "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"},
+    {"stack.blocking_launches", blocks_steps, OF_BLOCKING},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
@@ -525,8 +556,8 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.blocking_launches stack.rooted_shares "                                                                     \
-    OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
+    "stack.rooted_shares " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
     "memory.offload_ratio parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
@@ -536,6 +567,8 @@ static const use of_prompts[] = {
     OF_MODELS,
     OF_LINKS,
     OF_LENGTHS,
+    {"workload.seed", draws_for_prompts,
+     OF_DRAWS ", and heads in tensor-parallel ranks (prefill.attention \"sample\")"},
     {"decode.", NULL, "`slimpack decode`"},
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
@@ -543,6 +576,7 @@ static const use of_prompts[] = {
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
+    {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
     {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
     {"schedule.microbatches schedule.microbatch_samples", has_uniform_samples,
      "uniform samples (workload.uniform)"},
@@ -556,8 +590,11 @@ static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
      "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
-     "schedule.microbatches schedule.microbatch_samples schedule.kind", NULL, "steps of training"},
+     "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
+    {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},
     OF_LINKS,
+    {"stack.blocking_launches", hides_forward_sums,
+     "stacks that hide sums of tensor-parallel ranks (stack.hide_forward_reduce)"},
     {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
     {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
     {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
