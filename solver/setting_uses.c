@@ -311,6 +311,23 @@ static bool is_sparse(const question *q)
     return q->scenario->prefill.attention != SP_PREFILL_DENSE;
 }
 
+// Is one of the prompts that are known, or the first chunk of one, shorter than `dense_below`?
+static bool reads_short_prompts(const question *q)
+{
+    const sp_prefill_spec *prefill = &q->scenario->prefill;
+    const sp_workload_spec *w = &q->scenario->workload;
+    const int64_t bounds[] = {prefill->chunk_tokens, w->context, w->uniform_tokens};
+    bool known = w->distribution == NULL && w->over_length != SP_OVER_SPLIT;
+    bool is_short = !known;
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        is_short = is_short || (bounds[i] > 0 && bounds[i] < prefill->dense_below);
+    }
+    for (size_t i = 0; w->lengths != NULL && i < w->lengths->count && !is_short; i++) {
+        is_short = w->lengths->tokens[i] < prefill->dense_below;
+    }
+    return is_short;
+}
+
 static bool drafts_tokens(const question *q)
 {
     return q->scenario->decode->how.method != SP_DECODE_PLAIN;
@@ -347,9 +364,11 @@ static bool prunes_trees(const question *q)
     return q->scenario->decode->how.prune;
 }
 
-static bool batches_sequences(const question *q)
+// Only low bins have trees of another size, or a forward of their own.
+static bool batches_trees(const question *q)
 {
-    return q->scenario->decode->batch > 1;
+    const sp_decode_spec *decode = q->scenario->decode;
+    return decode->batch > 1 && (decode->policy == SP_BATCH_BUCKET || adds_layers(q));
 }
 
 // ---- strategies ----
@@ -584,6 +603,7 @@ static const use of_prompts[] = {
     {"prefill.alpha prefill.window_share prefill.row_share prefill.stripe_share prefill.fixed_us "
      "prefill.deal", samples_attention, "prefill.attention \"sample\""},
     {"prefill.dense_below", is_sparse, "attention that does not read every key (prefill.attention)"},
+    {"prefill.dense_below", reads_short_prompts, "prompts, and first chunks, of fewer tokens"},
 };
 
 static const use of_text[] = {
@@ -605,17 +625,19 @@ static const use of_text[] = {
      "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.depth decode.top_k decode.draft_tokens decode.text. decode.draft decode.draft_tp "
-     "decode.draft_gpus decode.batch_policy decode.eagle_graphs decode.call_ms "
+     "decode.draft_gpus decode.eagle_graphs decode.call_ms "
      "decode.graph_miss_ms", drafts_tokens, "methods that draft tokens (decode.method)"},
     {"decode.graphs", captures_graphs,
      "methods that draft tokens (decode.method) with decode.graph_miss_ms above 0; 0 is for "
      "profiles with decode.kernel_us, too"},
     {"decode.eagle_graphs", misses_graphs, "decode.graph_miss_ms above 0"},
-    {"decode.alpha decode.extend decode.prune decode.keep decode.text.training_ease "
-     "decode.text.training_tokens_per_call", follows_entropy, "decode.method \"heterospec\""},
+    {"decode.alpha decode.extend decode.prune decode.keep decode.batch_policy "
+     "decode.text.training_ease decode.text.training_tokens_per_call", follows_entropy,
+     "decode.method \"heterospec\""},
     {"decode.alpha", adds_layers, "decode.extend or decode.prune true"},
     {"decode.keep", prunes_trees, "decode.prune true"},
-    {"decode.batch_policy", batches_sequences, "decode.batch above 1"},
+    {"decode.batch_policy", batches_trees,
+     "decode.batch above 1, and decode.extend, decode.prune or \"bucket\""},
 };
 // clang-format on
 

@@ -268,6 +268,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("prefill.chunk_tokens", PREFILL, "parallel.pp=2", "2048", "8192"),
     TIME_OR_MEMORY("prefill.together", PREFILL, "", "false", "*"),
     TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "10000"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "3001"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.chunk_tokens=2048", "0", "2049"),
 
     TIME_OR_MEMORY("decode.method", DECODE, "", "'plain'", "*"),
     TIME_OR_MEMORY("decode.depth", DECODE, "", "6", "8"),
@@ -729,6 +731,8 @@ static const effect voids[] = {
     TIME_OR_MEMORY("prefill.alpha", PREFILL, "prefill.attention='dense'", "0.95", "0.5"),
     TIME_OR_MEMORY("prefill.deal", PREFILL, "prefill.attention='xattention'", "'cost'", "'heads'"),
     TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.attention='dense'", "0", "4096"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "3000"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.chunk_tokens=2048", "0", "2048"),
     TIME_OR_MEMORY("workload.batches", PREFILL, "workload.samples_per_batch=1", "1", "2"),
     TIME_OR_MEMORY("stack.score_buffer", PREFILL, "", "false", "true"),
     TIME_OR_MEMORY("stack.unfused_softmax", PREFILL, "", "false", "true"),
@@ -752,6 +756,10 @@ static const effect voids[] = {
     TIME_OR_MEMORY("decode.alpha", DECODE, "decode.extend=false decode.prune=false", "4", "2"),
     TIME_OR_MEMORY("decode.keep", DECODE, "decode.prune=false", "[0.3,0.6,1.0]", "[0.1,0.2,0.3]"),
     TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=1", "'pad'", "'ragged'"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=4 decode.method='eagle'", "'pad'", "'bucket'"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=4 decode.extend=false decode.prune=false", "'pad'", "'ragged'"),
+    TIME_OR_MEMORY("stack.blocking_launches", DECODE, "", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_launches", PREFILL, "profile='linear'", "false", "true"),
 };
 // clang-format on
 
