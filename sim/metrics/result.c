@@ -31,24 +31,28 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
-static const char *skip_number(const char *text)
+// Behind the amount that begins here; `text` itself where none does. A number in a word (bf16,
+// h100-8) or before a colon ("zero 2: ...") is part of a name.
+static const char *skip_amount(const char *text, bool in_word)
 {
-    while (isdigit((unsigned char)*text) || *text == '.') {
-        text++;
+    const char *end = text + strspn(text, "0123456789.");
+    if (end > text && *end == 'e' && (end[1] == '+' || end[1] == '-')) {
+        end += 2 + strspn(end + 2, "0123456789");
     }
-    return text;
+    return in_word || isalpha((unsigned char)*end) || *end == ':' ? text : end;
 }
 
-// Do the texts differ in numbers alone?
+// Do the texts differ in amounts alone?
 static bool are_alike(const char *a, const char *b)
 {
-    a = skip_number(a);
-    b = skip_number(b);
-    while (*a != '\0' && *a == *b) {
-        a = skip_number(a + 1);
-        b = skip_number(b + 1);
+    for (bool in_word = false;; a++, b++) {
+        a = skip_amount(a, in_word);
+        b = skip_amount(b, in_word);
+        if (*a != *b || *a == '\0') {
+            return *a == *b;
+        }
+        in_word = isalnum((unsigned char)*a) || (in_word && strchr("-_./", *a) != NULL);
     }
-    return *a == *b;
 }
 
 static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)

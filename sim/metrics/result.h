@@ -24,8 +24,8 @@ typedef struct sp_warnings {
 // Notes a warning once; the last place says that there were more.
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
 
-// Warnings of several results. Texts that differ in numbers alone are one kind, in the words of the
-// result with the least index.
+// Warnings of several results. Texts that differ in amounts alone are one kind, in the words of the
+// result with the least index; numbers in names (bf16, "zero 2: ...") tell kinds apart.
 typedef struct sp_warning_kind {
     char text[SP_WARNING_TEXT];
     int64_t first, results;

@@ -573,7 +573,7 @@ TEST(a_warning_that_is_no_text_leaves_the_others)
     sp_result_fini(&r);
 }
 
-// Texts that differ in numbers alone are one kind, once for each result, in the words of the first.
+// Texts that differ in amounts alone are one kind, once for each result, in the words of the first.
 TEST(warnings_are_told_by_kind)
 {
     sp_warning_kinds kinds = {0};
@@ -597,4 +597,32 @@ TEST(warnings_are_told_by_kind)
     assert_string_equal(kinds.kind[1].text, "slow");
     assert_int_equal(kinds.kind[1].results, 2);
     sp_free(kinds.kind);
+}
+
+// Numbers in names are no amounts.
+TEST(names_tell_kinds_of_warnings_apart)
+{
+    static const struct {
+        const char *texts[2];
+        int kinds;
+    } pairs[] = {
+        {{"zero 2: exchanges do not wait", "zero 3: exchanges do not wait"}, 2},
+        {{"as bf16 has, about 2.5 GiB", "as fp8 has, about 2.5 GiB"}, 2},
+        {{"runs 1f1b", "runs 2f2b"}, 2},
+        {{"the 989 TFLOP/s of cluster h100-8", "the 989 TFLOP/s of cluster h100-16"}, 2},
+        {{"model qwen2.5-7 is one", "model qwen2.6-7 is one"}, 2},
+        {{"dropped: 12 (4096 tokens)", "dropped: 2 (512 tokens)"}, 1},
+        {{"memory.offload_ratio 0.25 of rank 3", "memory.offload_ratio 1e-05 of rank 12"}, 1},
+        {{"3 of 4 fit", "12 of 40 fit"}, 1},
+    };
+    for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        sp_warning_kinds kinds = {0};
+        for (int i = 0; i < 2; i++) {
+            sp_warnings warnings = {0};
+            sp_warnings_add(&warnings, "%s", pairs[p].texts[i]);
+            sp_warning_kinds_add(&kinds, i, &warnings);
+        }
+        assert_int_equal(kinds.count, pairs[p].kinds);
+        sp_free(kinds.kind);
+    }
 }
