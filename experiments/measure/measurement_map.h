@@ -5,6 +5,7 @@
 
 #include "experiments/measure/measurements.h"
 #include "sim/base/csv.h"
+#include "sim/base/json.h"
 
 #define SP_MAP_SCHEMA "slimpack/measurements/1"
 
@@ -64,6 +65,21 @@ typedef struct sp_map {
 sp_status sp_map_from_json(json_t *document, const char *source, const char *csv_source,
                            const sp_csv *csv, sp_map *map, sp_error *err);
 void sp_map_fini(sp_map *map);
+
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
+// digits, in lower case, with single underscores.
+void sp_plain_name(const char *text, char plain[SP_JSON_PATH]);
+
+// A measured column as its name says it. With a hint it is none: the name leaves open what the
+// number is, or gives it in a unit that is not read.
+typedef struct sp_measured_name {
+    sp_measured kind;
+    double scale; // from the cell to the kind's unit
+    char hint[SP_MAP_LIST + 128];
+} sp_measured_name;
+
+// Reads a plain name. False: it is of nothing that is measured.
+bool sp_measured_name_read(const char *plain, sp_measured_name *name);
 
 // The map of a table without one: each column is named by the path that it sets, but for the
 // measured one.
