@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -623,15 +624,26 @@ static json_t *cell_value(const char *text)
     return sp_map_number(text, &number) ? json_real(number) : json_string(text);
 }
 
-static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
-                       const char *expected)
+sp_status sp_map_wrong_cell(sp_error *err, const char *csv_source, const char *name,
+                            const sp_csv_cell *cell, const char *format, ...)
 {
+    char expected[SP_ERROR_TEXT / 2];
     char got[SHOWN + 4] = "an empty cell";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(expected, sizeof expected, format, args);
+    va_end(args);
     if (cell->text[0] != '\0') {
         snprintf(got, sizeof got, "\"%.*s\"", SHOWN, cell->text);
     }
-    sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
+    return sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                       "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
+}
+
+static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
+                       const char *expected)
+{
+    sp_map_wrong_cell(writer->err, writer->csv_source, name, cell, "%s", expected);
 }
 
 // A setting may change a part of a model, a cluster or a stack that the row or the base names. One

@@ -107,6 +107,10 @@ int sp_map_column_of(const sp_map *map, const sp_csv *csv, size_t row, const cha
 // The cells that values are given for, as errors tell of them.
 void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST]);
 
+// "column 'tp': expected ..., got ...".
+sp_status sp_map_wrong_cell(sp_error *err, const char *csv_source, const char *name,
+                            const sp_csv_cell *cell, const char *format, ...) SP_PRINTF(5, 6);
+
 // A finite number with nothing after it.
 bool sp_map_number(const char *text, double *number);
 

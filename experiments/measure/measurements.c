@@ -1,7 +1,6 @@
 // Tables of measured steps are read and predicted, and their errors summed up.
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,22 +236,6 @@ static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
                        "a table of %s needs a model", sp_measured_names[kind]);
 }
 
-SP_PRINTF(4, 5)
-static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
-                            const char *format, ...)
-{
-    char expected[SP_MAP_LIST];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(expected, sizeof expected, format, args);
-    va_end(args);
-    bool empty = cell->text[0] == '\0';
-    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
-                       cell->column, "column '%.*s': expected %s, got %s%.*s%s", SHOWN, name,
-                       expected, empty ? "an empty cell" : "\"", SHOWN, cell->text,
-                       empty ? "" : "\"");
-}
-
 static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case *measured_case)
 {
     const sp_scenario *scenario = &measured_case->scenario;
@@ -271,13 +254,13 @@ static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case 
         measured_case->assumes_replica =
             measured_case->assumes_replica && check != SP_MAP_CHECK_RANKS;
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
-            status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
-                                (long long)ranks);
+            status = sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell,
+                                       "%lld, the row's tp x cp x pp x dp", (long long)ranks);
         } else if (check == SP_MAP_CHECK_WHOLE_MICROBATCHES &&
                    (!is_number || fmod(number, (double)group) != 0.0)) {
-            status = wrong_cell(reader, cell, name,
-                                "a multiple of %lld, samples of a micro-batch times dp",
-                                (long long)group);
+            status = sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell,
+                                       "a multiple of %lld, samples of a micro-batch times dp",
+                                       (long long)group);
         }
     }
     return status;
@@ -390,7 +373,7 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     } else if (bubble) {
         strcpy(expected, "a share above 0 and below 1");
     }
-    return wrong_cell(reader, cell, name, "%s", expected);
+    return sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell, "%s", expected);
 }
 
 static sp_status read_scenario(table_reader *reader, size_t row, json_t *document,
