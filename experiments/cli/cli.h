@@ -232,7 +232,7 @@ int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRIN
 
 // "warning: ..." on stderr, unless quiet.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
-// Each text of an array, as one of `source`.
+// Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 
 // Takes over `root` (NULL: of a name that is not UTF-8, which is told) and prints it with a final

@@ -31,8 +31,6 @@ static void note_row(const sp_result *result, sp_warnings *warnings)
     }
 }
 
-enum { ROW_WARNING = SP_WARNING_TEXT + 64 };
-
 // Each kind once, with the number of rows where not all have it.
 static json_t *row_warnings(sp_warnings *const *warnings, int count)
 {
@@ -40,26 +38,15 @@ static json_t *row_warnings(sp_warnings *const *warnings, int count)
     json_t *texts = json_array();
     sp_keep_unused_of_all(warnings, count);
     for (int i = 0; i < count; i++) {
-        sp_warning_kinds_add(&kinds, i, warnings[i]);
+        sp_warning_kinds_add(&kinds, warnings[i]);
     }
     for (size_t k = 0; k < kinds.count; k++) {
-        char text[ROW_WARNING] = "";
-        if (kinds.kind[k].results < count) {
-            snprintf(text, sizeof text, "%lld of %d rows: ", (long long)kinds.kind[k].results,
-                     count);
-        }
-        sp_append(text, sizeof text, "%s", kinds.kind[k].text);
-        json_array_append_new(texts, json_string(text));
+        const sp_warning_kind *kind = &kinds.kind[k];
+        json_array_append_new(
+            texts, sp_warning_kind_json(kind, count, kind->results < count ? "rows" : NULL));
     }
     sp_free(kinds.kind);
     return texts;
-}
-
-static void warn_of_rows(bool quiet, const json_t *texts)
-{
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        cli_warn(quiet, "%s", json_string_value(json_array_get(texts, i)));
-    }
 }
 
 // ---- the memory curve: how fast strategies are with less and less memory ----
@@ -1035,7 +1022,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
         cli_print_headline(stdout, &cmp->scenario);
         print_memory_curve(curve);
         cli_print_idle_gpus(args->common.quiet, &cmp->scenario);
-        warn_of_rows(args->common.quiet, json_object_get(curve, "warnings"));
+        cli_warn_all(args->common.quiet, NULL, json_object_get(curve, "warnings"));
     }
     json_decref(curve);
     return status;
@@ -1068,7 +1055,7 @@ static void print_notes(const compare_args *args, const comparison *cmp)
         }
     }
     json_t *texts = row_warnings(of, count);
-    warn_of_rows(args->common.quiet || args->common.json, texts);
+    cli_warn_all(args->common.quiet || args->common.json, NULL, texts);
     json_decref(texts);
 }
 

@@ -1104,36 +1104,22 @@ void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, s
     sp_free(entries);
 }
 
-// Bytes that are not UTF-8 have no place in JSON.
-static void add_text(json_t *texts, char *text)
-{
-    json_t *added = json_string(text);
-    for (char *c = text; added == NULL && *c != '\0'; c++) {
-        *c = (unsigned char)*c < 0x80 ? *c : '?';
-    }
-    json_array_append_new(texts, added != NULL ? added : json_string(text));
-}
-
 json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds)
 {
-    char text[SP_WARNING_TEXT + 64];
     json_t *texts = json_array();
     size_t replicas = 0;
     for (size_t i = 0; i < measurements->count; i++) {
         replicas += measurements->cases[i].assumes_replica;
     }
     if (replicas > 0) {
-        snprintf(text, sizeof text,
-                 "%zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer GPUs "
-                 "than a node has",
-                 replicas, measurements->count);
-        add_text(texts, text);
+        json_array_append_new(texts, json_sprintf("%zu of %zu rows state neither parallel.dp nor "
+                                                  "nodes: one replica, on fewer GPUs than a node "
+                                                  "has",
+                                                  replicas, measurements->count));
     }
-    sp_warning_kinds_sort(kinds);
     for (size_t k = 0; k < kinds->count; k++) {
-        snprintf(text, sizeof text, "%lld of %zu rows: %s", (long long)kinds->kind[k].results,
-                 measurements->count, kinds->kind[k].text);
-        add_text(texts, text);
+        json_array_append_new(
+            texts, sp_warning_kind_json(&kinds->kind[k], (int64_t)measurements->count, "rows"));
     }
     sp_free(kinds->kind);
     *kinds = (sp_warning_kinds){0};
@@ -1170,7 +1156,7 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         sp_warning_kinds kinds = {0};
         for (size_t i = 0; i < count; i++) {
             if (validation->cases[i].warnings != NULL) {
-                sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+                sp_warning_kinds_add(&kinds, validation->cases[i].warnings);
             }
         }
         validation->warnings = sp_measurements_warnings(measurements, &kinds);

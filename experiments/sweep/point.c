@@ -887,7 +887,7 @@ static void count_warnings(sweep_summary *summary, const json_t *texts)
         const char *text = json_string_value(json_array_get(texts, i));
         sp_warnings_add(&warnings, "%s", text != NULL ? text : "?");
     }
-    sp_warning_kinds_add(&summary->warnings, summary->written, &warnings);
+    sp_warning_kinds_add(&summary->warnings, &warnings);
 }
 
 sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err)

@@ -577,26 +577,32 @@ TEST(a_warning_that_is_no_text_leaves_the_others)
 TEST(warnings_are_told_by_kind)
 {
     sp_warning_kinds kinds = {0};
-    const struct {
-        int64_t index;
-        const char *texts[2];
-    } results[] = {
-        {7, {"2 of 9.5 left", "slow"}}, {3, {"10 of 1 left", "11 of 2 left"}}, {4, {"slow", ""}}};
+    static const char *const results[][2] = {
+        {"10 of 1 left", "11 of 2 left"}, {"slow", ""}, {"2 of 9.5 left", "slow"}};
+    static const char *const told[] = {"2 of 3 rows: 10 of 1 left", "2 of 3 rows: slow"};
     for (size_t r = 0; r < sizeof results / sizeof results[0]; r++) {
         sp_warnings warnings = {0};
-        for (int t = 0; t < 2 && results[r].texts[t][0] != '\0'; t++) {
-            sp_warnings_add(&warnings, "%s", results[r].texts[t]);
+        for (int t = 0; t < 2 && results[r][t][0] != '\0'; t++) {
+            sp_warnings_add(&warnings, "%s", results[r][t]);
         }
-        sp_warning_kinds_add(&kinds, results[r].index, &warnings);
+        sp_warning_kinds_add(&kinds, &warnings);
     }
-    sp_warning_kinds_sort(&kinds);
     assert_int_equal(kinds.count, 2);
-    assert_string_equal(kinds.kind[0].text, "10 of 1 left");
-    assert_int_equal(kinds.kind[0].first, 3);
-    assert_int_equal(kinds.kind[0].results, 2);
-    assert_string_equal(kinds.kind[1].text, "slow");
-    assert_int_equal(kinds.kind[1].results, 2);
+    for (size_t k = 0; k < kinds.count; k++) {
+        json_t *text = sp_warning_kind_json(&kinds.kind[k], 3, "rows");
+        assert_string_equal(json_string_value(text), told[k]);
+        json_decref(text);
+    }
     sp_free(kinds.kind);
+}
+
+// A name that is cut short, as above, loses the character, not the warning.
+TEST(a_kind_of_warnings_that_is_no_text_is_told)
+{
+    const sp_warning_kind kind = {.text = "cut \xc3", .results = 1};
+    json_t *text = sp_warning_kind_json(&kind, 1, NULL);
+    assert_string_equal(json_string_value(text), "cut ?");
+    json_decref(text);
 }
 
 // Numbers in names are no amounts.
@@ -620,7 +626,7 @@ TEST(names_tell_kinds_of_warnings_apart)
         for (int i = 0; i < 2; i++) {
             sp_warnings warnings = {0};
             sp_warnings_add(&warnings, "%s", pairs[p].texts[i]);
-            sp_warning_kinds_add(&kinds, i, &warnings);
+            sp_warning_kinds_add(&kinds, &warnings);
         }
         assert_int_equal(kinds.count, pairs[p].kinds);
         sp_free(kinds.kind);
