@@ -461,7 +461,6 @@ extern const char *const cli_time_part_names[];
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
-void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Stands before a range of the profile's tables that was left.
 #define CLI_UNCALIBRATED \

@@ -18,14 +18,9 @@ enum { MOST_COMPARED = 64 }; // strategies
 
 // ---- what rows warn of ----
 
-// The reason of a row out of memory is told by itself.
 static void note_row(const sp_result *result, sp_warnings *warnings)
 {
-    for (int w = 0; w < result->warnings.count; w++) {
-        if (strcmp(result->warnings.text[w], result->oom_diagnosis) != 0) {
-            sp_warnings_add(warnings, "%s", result->warnings.text[w]);
-        }
-    }
+    sp_warnings_add_all(warnings, &result->warnings, result->oom_diagnosis);
     for (int i = 0; i < result->uncalibrated_count; i++) {
         sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
     }

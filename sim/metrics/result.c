@@ -32,6 +32,15 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
+void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but)
+{
+    for (int w = 0; w < from->count; w++) {
+        if (but == NULL || strcmp(from->text[w], but) != 0) {
+            sp_warnings_add(to, "%s", from->text[w]);
+        }
+    }
+}
+
 // Behind the amount that begins here; `text` itself where none does. A number in a word (bf16,
 // h100-8) or before a colon ("zero 2: ...") is part of a name.
 static const char *skip_amount(const char *text, bool in_word)

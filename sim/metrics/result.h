@@ -23,6 +23,9 @@ typedef struct sp_warnings {
 
 // Notes a warning once; the last place says that there were more.
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
+// Notes those of another record, but for one text: NULL, or the reason of a result out of memory,
+// which is told by itself.
+void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but);
 
 // Warnings of several results. Texts that differ in amounts alone are one kind, in the words of the
 // first result; numbers in names (bf16, "zero 2: ...") tell kinds apart.
