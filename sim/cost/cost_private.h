@@ -298,9 +298,9 @@ static inline int sp_i_parts(const sp_model *model)
 }
 
 // The model whose layers are those of the part.
-static inline sp_model sp_i_model_of_part(const sp_model *model, int part)
+static inline const sp_model *sp_i_model_of_part(const sp_model *model, int part, sp_model *space)
 {
-    return sp_model_of_kind(model, part < SP_PARTS ? 0 : part - SP_PARTS + 1);
+    return sp_model_of_kind(model, part < SP_PARTS ? 0 : part - SP_PARTS + 1, space);
 }
 
 // In seconds; communication is the part that computation does not hide.

@@ -79,8 +79,9 @@ static double parameters_of(const sp_cost_model *cost, sp_stage stage)
 static double layer_parameters(const sp_cost_model *cost, int kind)
 {
     const sp_stage layer = {.layers = 1};
-    sp_model alike = sp_model_of_kind(cost->model, kind);
-    return (double)sp_footprint_parameters(&alike, cost->layout, &layer, 1);
+    sp_model space;
+    const sp_model *alike = sp_model_of_kind(cost->model, kind, &space);
+    return (double)sp_footprint_parameters(alike, cost->layout, &layer, 1);
 }
 
 // The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none

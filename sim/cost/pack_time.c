@@ -294,10 +294,10 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
                            sp_pass pass, pass_ops *ops)
 {
     bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
-    sp_model alike = sp_i_model_of_part(packs->model, part);
-    sp_inventory_build(&alike, layout, &packs->memory.stack, packs->memory.attention,
-                       packs->memory.recompute, part < SP_PARTS ? (sp_part)part : SP_PART_LAYER,
-                       pass, &ops->inventory);
+    sp_model space;
+    sp_inventory_build(sp_i_model_of_part(packs->model, part, &space), layout, &packs->memory.stack,
+                       packs->memory.attention, packs->memory.recompute,
+                       part < SP_PARTS ? (sp_part)part : SP_PART_LAYER, pass, &ops->inventory);
     for (int i = 0; i < ops->inventory.count; i++) {
         const sp_op *op = &ops->inventory.ops[i];
         ops->kernels += op->kernels * op->repeat;

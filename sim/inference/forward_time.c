@@ -27,8 +27,8 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
         pricer->boundaries[sp_cluster_pp_crosses_node(cluster, layout, r) != 0]++;
     }
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        build(pricer, &alike, SP_PART_LAYER, &pricer->layer[k]);
+        sp_model space;
+        build(pricer, sp_model_of_kind(model, k, &space), SP_PART_LAYER, &pricer->layer[k]);
     }
     build(pricer, model, SP_PART_EMBEDDING, &pricer->embedding);
     build(pricer, model, SP_PART_HEAD, &pricer->head);
@@ -54,7 +54,8 @@ static double layer_of_experts_s(const sp_forward_pricer *pricer, int kind, doub
                                  int touched, double share)
 {
     sp_inventory layer = pricer->layer[kind];
-    int experts = sp_model_of_kind(&pricer->model, kind).experts;
+    sp_model space;
+    int experts = sp_model_of_kind(&pricer->model, kind, &space)->experts;
     for (int i = 0; i < layer.count; i++) {
         sp_op *op = &layer.ops[i];
         if (op->of_experts && op->kind == SP_OP_GEMM) {
@@ -71,10 +72,11 @@ static double layer_of_experts_s(const sp_forward_pricer *pricer, int kind, doub
 // lies between those of the whole numbers around it.
 static double layer_s(const sp_forward_pricer *pricer, int kind, double rows)
 {
-    sp_model alike = sp_model_of_kind(&pricer->model, kind);
-    double experts = (double)alike.experts;
-    double each = (double)alike.experts_per_token;
-    if (alike.experts == 0) {
+    sp_model space;
+    const sp_model *alike = sp_model_of_kind(&pricer->model, kind, &space);
+    double experts = (double)alike->experts;
+    double each = (double)alike->experts_per_token;
+    if (alike->experts == 0) {
         return part_s(pricer, &pricer->layer[kind], rows);
     }
     double touched = experts * (1.0 - pow(1.0 - each / experts, rows));

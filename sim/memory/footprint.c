@@ -24,9 +24,10 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     bool head = false;
     int64_t parameters = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        sp_shard shard = sp_shard_of(&alike, layout);
-        int64_t of_layer = sp_layer_parameters(&alike, &shard);
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        sp_shard shard = sp_shard_of(alike, layout);
+        int64_t of_layer = sp_layer_parameters(alike, &shard);
         for (int i = 0; i < n; i++) {
             parameters += sp_stage_count(&stages[i], model, k) * of_layer;
         }
@@ -102,11 +103,16 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        for (size_t p = 0; p < sizeof products / sizeof products[0]; p++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        int layers = 0;
+        for (int i = 0; i < n; i++) {
+            layers += sp_stage_count(&stages[i], model, k);
+        }
+        for (size_t p = 0; layers > 0 && p < sizeof products / sizeof products[0]; p++) {
             count = add_dummy(bytes, column, count,
                               sp_layer_steps[products[p]].inputs == SP_WIDTH_HIDDEN,
-                              sp_footprint_weight(&alike, layout, products[p]));
+                              sp_footprint_weight(alike, layout, products[p]));
         }
     }
     if (stages[n - 1].head) {

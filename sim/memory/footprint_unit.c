@@ -13,7 +13,8 @@ enum { BF16 = 2, FP32 = 4 };
 // Sizes in bytes that the phases are put together from, all on one rank, for layers of one kind.
 typedef struct unit {
     const sp_model *model; // of all kinds
-    sp_model alike;
+    const sp_model *alike; // of the kind: the same, or `space`
+    sp_model space;
     const sp_layout *layout;
     const sp_stage *stage;
     int layers; // of the kind
@@ -56,7 +57,8 @@ void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp
 {
     units u;
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        u[k] = (unit){.model = model, .alike = sp_model_of_kind(model, k), .layout = layout};
+        u[k] = (unit){.model = model, .layout = layout};
+        u[k].alike = sp_model_of_kind(model, k, &u[k].space);
         measure(&u[k], options, load);
     }
     for (int i = 0; i < n; i++) {
@@ -100,8 +102,8 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
 static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     u->mode = options->recompute;
-    sp_unit_sizes_of(&u->alike, u->layout, options, load, &u->size);
-    u->split_swiglu = u->alike.activation == SP_SWIGLU && !options->stack.fused_swiglu;
+    sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
+    u->split_swiglu = u->alike->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
@@ -131,7 +133,7 @@ static void measure_loss(unit *u, const sp_stack *stack)
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
 {
     sp_saved_tensor layer[SP_SAVED_TENSORS];
-    int saved = sp_saved_part(&u->alike, u->layout, options, SP_PART_LAYER, layer);
+    int saved = sp_saved_part(u->alike, u->layout, options, SP_PART_LAYER, layer);
     for (int i = 0; i < saved; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
         bool scores = layer[i].pair_bytes > 0;
@@ -396,7 +398,7 @@ static int64_t layer_keeps_for_weights(const unit *u)
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
         if (sp_layer_is_product(step) &&
-            sp_layer_linear_of(&u->alike, &s->shard, (sp_layer_place)p, &linear)) {
+            sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
             layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
                                                      : s->width[step->inputs];
             layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)

@@ -156,8 +156,8 @@ static void add_layers(list *to, const sp_model *model, const sp_layout *layout,
                        const sp_unit_load *load)
 {
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        add_part(to, &alike, layout, options, SP_PART_LAYER, statistics,
+        sp_model space;
+        add_part(to, sp_model_of_kind(model, k, &space), layout, options, SP_PART_LAYER, statistics,
                  sp_stage_count(stage, model, k), load);
     }
 }

@@ -898,8 +898,8 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
                          .load = load};
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        measure_kind(&alike, layout, options, load, &b.kinds[k]);
+        sp_model space;
+        measure_kind(sp_model_of_kind(model, k, &space), layout, options, load, &b.kinds[k]);
     }
     b.of = &b.kinds[0];
     if (stage->embedding) {

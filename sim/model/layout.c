@@ -418,7 +418,8 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
     }
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        int64_t ffn = sp_model_of_kind(model, k).ffn;
+        sp_model space;
+        int64_t ffn = sp_model_of_kind(model, k, &space)->ffn;
         if (ffn % tp != 0) {
             good = false;
             sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",

@@ -65,16 +65,13 @@ static int kind_like(sp_model *model, const sp_layer_mlp *mlp)
 static bool read_run(sp_object *object, sp_model *model)
 {
     sp_layer_mlp mlp = own_mlp(model);
-    sp_layer_run run = {.layers = (int)sp_object_int(object, "layers", 1, 1, SP_I_MAX_LAYERS)};
-    int each = mlp.experts_per_token;
-    mlp.ffn = sp_object_int(object, "ffn", mlp.ffn, 1, SP_I_MAX_FFN);
-    mlp.experts = (int)sp_object_int(object, "experts", mlp.experts, 0, SP_I_MAX_EXPERTS);
-    mlp.experts_per_token = 0;
-    if (mlp.experts > 0) {
-        mlp.experts_per_token =
-            (int)sp_object_int(object, "experts_per_token", each, 1, mlp.experts);
-    }
-    if (mlp.experts > 0 && each == 0) {
+    const sp_setting_table rows = sp_model_settings;
+    sp_layer_run run = {.layers = (int)sp_setting_read_int(object, rows, "layers", 1)};
+    mlp.ffn = sp_setting_read_int(object, rows, "ffn", mlp.ffn);
+    mlp.experts = (int)sp_setting_read_int(object, rows, "experts", mlp.experts);
+    int usual = mlp.experts > 0 ? mlp.experts_per_token : 0;
+    mlp.experts_per_token = (int)sp_setting_read_int(object, rows, "experts_per_token", usual);
+    if (mlp.experts > 0 && usual == 0) {
         sp_object_require(object, "experts_per_token");
     }
     run.kind = kind_like(model, &mlp);
@@ -258,13 +255,19 @@ static sp_shard whole(const sp_model *model)
     return sp_shard_of(model, &(sp_layout){.tp = 1});
 }
 
+// Layers of all runs; 0: there are none.
+static int layers_of_runs(const sp_model *model)
+{
+    int layers = 0;
+    for (int r = 0; r < model->runs; r++) {
+        layers += model->run[r].layers;
+    }
+    return layers;
+}
+
 int sp_model_kind_of(const sp_model *model, int layer)
 {
-    int period = 0;
-    for (int r = 0; r < model->runs; r++) {
-        period += model->run[r].layers;
-    }
-    int left = period > 0 ? layer % period : 0;
+    int left = model->runs > 0 ? layer % layers_of_runs(model) : 0;
     for (int r = 0; r < model->runs; r++) {
         if (left < model->run[r].layers) {
             return model->run[r].kind;
@@ -286,16 +289,17 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
     }
 }
 
-sp_model sp_model_of_kind(const sp_model *model, int kind)
+const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space)
 {
-    sp_model alike = *model;
-    if (model->runs > 0) {
-        alike.ffn = model->kind[kind].ffn;
-        alike.experts = model->kind[kind].experts;
-        alike.experts_per_token = model->kind[kind].experts_per_token;
-        alike.kinds = alike.runs = 0;
+    if (model->runs == 0) {
+        return model;
     }
-    return alike;
+    *space = *model;
+    space->ffn = model->kind[kind].ffn;
+    space->experts = model->kind[kind].experts;
+    space->experts_per_token = model->kind[kind].experts_per_token;
+    space->kinds = space->runs = 0;
+    return space;
 }
 
 int sp_model_most_experts(const sp_model *model)
@@ -315,8 +319,8 @@ static double sum_layers(const sp_model *model, double (*of_layer)(const sp_mode
     double sum = 0.0;
     sp_model_count_kinds(model, 0, model->layers, count);
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model alike = sp_model_of_kind(model, k);
-        sum += count[k] * of_layer(&alike);
+        sp_model space;
+        sum += count[k] * of_layer(sp_model_of_kind(model, k, &space));
     }
     return sum;
 }
@@ -409,6 +413,7 @@ static void check_range(checker *check, const char *key, int64_t value, int64_t 
                 (long long)value);
 }
 
+static void check_experts(checker *check, const char *key, const sp_layer_mlp *mlp);
 static void check_relations(checker *check, const sp_model *model);
 
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
@@ -421,20 +426,29 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
                         (int64_t)row->least, (int64_t)row->most);
         }
     }
-    if (model->experts > 0) {
-        check_range(&check, "experts_per_token", model->experts_per_token, 1, model->experts);
-    } else if (model->experts_per_token != 0) {
-        char place[SP_JSON_PATH];
-        place_of(&check, "experts_per_token", place, sizeof place);
-        check.good = false;
-        sp_error_in(err, SP_ERR_CONTENT, source, place,
-                    "is %d, and the model has no experts: state how many it has, or neither",
-                    model->experts_per_token);
+    const sp_layer_mlp own = own_mlp(model);
+    check_experts(&check, "experts_per_token", &own);
+    for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
+        check_experts(&check, "layer_kinds", &model->kind[k]);
     }
     if (check.good) {
         check_relations(&check, model);
     }
     return check.good ? SP_OK : SP_ERR_CONTENT;
+}
+
+static void check_experts(checker *check, const char *key, const sp_layer_mlp *mlp)
+{
+    if (mlp->experts > 0) {
+        check_range(check, key, mlp->experts_per_token, 1, mlp->experts);
+    } else if (mlp->experts_per_token != 0) {
+        char place[SP_JSON_PATH];
+        place_of(check, key, place, sizeof place);
+        check->good = false;
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "is %d, and the model has no experts: state how many it has, or neither",
+                    mlp->experts_per_token);
+    }
 }
 
 static void check_relations(checker *check, const sp_model *model)
@@ -458,6 +472,12 @@ static void check_relations(checker *check, const sp_model *model)
         place_of(check, "head_dim", place, sizeof place);
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
                     "rotary positions need an even head_dim, got %lld", (long long)model->head_dim);
+    }
+    if (layers_of_runs(model) > model->layers) {
+        check->good = false;
+        place_of(check, "layer_kinds", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "has %d layers, the model has %d", layers_of_runs(model), model->layers);
     }
     if (sp_model_parameters(model) > SP_I_MAX_PARAMETERS) {
         check->good = false;

@@ -117,8 +117,8 @@ static inline int sp_model_kinds(const sp_model *model)
 int sp_model_kind_of(const sp_model *model, int layer);
 // How many of `layers` layers from `first` on are of each kind. O(layers).
 void sp_model_count_kinds(const sp_model *model, int first, int layers, int count[SP_LAYER_KINDS]);
-// The model that has such layers alone.
-sp_model sp_model_of_kind(const sp_model *model, int kind);
+// The model that has such layers alone: itself where all are alike, else *space.
+const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space);
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
 

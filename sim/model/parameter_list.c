@@ -146,8 +146,10 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
         repeat_layer(list, first, stage->layers);
     }
     for (int layer = 0; model->runs > 0 && layer < stage->layers; layer++) {
-        sp_model alike = sp_model_of_kind(model, sp_model_kind_of(model, stage->first + layer));
-        const shares own = {&alike, sp_shard_of(&alike, layout), sp_shard_of(&alike, &alone)};
+        sp_model space;
+        const sp_model *alike =
+            sp_model_of_kind(model, sp_model_kind_of(model, stage->first + layer), &space);
+        const shares own = {alike, sp_shard_of(alike, layout), sp_shard_of(alike, &alone)};
         add_layer(list, layer, &own);
     }
     if (stage->head) {

@@ -261,8 +261,8 @@ sp_network sp_scenario_network(const sp_scenario *scenario);
 // is where nothing is stated?
 bool sp_scenario_states(const sp_scenario *scenario, int setting);
 
-// The scenario's stack with all of its switches as they are where none is stated: the profile's,
-// else the built-in one, with the layout's buckets.
+// The scenario's stack with all of its switches as they are where none is stated: the built-in one
+// of its name or the profile's, whichever differs in fewer switches, with the layout's buckets.
 sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario);
 
 // Tells people what follows from the settings (--explain): ranks, virtual stages, micro-batches

@@ -113,10 +113,6 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
                                       const char *column, sp_lengths *lengths, sp_error *err);
 
-// sp_scenario_unchanged_stack() with another profile.
-sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
-                              const sp_profile *profile);
-
 // Notes what the document states otherwise than by default (sp_scenario_states), after all else.
 void sp_i_scenario_note_stated(sp_scenario *scenario, const json_t *root);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/settings.h"
 #include "sim/scenario/scenario_private.h"
 
 static int64_t context_tokens(const sp_workload_spec *workload);
@@ -109,42 +110,52 @@ static bool fills_rows(const sp_workload_spec *workload)
            (workload->context == 0 || workload->context == workload->uniform_tokens);
 }
 
-// Padding bytes may differ where nothing else does.
-static bool is_same_stack(const sp_stack *a, const sp_stack *b)
+// Switches in which the two differ.
+static int count_changes(const sp_stack *a, const sp_stack *b)
 {
-    if (memcmp(a, b, sizeof *a) == 0) {
-        return true;
+    int count = 0;
+    for (int i = 0; i < sp_stack_settings.count; i++) {
+        const sp_setting *row = &sp_stack_settings.rows[i];
+        count +=
+            row->store != SP_STORE_NOTHING && row->store != SP_STORE_TEXT &&
+            memcmp((const char *)a + row->offset, (const char *)b + row->offset, row->bytes) != 0;
     }
-    json_t *one = sp_stack_to_json(a);
-    json_t *other = sp_stack_to_json(b);
-    bool same = json_equal(one, other) != 0;
-    json_decref(one);
-    json_decref(other);
-    return same;
+    return count;
 }
 
-sp_stack sp_i_unchanged_stack(const sp_stack *stack, const sp_layout *layout,
-                              const sp_profile *profile)
+// With the buckets that `stack` has in the layout whatever is stated.
+static sp_stack with_buckets(sp_stack named, const sp_stack *stack, const sp_layout *layout)
+{
+    named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(stack, layout);
+    return named;
+}
+
+// A profile may have a stack of a built-in name with values of its own, which documents that state
+// no stack take, and those that state the name do not: the nearer one is meant.
+sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    sp_stack own = with_buckets(scenario->profile.stack, stack, &scenario->layout);
+    sp_stack named = own;
+    if (!sp_stack_builtin(stack->name, &named)) {
+        return own;
+    }
+    named = with_buckets(named, stack, &scenario->layout);
+    bool is_own = strcmp(own.name, stack->name) == 0;
+    return is_own && count_changes(stack, &own) <= count_changes(stack, &named) ? own : named;
+}
+
+// A profile's errors are of its own stack, whatever the built-in one of that name is.
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD])
 {
     sp_stack named = profile->stack;
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
-    named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(stack, layout);
-    return named;
-}
-
-sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
-{
-    return sp_i_unchanged_stack(&scenario->memory.stack, &scenario->layout, &scenario->profile);
-}
-
-static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
-                       char word[SP_STEP_WORD])
-{
-    sp_stack named = sp_i_unchanged_stack(stack, layout, profile);
-    bool same = is_same_stack(stack, &named);
-    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, same ? "" : ", changed");
+    named = with_buckets(named, stack, layout);
+    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
+             count_changes(stack, &named) == 0 ? "" : ", changed");
 }
 
 sp_waiting_steps sp_scenario_waiting_steps(const sp_scenario *scenario)

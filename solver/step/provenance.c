@@ -266,14 +266,15 @@ void sp_i_step_recompute(sp_i_steps *steps)
     steps->recompute_flops_per_token = steps->recompute_flops_per_pair2 = 0.0;
     sp_model_count_kinds(&scenario->model, 0, scenario->model.layers, count);
     for (int k = 0; k < sp_model_kinds(&scenario->model); k++) {
-        sp_model alike = sp_model_of_kind(&scenario->model, k);
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&scenario->model, k, &space);
         sp_inventory ops;
-        sp_inventory_build(&alike, &alone, &scenario->memory.stack, scenario->memory.attention,
+        sp_inventory_build(alike, &alone, &scenario->memory.stack, scenario->memory.attention,
                            scenario->memory.recompute, SP_PART_LAYER, SP_PASS_RECOMPUTE, &ops);
         steps->recompute_flops_per_token +=
-            count[k] * sp_inventory_flops(&ops, &alike, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
+            count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
         steps->recompute_flops_per_pair2 +=
-            count[k] * sp_inventory_flops(&ops, &alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+            count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
 }
 

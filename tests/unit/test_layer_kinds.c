@@ -182,6 +182,32 @@ TEST(stages_differ_by_their_kinds)
     sp_step_costs_fini(&costs);
 }
 
+// A rank keeps dummies of the shapes that its own layers have: 2 bytes for each number of gate and
+// up, of the way back, of QKV (16 query heads, 4 of keys, 4 of values) and of the output.
+TEST(dummies_are_of_the_ranks_own_kinds)
+{
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
+    const sp_stack stack = {.dummy_weight_gradients = true};
+    sp_model model = mixture(LAYERS / 2, LAYERS / 2);
+    sp_stage stages[2];
+    must_succeed(sp_layout_stages(&layout, &model, "test", stages, ERR));
+    stages[1].head = false;
+    const int64_t h = 1024;
+    const int64_t attention = h * 64 * (16 + 4 + 4) + h * 64 * 16;
+    const int64_t ffn[] = {DENSE_FFN, EXPERT_FFN};
+    for (int s = 0; s < 2; s++) {
+        int64_t bytes[SP_DUMMY_GRADIENTS];
+        int64_t sum = 0;
+        int count = sp_footprint_dummy_gradients(&model, &layout, &stack, &stages[s], 1, bytes);
+        for (int i = 0; i < count; i++) {
+            sum += bytes[i];
+        }
+        // The expert's way back has the shape of the output projection: 1024 x 1024.
+        int64_t shared = ffn[s] == h ? h * h : 0;
+        assert_int_equal(sum, 2 * (3 * h * ffn[s] + attention - shared));
+    }
+}
+
 // ---- whole steps ----
 
 static double step_ms(const char *schedule, const char *strategy, int pp, int zero,
