@@ -232,7 +232,7 @@ int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRIN
 
 // "warning: ..." on stderr, unless quiet.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
-// Each text of an array, as one of `source`.
+// Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 
 // Takes over `root` (NULL: of a name that is not UTF-8, which is told) and prints it with a final
@@ -461,7 +461,6 @@ extern const char *const cli_time_part_names[];
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
-void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Stands before a range of the profile's tables that was left.
 #define CLI_UNCALIBRATED \

@@ -18,48 +18,25 @@ enum { MOST_COMPARED = 64 }; // strategies
 
 // ---- what rows warn of ----
 
-// The reason of a row out of memory is told by itself.
 static void note_row(const sp_result *result, sp_warnings *warnings)
 {
-    for (int w = 0; w < result->warnings.count; w++) {
-        if (strcmp(result->warnings.text[w], result->oom_diagnosis) != 0) {
-            sp_warnings_add(warnings, "%s", result->warnings.text[w]);
-        }
-    }
+    sp_warnings_add_all(warnings, &result->warnings, result->oom_diagnosis);
     for (int i = 0; i < result->uncalibrated_count; i++) {
         sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
     }
 }
 
-enum { ROW_WARNING = SP_WARNING_TEXT + 64 };
-
-// Each kind once, with the number of rows where not all have it.
-static json_t *row_warnings(sp_warnings *const *warnings, int count)
+// Each kind once, with the number of rows where not all have it. Takes over `kinds`.
+static json_t *row_warnings(sp_warning_kinds *kinds, int count)
 {
-    sp_warning_kinds kinds = {0};
     json_t *texts = json_array();
-    sp_keep_unused_of_all(warnings, count);
-    for (int i = 0; i < count; i++) {
-        sp_warning_kinds_add(&kinds, i, warnings[i]);
+    for (size_t k = 0; k < kinds->count; k++) {
+        const sp_warning_kind *kind = &kinds->kind[k];
+        json_array_append_new(
+            texts, sp_warning_kind_json(kind, count, kind->results < count ? "rows" : NULL));
     }
-    for (size_t k = 0; k < kinds.count; k++) {
-        char text[ROW_WARNING] = "";
-        if (kinds.kind[k].results < count) {
-            snprintf(text, sizeof text, "%lld of %d rows: ", (long long)kinds.kind[k].results,
-                     count);
-        }
-        sp_append(text, sizeof text, "%s", kinds.kind[k].text);
-        json_array_append_new(texts, json_string(text));
-    }
-    sp_free(kinds.kind);
+    sp_free(kinds->kind);
     return texts;
-}
-
-static void warn_of_rows(bool quiet, const json_t *texts)
-{
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        cli_warn(quiet, "%s", json_string_value(json_array_get(texts, i)));
-    }
 }
 
 // ---- the memory curve: how fast strategies are with less and less memory ----
@@ -198,11 +175,16 @@ static json_t *curve_json(limits *c)
 {
     json_t *points = json_array();
     sp_warnings *warnings[MOST_COMPARED];
+    sp_warning_kinds kinds = {0};
     int planned = 0;
     for (int i = 0; i < c->count; i++) {
         if (c->cells[0][i].planned) {
             warnings[planned++] = &c->warnings[i];
         }
+    }
+    sp_keep_unused_of_all(warnings, planned);
+    for (int i = 0; i < planned; i++) {
+        sp_warning_kinds_add(&kinds, warnings[i]);
     }
     for (int point = 0; point < c->points; point++) {
         json_t *rows = json_array();
@@ -214,7 +196,7 @@ static json_t *curve_json(limits *c)
                                    SP_JSON("rows", rows)));
     }
     return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
-                          SP_JSON("warnings", row_warnings(warnings, planned)),
+                          SP_JSON("warnings", row_warnings(&kinds, planned)),
                           SP_JSON("stopped", c->stopped ? json_true() : NULL));
 }
 
@@ -246,11 +228,11 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
 // "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
 // "memory_margin_gib", "left_out_share", "made_for_gib"}]}], "warnings" (of the rows at the first
-// limit)}: limits without what the device keeps
-// for itself, times null where nothing fits, speed-ups over the strategy itself at the first limit.
-// Where the plan for less memory is better, or fits well where the limit's own fits tightly, it
-// stands for more, too; "made_for_gib" is the limit that it was made for. So a strategy with more
-// memory is never worse, as sweeps rank points. It does not depend on `threads`.
+// limit)}: limits without what the device keeps for itself, times null where nothing fits,
+// speed-ups over the strategy itself at the first limit. Where the plan for less memory is better,
+// or fits well where the limit's own fits tightly, it stands for more, too; "made_for_gib" is the
+// limit that it was made for. So a strategy with more memory is never worse, as sweeps rank points.
+// It does not depend on `threads`.
 static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
                                    const char *const *strategies, int count, int threads,
                                    json_t **json, sp_error *err)
@@ -342,8 +324,7 @@ typedef struct compared {
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
     // The fastest layout of those that were left out for the risk of running out of memory, where
-    // it is faster than the row's; NAN: there is
-    // none.
+    // it is faster than the row's; NAN: there is none.
     double risky_ms, risky_margin_gib, risky_probability;
     bool risky_is_tight;
     char risky_layout[CLI_LAYOUT];
@@ -1035,7 +1016,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
         cli_print_headline(stdout, &cmp->scenario);
         print_memory_curve(curve);
         cli_print_idle_gpus(args->common.quiet, &cmp->scenario);
-        warn_of_rows(args->common.quiet, json_object_get(curve, "warnings"));
+        cli_warn_all(args->common.quiet, NULL, json_object_get(curve, "warnings"));
     }
     json_decref(curve);
     return status;
@@ -1057,18 +1038,18 @@ static void keep_shared_warnings(comparison *cmp)
 // What rows warn of, those of schedules and strategies that are not the first as well.
 static void print_notes(const compare_args *args, const comparison *cmp)
 {
-    sp_warnings told[MOST_COMPARED];
-    sp_warnings *of[MOST_COMPARED];
+    sp_warning_kinds kinds = {0};
     int count = 0;
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
-            told[count] = (sp_warnings){.count = 0};
-            of[count] = &told[count];
-            note_row(&cmp->rows[i].result, of[count++]);
+            sp_warnings told = {.count = 0};
+            note_row(&cmp->rows[i].result, &told);
+            sp_warning_kinds_add(&kinds, &told);
+            count++;
         }
     }
-    json_t *texts = row_warnings(of, count);
-    warn_of_rows(args->common.quiet || args->common.json, texts);
+    json_t *texts = row_warnings(&kinds, count);
+    cli_warn_all(args->common.quiet || args->common.json, NULL, texts);
     json_decref(texts);
 }
 

@@ -257,7 +257,7 @@ static sp_status execute(const run_args *args, const sp_plan_input *in, cli_exec
     if (status == SP_OK) {
         status = sp_execution_run_recorded(in, &executor->options, record, execution, err);
     }
-    cli_add_warnings(&execution->measured.warnings, &shown);
+    sp_warnings_add_all(&execution->measured.warnings, &shown, NULL);
     if (status == SP_OK && output != NULL) {
         status = write_measured(output, execution, m.timelines, err);
     }

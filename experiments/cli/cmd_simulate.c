@@ -475,7 +475,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
                              : sp_evaluate(&in->scenario, &in->batches, &evaluate, result, err);
     }
     sp_status closed = cli_exports_end(&exports, err);
-    cli_add_warnings(&result->warnings, &shown);
+    sp_warnings_add_all(&result->warnings, &shown, NULL);
     return status != SP_OK ? status : closed;
 }
 

@@ -195,22 +195,20 @@ static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
     return text;
 }
 
-enum { POINT_WARNING = SP_WARNING_TEXT + 64 };
-
-static const char *point_warning(const sweep_summary *summary, const sp_warning_kind *warning,
-                                 char line[POINT_WARNING])
+static void add_warnings_of_points(const sweep_summary *summary, json_t *texts)
 {
-    snprintf(line, POINT_WARNING, "%lld of %lld points: %s", (long long)warning->results,
-             (long long)summary->written, warning->text);
-    return line;
+    for (size_t w = 0; w < summary->warnings.count; w++) {
+        json_array_append_new(
+            texts, sp_warning_kind_json(&summary->warnings.kind[w], summary->written, "points"));
+    }
 }
 
 static void warn_of_points(const cli_common *common, const sweep_summary *summary)
 {
-    for (size_t w = 0; w < summary->warnings.count && !common->json; w++) {
-        char line[POINT_WARNING];
-        cli_warn(common->quiet, "%s", point_warning(summary, &summary->warnings.kind[w], line));
-    }
+    json_t *texts = json_array();
+    add_warnings_of_points(summary, texts);
+    cli_warn_all(common->quiet || common->json, NULL, texts);
+    json_decref(texts);
 }
 
 static void print_best(const sweep_summary *summary)
@@ -321,11 +319,7 @@ static json_t *summary_json(const sweep_summary *summary)
     if (summary->mixed > 0) {
         json_array_append_new(warnings, json_string(mixed_text(summary, text)));
     }
-    for (size_t w = 0; w < summary->warnings.count; w++) {
-        char line[POINT_WARNING];
-        json_array_append_new(
-            warnings, json_string(point_warning(summary, &summary->warnings.kind[w], line)));
-    }
+    add_warnings_of_points(summary, warnings);
     if (json_array_size(warnings) > 0) {
         sp_json_put(json, "warnings", json_incref(warnings));
     }

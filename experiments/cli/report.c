@@ -110,7 +110,8 @@ void cli_warn(bool quiet, const char *format, ...)
 void cli_warn_all(bool quiet, const char *source, const json_t *texts)
 {
     for (size_t i = 0; i < json_array_size(texts); i++) {
-        cli_warn(quiet, "%s: %s", source, json_string_value(json_array_get(texts, i)));
+        cli_warn(quiet, "%s%s%s", source != NULL ? source : "", source != NULL ? ": " : "",
+                 json_string_value(json_array_get(texts, i)));
     }
 }
 

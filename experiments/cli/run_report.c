@@ -583,13 +583,6 @@ void cli_print_warnings(bool quiet, const sp_warnings *warnings)
     }
 }
 
-void cli_add_warnings(sp_warnings *to, const sp_warnings *warnings)
-{
-    for (int i = 0; i < warnings->count; i++) {
-        sp_warnings_add(to, "%s", warnings->text[i]);
-    }
-}
-
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings)
 {
     for (int i = 0; i < warnings->count; i++) {

@@ -452,9 +452,7 @@ json_t *sp_execution_error_json(const sp_execution_error *error)
 void sp_execution_warnings(const sp_execution *execution, sp_warnings *warnings)
 {
     *warnings = execution->predicted.warnings;
-    for (int i = 0; i < execution->measured.warnings.count; i++) {
-        sp_warnings_add(warnings, "%s", execution->measured.warnings.text[i]);
-    }
+    sp_warnings_add_all(warnings, &execution->measured.warnings, NULL);
 }
 
 json_t *sp_execution_validation_json(const sp_execution *execution)

@@ -530,7 +530,7 @@ static sp_status find_step(const fit_outcome *outcome, const sp_profile *profile
         outcome->layer_ms[row] = sp_result_layer_ms(&result, measured->scenario.model.layers);
     }
     if (status == SP_OK) {
-        sp_warning_kinds_add(&kinds[table], (int64_t)row, &result.warnings);
+        sp_warning_kinds_add(&kinds[table], &result.warnings);
         sp_result_fini(&result);
     }
     return status;

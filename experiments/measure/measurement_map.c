@@ -1,31 +1,18 @@
-// Reading a map: which column sets what.
+// Reading a map: which column sets what; and the rows of its table as scenario documents.
 #include "experiments/measure/measurement_map.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/json.h"
 #include "sim/base/writer.h"
 #include "sim/scenario/scenario.h"
 
 enum { QUOTE = 80 };
 
-const char *const sp_measured_names[] = {
-    [SP_MEASURED_ITERATION_MS] = "iteration_ms",
-    [SP_MEASURED_TOKENS_PER_S] = "tokens_per_s",
-    [SP_MEASURED_TOKENS_PER_GPU_S] = "tokens_per_gpu_s",
-    [SP_MEASURED_ALLOCATOR_PEAK_BYTES] = "peak_memory_allocator_bytes",
-    [SP_MEASURED_FIRST_RANK_RESERVED_BYTES] = "peak_memory_first_rank_reserved_bytes",
-    [SP_MEASURED_LAST_RANK_BYTES] = "peak_memory_last_rank_bytes",
-    [SP_MEASURED_BUBBLE_RATE] = "bubble_ratio",
-    [SP_MEASURED_SPEEDUP] = "speedup",
-    [SP_MEASURED_FITS] = "fits",
-    [SP_MEASURED_FITS + 1] = NULL,
-};
 static const char *const check_names[] = {
     [SP_MAP_NO_CHECK] = "none",
     [SP_MAP_CHECK_RANKS] = "ranks",
@@ -535,466 +522,7 @@ bool sp_map_takes(const sp_map *map, const sp_csv *csv, size_t row)
     return takes;
 }
 
-// ---- Tables without a map ----
-
-// A table without a map: its header names the settings.
-
-// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
-// digits, in lower case, with single underscores.
-static void plain_name(const char *text, char plain[SP_JSON_PATH])
-{
-    size_t used = 0;
-    char last = ' ';
-    for (; *text != '\0' && used + 3 < SP_JSON_PATH; text++) {
-        bool word = isalnum((unsigned char)*text) != 0 || (unsigned char)*text >= 0x80;
-        bool begins = islower((unsigned char)last) && isupper((unsigned char)*text) &&
-                      islower((unsigned char)text[1]);
-        last = *text;
-        if (*text == '/' && used > 0 && used + 6 < SP_JSON_PATH) {
-            used -= plain[used - 1] == '_';
-            memcpy(plain + used, "_per_", 5);
-            used += 5;
-        } else if (word) {
-            if (begins) {
-                plain[used++] = '_';
-            }
-            plain[used++] = (char)tolower((unsigned char)*text);
-        } else if (used > 0 && plain[used - 1] != '_') {
-            plain[used++] = '_';
-        }
-    }
-    plain[used - (used > 0 && plain[used - 1] == '_')] = '\0';
-}
-
-// Does a key of a scenario begin with the name's first part?
-static bool in_a_section(const char *name)
-{
-    size_t bytes = strcspn(name, ".") + 1;
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        if (strncmp(setting->key, name, bytes) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static const char no_step[] =
-    "prompts that are read (prefill) and text that is generated (decode) are no part of a step";
-
-static bool is_of_steps(const char *key)
-{
-    return strncmp(key, "decode.", 7) != 0 && strncmp(key, "prefill.", 8) != 0;
-}
-
-// The path that a column sets: its name where that is one, else the key that the name stands for,
-// by its last part or as others call it, however it is written. NULL: none.
-static const char *path_of(const char *name, const char *plain)
-{
-    if (strchr(name, '.') != NULL) {
-        return in_a_section(name) && is_of_steps(name) ? name : NULL;
-    }
-    const sp_setting *setting = sp_setting_find(plain);
-    return setting != NULL && is_of_steps(setting->key) ? setting->key : NULL;
-}
-
-// Another column that sets the path; NULL: none.
-static const char *other_column(const json_t *columns, const char *path)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach ((json_t *)(uintptr_t)columns, name, value) {
-        if (json_is_string(value) && strcmp(json_string_value(value), path) == 0) {
-            return name;
-        }
-    }
-    return NULL;
-}
-
-// ---- names of measured columns ----
-
-// The words that logs make such names of: "Step time (ms)", tokens_per_sec_per_gpu.
-typedef enum word_kind {
-    WORD_STEP,
-    WORD_STEPS,
-    WORD_TOKENS,
-    WORD_SAMPLES,
-    WORD_TIME,
-    WORD_RATE,
-    WORD_FLOPS,
-    WORD_MEMORY,
-    WORD_MOST, // which memory, of what
-    WORD_GPU,
-    WORD_PER,
-    WORD_FILLER,
-    WORD_SECONDS, // the units
-    WORD_BYTES,
-    WORD_KINDS,
-} word_kind;
-
-static const struct {
-    const char *words;
-    word_kind kind;
-    double size; // of a unit in seconds or bytes, of a multiple in tokens
-} name_words[] = {
-    {"step iteration iter it", WORD_STEP, 1.0},
-    {"steps iterations iters its", WORD_STEPS, 1.0},
-    {"token tokens tok toks", WORD_TOKENS, 1.0},
-    {"ktoken ktokens ktok", WORD_TOKENS, 1e3},
-    {"mtoken mtokens mtok", WORD_TOKENS, 1e6},
-    {"sample samples sequence sequences seq seqs", WORD_SAMPLES, 1.0},
-    {"time elapsed duration latency", WORD_TIME, 1.0},
-    {"throughput tps", WORD_RATE, 1.0},
-    {"mfu hfu flop flops gflop gflops tflop tflops pflop pflops", WORD_FLOPS, 1.0},
-    {"memory mem vram", WORD_MEMORY, 1.0},
-    {"max peak allocated reserved allocator usage used", WORD_MOST, 1.0},
-    {"gpu device rank", WORD_GPU, 1.0},
-    {"per", WORD_PER, 1.0},
-    {"avg average mean median train training wall model hardware tgs", WORD_FILLER, 1.0},
-    {"ns nsec", WORD_SECONDS, 1e-9},
-    {"us usec microseconds", WORD_SECONDS, 1e-6},
-    {"ms msec millis milliseconds", WORD_SECONDS, 1e-3},
-    {"s sec secs second seconds", WORD_SECONDS, 1.0},
-    {"min mins minute minutes", WORD_SECONDS, 60.0},
-    {"h hr hour hours", WORD_SECONDS, 3600.0},
-    {"b byte bytes", WORD_BYTES, 1.0},
-    {"kb", WORD_BYTES, 1e3},
-    {"kib", WORD_BYTES, 0x1p10},
-    {"mb", WORD_BYTES, 1e6},
-    {"mib", WORD_BYTES, 0x1p20},
-    {"gb", WORD_BYTES, 1e9},
-    {"gib", WORD_BYTES, 0x1p30},
-};
-
-// The words of a name by kind; each kind stands once at most.
-typedef struct name_parts {
-    int place[WORD_KINDS]; // from 1; 0: no such word
-    double size[WORD_KINDS];
-    int count;
-} name_parts;
-
-// A measured column as its name says it. With a hint it is none: the name leaves open what the
-// number is, or gives it in a unit that is not read.
-typedef struct measured_name {
-    sp_measured kind;
-    double scale; // from the cell to the kind's unit
-    char hint[SP_MAP_LIST + 128];
-} measured_name;
-
-static bool add_word(name_parts *parts, const char *word)
-{
-    for (size_t i = 0; i < sizeof name_words / sizeof name_words[0]; i++) {
-        word_kind kind = name_words[i].kind;
-        if (sp_names_hold(name_words[i].words, word)) {
-            bool again = parts->place[kind] != 0 && kind != WORD_PER && kind != WORD_FILLER &&
-                         kind != WORD_MOST && kind != WORD_TIME;
-            parts->place[kind] = ++parts->count;
-            parts->size[kind] = name_words[i].size;
-            return !again;
-        }
-    }
-    return false;
-}
-
-// False where a word is none of these.
-static bool split_name(const char *plain, name_parts *parts)
-{
-    bool known = plain[0] != '\0';
-    *parts = (name_parts){.count = 0};
-    while (known && *plain != '\0') {
-        char word[SP_JSON_PATH];
-        size_t bytes = strcspn(plain, "_");
-        snprintf(word, sizeof word, "%.*s", (int)bytes, plain);
-        known = add_word(parts, word);
-        plain += bytes + (plain[bytes] == '_');
-    }
-    return known;
-}
-
-static void hint(measured_name *name, const char *text)
-{
-    snprintf(name->hint, sizeof name->hint, "%s", text);
-}
-
-// `factor` is from the cell, or from one over it, to the kind's unit.
-static void take_unit(measured_name *name, sp_measured kind, double factor, bool inverse, bool read)
-{
-    name->kind = kind;
-    name->scale = factor;
-    if (inverse) {
-        snprintf(name->hint, sizeof name->hint, "expected %s: %.10g divided by the cells",
-                 sp_measured_names[kind], factor);
-    } else if (!read) {
-        snprintf(name->hint, sizeof name->hint, "expected %s: the cells %s by %.10g",
-                 sp_measured_names[kind], factor < 1.0 ? "divided" : "multiplied",
-                 factor < 1.0 ? 1.0 / factor : factor);
-    }
-}
-
-// The memories that are measured, with their units behind them.
-static bool read_memory(const char *plain, measured_name *name)
-{
-    for (int k = 0; sp_measured_names[k] != NULL; k++) {
-        size_t stem = strlen(sp_measured_names[k]) - strlen("_bytes");
-        name_parts parts;
-        if (!sp_measured_is_memory((sp_measured)k) ||
-            strncmp(plain, sp_measured_names[k], stem) != 0 ||
-            (plain[stem] != '\0' && plain[stem] != '_')) {
-            continue;
-        }
-        bool unit = plain[stem] == '_' && split_name(plain + stem + 1, &parts) &&
-                    parts.count == 1 && parts.place[WORD_BYTES] != 0;
-        if (!unit && plain[stem] == '_') {
-            return false;
-        }
-        double bytes = unit ? parts.size[WORD_BYTES] : 1.0;
-        take_unit(name, (sp_measured)k, bytes, false, bytes == 1.0 || bytes == 0x1p30);
-        if (!unit) {
-            snprintf(name->hint, sizeof name->hint, "its unit is not said: call it %.*s_gib or %s",
-                     (int)stem, sp_measured_names[k], sp_measured_names[k]);
-        }
-        return true;
-    }
-    return false;
-}
-
-static void read_throughput(const name_parts *p, measured_name *name)
-{
-    // Milliseconds per token.
-    bool inverse = p->place[WORD_TIME] != 0 || (p->place[WORD_SECONDS] < p->place[WORD_PER] &&
-                                                p->place[WORD_PER] < p->place[WORD_TOKENS]);
-    double factor = inverse ? 1.0 / p->size[WORD_SECONDS] * p->size[WORD_TOKENS]
-                            : p->size[WORD_TOKENS] / p->size[WORD_SECONDS];
-    take_unit(name,
-              p->place[WORD_GPU] != 0 ? SP_MEASURED_TOKENS_PER_GPU_S : SP_MEASURED_TOKENS_PER_S,
-              factor, inverse, factor == 1.0);
-}
-
-static void read_time(const name_parts *p, measured_name *name)
-{
-    int step = p->place[WORD_STEP] + p->place[WORD_STEPS];
-    bool per = step < p->place[WORD_PER] && p->place[WORD_PER] < p->place[WORD_SECONDS];
-    double unit = p->size[WORD_SECONDS];
-    bool inverse = per && p->place[WORD_TIME] == 0;
-    // ms are read, and s as other logs have them.
-    take_unit(name, SP_MEASURED_ITERATION_MS, inverse ? 1e3 * unit : unit / 1e-3, inverse,
-              unit == 1e-3 || unit == 1.0);
-}
-
-// False: the name is of nothing that is measured.
-static bool read_measured_name(const char *plain, measured_name *name)
-{
-    name_parts p;
-    *name = (measured_name){.scale = 1.0};
-    for (int k = 0; sp_measured_names[k] != NULL; k++) {
-        if (strcmp(sp_measured_names[k], plain) == 0) {
-            name->kind = (sp_measured)k;
-            return true;
-        }
-    }
-    if (strcmp(plain, "tgs") == 0) {
-        name->kind = SP_MEASURED_TOKENS_PER_GPU_S;
-        return true;
-    }
-    if (read_memory(plain, name)) {
-        return true;
-    }
-    if (!split_name(plain, &p)) {
-        return false;
-    }
-    bool step = p.place[WORD_STEP] != 0;
-    bool unit = p.place[WORD_SECONDS] != 0;
-    bool most = p.place[WORD_MOST] != 0;
-    if (p.place[WORD_MEMORY] != 0 || (most && p.place[WORD_BYTES] != 0)) {
-        hint(name, "it does not say which memory: peak_memory_allocator_gib is "
-                   "max_memory_allocated of the largest rank, peak_memory_last_rank_gib of the "
-                   "last one, peak_memory_first_rank_reserved_gib is max_memory_reserved of rank "
-                   "0; cluster.memory_gib is what a GPU has");
-    } else if (p.place[WORD_FLOPS] != 0 && !most) {
-        hint(name, "the work is counted in several ways: expected what it was computed from, "
-                   "iteration_ms, tokens_per_s or tokens_per_gpu_s");
-    } else if (p.place[WORD_TOKENS] != 0 && unit && !step && !most) {
-        read_throughput(&p, name);
-    } else if (p.place[WORD_RATE] != 0 || (p.place[WORD_SAMPLES] != 0 && unit)) {
-        hint(name, "expected tokens a second, of all GPUs (tokens_per_s) or of one "
-                   "(tokens_per_gpu_s)");
-    } else if (unit && !most && (step || (p.place[WORD_STEPS] != 0 && p.place[WORD_PER] != 0))) {
-        read_time(&p, name);
-    } else if (p.place[WORD_STEPS] != 0 && unit) {
-        hint(name, "is it the time of a step, or steps of a time? the first is step_time_ms or "
-                   "step_time_s");
-    } else if (p.place[WORD_TIME] != 0 && unit) {
-        hint(name, "is it of one step? then call it step_time_ms or step_time_s");
-    } else if (p.place[WORD_TIME] != 0) {
-        hint(name, "its unit is not said: call it step_time_ms or step_time_s");
-    } else {
-        return false;
-    }
-    return true;
-}
-
-// Columns with the number of GPUs, which the layout says already.
-static const char gpu_names[] =
-    "gpus num_gpus n_gpus ngpus gpu_count world_size ranks num_ranks devices";
-
-// Columns that set nothing, as what a log says of its steps; so do all that begin with "note_".
-static const char note_names[] =
-    "note notes index unnamed_0 comment comments remark remarks run run_id run_name id name label "
-    "job job_id date "
-    "source url reference experiment iteration iter step epoch global_step consumed_samples "
-    "consumed_tokens loss lm_loss train_loss learning_rate lr loss_scale grad_norm";
-
-// A map of a table's header as it is written.
-typedef struct header_map {
-    const sp_csv *csv;
-    const char *csv_source;
-    sp_error *err;
-    json_t *columns, *label;
-    const char *measured_column; // NULL: none was met
-    measured_name measured;
-    bool unknown; // some column sets nothing that is known
-} header_map;
-
-// `why` NULL: not known.
-static void unknown_header(header_map *map, const sp_csv_cell *cell, const char *plain,
-                           const char *why)
-{
-    bool dotted = strchr(cell->text, '.') != NULL;
-    const char *leaf = dotted ? sp_setting_leaf(cell->text) : plain;
-    const sp_setting *meant = sp_setting_find(leaf);
-    char kind[SP_JSON_PATH + 8];
-    snprintf(kind, sizeof kind, "%s.kind", plain);
-    meant = meant != NULL ? meant : sp_setting_find(kind);
-    const char *near = meant != NULL
-                           ? meant->key
-                           : sp_nearest_name(cell->text, sp_measured_names, SP_MEASURED_FITS + 1);
-    near = near != NULL ? near : sp_setting_near(cell->text);
-    if (why == NULL && !is_of_steps(cell->text)) {
-        why = no_step;
-    } else if (why == NULL && sp_names_hold("batch bs", plain)) {
-        why = "samples of a step are workload.samples_per_batch, rows of a micro-batch "
-              "schedule.microbatch_samples";
-    }
-    why = why != NULL ? why : sp_setting_missing(leaf);
-    if (why == NULL && near != NULL && !is_of_steps(near)) {
-        why = meant != NULL ? no_step : NULL;
-        near = NULL;
-    }
-    map->unknown = true;
-    if (why == NULL && near == NULL) {
-        why = "without a map a column is named by the setting that it gives, such as parallel.tp";
-    }
-    if (why != NULL) {
-        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
-                    "unknown column '%.64s': %s", cell->text, why);
-    } else {
-        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
-                    "unknown column '%.64s' (did you mean '%s'?)", cell->text, near);
-    }
-}
-
-static void map_measured(header_map *map, const sp_csv_cell *cell, const measured_name *measured)
-{
-    if (map->measured_column == NULL) {
-        map->measured_column = cell->text;
-        map->measured = *measured;
-        return;
-    }
-    map->unknown = true;
-    sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
-                "column '%.64s': without a map one column is measured, and '%.64s' is", cell->text,
-                map->measured_column);
-}
-
-static void map_setting(header_map *map, const sp_csv_cell *cell, const char *path)
-{
-    const char *other = other_column(map->columns, path);
-    if (other != NULL) {
-        sp_error_at(map->err, SP_ERR_CONTENT, map->csv_source, cell->line, cell->column,
-                    "column '%.64s': '%.64s' gives %s as well", cell->text, other, path);
-        return;
-    }
-    sp_json_put(map->columns, cell->text, json_string(path));
-    json_array_append_new(map->label, json_string(cell->text));
-}
-
-// Does every cell say what is modelled anyway?
-static bool is_modelled(const header_map *map, int column, const char *plain)
-{
-    bool modelled = sp_setting_missing(plain) != NULL;
-    for (size_t row = 0; row < map->csv->rows && modelled; row++) {
-        modelled = sp_setting_is_modelled(plain, sp_csv_at(map->csv, row, column)->text);
-    }
-    return modelled;
-}
-
-static void map_header(header_map *map, int column)
-{
-    const sp_csv_cell *cell = sp_csv_header(map->csv, column);
-    char plain[SP_JSON_PATH];
-    measured_name measured;
-    plain_name(cell->text, plain);
-    const char *path = path_of(cell->text, plain);
-    bool is_key = path != NULL && strcmp(path, cell->text) == 0;
-    if (!is_key && read_measured_name(plain, &measured)) {
-        if (measured.hint[0] == '\0') {
-            map_measured(map, cell, &measured);
-        } else {
-            unknown_header(map, cell, plain, measured.hint);
-        }
-    } else if (sp_names_hold(note_names, plain) || strncmp(plain, "note_", 5) == 0) {
-        sp_json_put(map->columns, cell->text, json_null());
-        json_array_append_new(map->label, json_string(cell->text));
-    } else if (path != NULL) {
-        map_setting(map, cell, path);
-    } else if (sp_names_hold(gpu_names, plain)) {
-        sp_json_put(map->columns, cell->text, sp_json_object(SP_JSON("check", "ranks")));
-    } else if (is_modelled(map, column, plain)) {
-        sp_json_put(map->columns, cell->text, json_null());
-    } else {
-        unknown_header(map, cell, plain, NULL);
-    }
-}
-
-sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **document,
-                           sp_error *err)
-{
-    sp_error own = {0};
-    err = err != NULL ? err : &own;
-    header_map map = {.csv = csv,
-                      .csv_source = csv_source,
-                      .err = err,
-                      .columns = json_object(),
-                      .label = json_array()};
-    for (int c = 0; c < csv->columns; c++) {
-        map_header(&map, c);
-    }
-    if (map.measured_column == NULL) {
-        sp_error_at(err, SP_ERR_CONTENT, csv_source, 1, 0,
-                    "no measured column: expected iteration_ms, tokens_per_s, tokens_per_gpu_s, "
-                    "peak_memory_allocator_bytes, peak_memory_first_rank_reserved_bytes or "
-                    "peak_memory_last_rank_bytes");
-    }
-    if (map.unknown) {
-        sp_error_set(err, SP_ERR_CONTENT,
-                     "%s: a column that sets nothing is called note_NAME; else a map says what "
-                     "each column is: --map FILE, or a .json of the table's name beside it",
-                     csv_source);
-    }
-    if (err->status != SP_OK) {
-        json_decref(map.columns);
-        json_decref(map.label);
-        return err->status;
-    }
-    json_t *measured = sp_json_object(SP_JSON("column", map.measured_column),
-                                      SP_JSON("is", sp_measured_names[map.measured.kind]),
-                                      SP_JSON("scale", map.measured.scale));
-    *document = sp_json_object(SP_JSON("measured", measured), SP_JSON("base", json_object()),
-                               SP_JSON("columns", map.columns), SP_JSON("label", map.label));
-    return SP_OK;
-}
-
-// ---- Rows ----
+// ---- rows ----
 
 // One row of a table as a scenario document.
 
@@ -1096,15 +624,26 @@ static json_t *cell_value(const char *text)
     return sp_map_number(text, &number) ? json_real(number) : json_string(text);
 }
 
-static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
-                       const char *expected)
+sp_status sp_map_wrong_cell(sp_error *err, const char *csv_source, const char *name,
+                            const sp_csv_cell *cell, const char *format, ...)
 {
+    char expected[SP_ERROR_TEXT / 2];
     char got[SHOWN + 4] = "an empty cell";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(expected, sizeof expected, format, args);
+    va_end(args);
     if (cell->text[0] != '\0') {
         snprintf(got, sizeof got, "\"%.*s\"", SHOWN, cell->text);
     }
-    sp_error_at(writer->err, SP_ERR_CONTENT, writer->csv_source, cell->line, cell->column,
-                "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
+    return sp_error_at(err, SP_ERR_CONTENT, csv_source, cell->line, cell->column,
+                       "column '%.*s': expected %s, got %s", SHOWN, name, expected, got);
+}
+
+static void cell_error(row_writer *writer, const char *name, const sp_csv_cell *cell,
+                       const char *expected)
+{
+    sp_map_wrong_cell(writer->err, writer->csv_source, name, cell, "%s", expected);
 }
 
 // A setting may change a part of a model, a cluster or a stack that the row or the base names. One
@@ -1205,7 +744,7 @@ static void set_target(row_writer *writer, const sp_map_target *target, const ch
     const char *text = cell->text;
     if (writer->map->of_header) {
         char plain[SP_JSON_PATH];
-        plain_name(name, plain);
+        sp_plain_name(name, plain);
         text = sp_setting_translate(strchr(name, '.') != NULL ? name : plain, text, &expected);
     }
     if (writer->map->of_header && text != NULL && sp_names_hold(no_values, text)) {

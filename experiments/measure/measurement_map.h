@@ -5,6 +5,7 @@
 
 #include "experiments/measure/measurements.h"
 #include "sim/base/csv.h"
+#include "sim/base/json.h"
 
 #define SP_MAP_SCHEMA "slimpack/measurements/1"
 
@@ -65,6 +66,21 @@ sp_status sp_map_from_json(json_t *document, const char *source, const char *csv
                            const sp_csv *csv, sp_map *map, sp_error *err);
 void sp_map_fini(sp_map *map);
 
+// "Step time (ms)" as step_time_ms, "tokens/s" as tokens_per_s, "SeqLen" as seq_len: letters and
+// digits, in lower case, with single underscores.
+void sp_plain_name(const char *text, char plain[SP_JSON_PATH]);
+
+// A measured column as its name says it. With a hint it is none: the name leaves open what the
+// number is, or gives it in a unit that is not read.
+typedef struct sp_measured_name {
+    sp_measured kind;
+    double scale; // from the cell to the kind's unit
+    char hint[SP_MAP_LIST + 128];
+} sp_measured_name;
+
+// Reads a plain name. False: it is of nothing that is measured.
+bool sp_measured_name_read(const char *plain, sp_measured_name *name);
+
 // The map of a table without one: each column is named by the path that it sets, but for the
 // measured one.
 sp_status sp_map_of_header(const sp_csv *csv, const char *csv_source, json_t **document,
@@ -90,6 +106,10 @@ int sp_map_column_of(const sp_map *map, const sp_csv *csv, size_t row, const cha
 
 // The cells that values are given for, as errors tell of them.
 void sp_map_list_values(const json_t *values, char list[SP_MAP_LIST]);
+
+// "column 'tp': expected ..., got ...".
+sp_status sp_map_wrong_cell(sp_error *err, const char *csv_source, const char *name,
+                            const sp_csv_cell *cell, const char *format, ...) SP_PRINTF(5, 6);
 
 // A finite number with nothing after it.
 bool sp_map_number(const char *text, double *number);

@@ -1,7 +1,6 @@
 // Tables of measured steps are read and predicted, and their errors summed up.
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,22 +236,6 @@ static sp_status check_kind(table_reader *reader, const sp_scenario *scenario)
                        "a table of %s needs a model", sp_measured_names[kind]);
 }
 
-SP_PRINTF(4, 5)
-static sp_status wrong_cell(const table_reader *reader, const sp_csv_cell *cell, const char *name,
-                            const char *format, ...)
-{
-    char expected[SP_MAP_LIST];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(expected, sizeof expected, format, args);
-    va_end(args);
-    bool empty = cell->text[0] == '\0';
-    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->measurements->path, cell->line,
-                       cell->column, "column '%.*s': expected %s, got %s%.*s%s", SHOWN, name,
-                       expected, empty ? "an empty cell" : "\"", SHOWN, cell->text,
-                       empty ? "" : "\"");
-}
-
 static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case *measured_case)
 {
     const sp_scenario *scenario = &measured_case->scenario;
@@ -271,13 +254,13 @@ static sp_status check_cells(table_reader *reader, size_t row, sp_measured_case 
         measured_case->assumes_replica =
             measured_case->assumes_replica && check != SP_MAP_CHECK_RANKS;
         if (check == SP_MAP_CHECK_RANKS && (!is_number || number != (double)ranks)) {
-            status = wrong_cell(reader, cell, name, "%lld, the row's tp x cp x pp x dp",
-                                (long long)ranks);
+            status = sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell,
+                                       "%lld, the row's tp x cp x pp x dp", (long long)ranks);
         } else if (check == SP_MAP_CHECK_WHOLE_MICROBATCHES &&
                    (!is_number || fmod(number, (double)group) != 0.0)) {
-            status = wrong_cell(reader, cell, name,
-                                "a multiple of %lld, samples of a micro-batch times dp",
-                                (long long)group);
+            status = sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell,
+                                       "a multiple of %lld, samples of a micro-batch times dp",
+                                       (long long)group);
         }
     }
     return status;
@@ -390,7 +373,7 @@ static sp_status read_measured(table_reader *reader, size_t row, int measured,
     } else if (bubble) {
         strcpy(expected, "a share above 0 and below 1");
     }
-    return wrong_cell(reader, cell, name, "%s", expected);
+    return sp_map_wrong_cell(reader->err, reader->measurements->path, name, cell, "%s", expected);
 }
 
 static sp_status read_scenario(table_reader *reader, size_t row, json_t *document,
@@ -1121,36 +1104,22 @@ void sp_ranking_of(const sp_measurements *measurements, const sp_ranked *rows, s
     sp_free(entries);
 }
 
-// Bytes that are not UTF-8 have no place in JSON.
-static void add_text(json_t *texts, char *text)
-{
-    json_t *added = json_string(text);
-    for (char *c = text; added == NULL && *c != '\0'; c++) {
-        *c = (unsigned char)*c < 0x80 ? *c : '?';
-    }
-    json_array_append_new(texts, added != NULL ? added : json_string(text));
-}
-
 json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds)
 {
-    char text[SP_WARNING_TEXT + 64];
     json_t *texts = json_array();
     size_t replicas = 0;
     for (size_t i = 0; i < measurements->count; i++) {
         replicas += measurements->cases[i].assumes_replica;
     }
     if (replicas > 0) {
-        snprintf(text, sizeof text,
-                 "%zu of %zu rows state neither parallel.dp nor nodes: one replica, on fewer GPUs "
-                 "than a node has",
-                 replicas, measurements->count);
-        add_text(texts, text);
+        json_array_append_new(texts, json_sprintf("%zu of %zu rows state neither parallel.dp nor "
+                                                  "nodes: one replica, on fewer GPUs than a node "
+                                                  "has",
+                                                  replicas, measurements->count));
     }
-    sp_warning_kinds_sort(kinds);
     for (size_t k = 0; k < kinds->count; k++) {
-        snprintf(text, sizeof text, "%lld of %zu rows: %s", (long long)kinds->kind[k].results,
-                 measurements->count, kinds->kind[k].text);
-        add_text(texts, text);
+        json_array_append_new(
+            texts, sp_warning_kind_json(&kinds->kind[k], (int64_t)measurements->count, "rows"));
     }
     sp_free(kinds->kind);
     *kinds = (sp_warning_kinds){0};
@@ -1187,7 +1156,7 @@ static sp_status sum_up(sp_validation *validation, sp_error *err)
         sp_warning_kinds kinds = {0};
         for (size_t i = 0; i < count; i++) {
             if (validation->cases[i].warnings != NULL) {
-                sp_warning_kinds_add(&kinds, (int64_t)i, validation->cases[i].warnings);
+                sp_warning_kinds_add(&kinds, validation->cases[i].warnings);
             }
         }
         validation->warnings = sp_measurements_warnings(measurements, &kinds);

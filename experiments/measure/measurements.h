@@ -223,7 +223,7 @@ typedef struct sp_validation {
 } sp_validation;
 
 // What the rows of a table warn of, each kind once with its number, as texts ("2 of 3 rows: ...");
-// first of all rows that state no GPUs. Takes over `kinds`, which rows added by their number.
+// first of all rows that state no GPUs. Takes over `kinds`.
 json_t *sp_measurements_warnings(const sp_measurements *measurements, sp_warning_kinds *kinds);
 
 // Simulates every case with its own profile; the outcome does not depend on the number of threads.

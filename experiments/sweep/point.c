@@ -269,32 +269,20 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
     return found;
 }
 
-// NULL where the result has none. The reason of a point out of memory is no warning again.
+// NULL: none.
+static json_t *lines_of(const char *first, size_t stride, int count)
+{
+    return count > 0 ? sp_json_lines(first, stride, count) : NULL;
+}
+
 static json_t *notes_of(const sp_result *result)
 {
-    json_t *notes = json_object();
-    sp_result_put_notes(result, notes);
-    json_t *warnings = json_object_get(notes, "warnings");
-    for (size_t i = json_array_size(warnings); i-- > 0;) {
-        const char *text = json_string_value(json_array_get(warnings, i));
-        if (strcmp(text, result->oom_diagnosis) == 0) {
-            json_array_remove(warnings, i);
-        }
-    }
-    const char *key;
-    void *next;
-    json_t *lines;
-    json_object_foreach_safe(notes, next, key, lines)
-    {
-        if (json_array_size(lines) == 0) {
-            json_object_del(notes, key);
-        }
-    }
-    if (json_object_size(notes) > 0) {
-        return notes;
-    }
-    json_decref(notes);
-    return NULL;
+    sp_warnings warnings = {.count = 0};
+    sp_warnings_add_all(&warnings, &result->warnings, result->oom_diagnosis);
+    return json_pack("{s:o*, s:o*}", "warnings",
+                     lines_of(warnings.text[0], SP_WARNING_TEXT, warnings.count), "uncalibrated",
+                     lines_of(result->uncalibrated[0], sizeof result->uncalibrated[0],
+                              result->uncalibrated_count));
 }
 
 static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
@@ -887,7 +875,7 @@ static void count_warnings(sweep_summary *summary, const json_t *texts)
         const char *text = json_string_value(json_array_get(texts, i));
         sp_warnings_add(&warnings, "%s", text != NULL ? text : "?");
     }
-    sp_warning_kinds_add(&summary->warnings, summary->written, &warnings);
+    sp_warning_kinds_add(&summary->warnings, &warnings);
 }
 
 sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_error *err)

@@ -272,7 +272,7 @@ sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *docu
 // Evaluates the point of a combination on one of the threads. What is wrong with a point is its
 // result; only a stop, what the system refuses, and defects of ours are errors. *notes is the
 // object of its warnings and of sizes outside the profile's tables, as a result has them, which the
-// caller owns, NULL where there are none; `notes` may be NULL.
+// caller owns; `notes` may be NULL.
 sp_status sweep_evaluate_point(const sweep_evaluator *evaluator, int thread, int64_t combination,
                                sweep_trial *trial, json_t **notes, sp_error *err);
 

@@ -252,13 +252,19 @@ static sweep_value evaluate(evaluation *ev, int index)
     }
 }
 
+static sp_status holds_at(const sweep_where *where, int node, const int64_t *digit, bool *holds,
+                          sp_error *err)
+{
+    evaluation ev = {.where = where, .digit = digit, .err = err};
+    sweep_value value = evaluate(&ev, node);
+    *holds = truth(&ev, &where->nodes[node], value);
+    return ev.status;
+}
+
 sp_status sweep_where_holds(const sweep_where *where, const int64_t *digit, bool *holds,
                             sp_error *err)
 {
-    evaluation ev = {.where = where, .digit = digit, .err = err};
-    sweep_value value = evaluate(&ev, where->root);
-    *holds = truth(&ev, &where->nodes[where->root], value);
-    return ev.status;
+    return holds_at(where, where->root, digit, holds, err);
 }
 
 static uint32_t axes_of(const sweep_where *where, int index)
@@ -292,12 +298,9 @@ int sweep_where_parts(const sweep_where *where, sweep_where_part *parts, int mos
 bool sweep_where_excludes(const sweep_where *where, const sweep_where_part *part,
                           const int64_t *digit)
 {
-    evaluation ev = {.where = where, .digit = digit};
     sp_error ignored = {0};
-    ev.err = &ignored;
-    sweep_value value = evaluate(&ev, part->node);
-    bool holds = truth(&ev, &where->nodes[part->node], value);
-    return ev.status == SP_OK && !holds;
+    bool holds = true;
+    return holds_at(where, part->node, digit, &holds, &ignored) == SP_OK && !holds;
 }
 
 // ---- reading: recursive descent over the text of a condition ----

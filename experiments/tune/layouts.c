@@ -524,7 +524,7 @@ static double time_of(const sweep_layout *point)
 // With the risk of running out of memory, by what is known of it.
 static double expected_of(const sweep_layout *point)
 {
-    return time_of(point) * (sweep_expected_ms(&point->trial) / sweep_whole_ms(&point->trial));
+    return time_of(point) / sp_fit_chance(point->trial.figure[SWEEP_FIT_PROBABILITY]);
 }
 
 static int by_time(const void *a, const void *b)

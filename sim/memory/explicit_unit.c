@@ -127,7 +127,9 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
 {
     *x = (sp_i_explicit){.model = model, .stage = stage, .collects = load->collects};
     sp_unit_sizes sizes;
-    for (x->kind = sp_model_kinds(model) - 1;; x->kind--) {
+    // The first kind comes last, whose sizes are those of what all layers share.
+    for (int k = sp_model_kinds(model); k-- > 0;) {
+        x->kind = k;
         sp_model space;
         const sp_model *alike = sp_model_of_kind(model, x->kind, &space);
         sp_saved_tensor rows[SP_SAVED_TENSORS];
@@ -140,9 +142,6 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
             x->kinds[x->kind].width[w] = cut(stage, sizes.width[w]);
         }
         measure_parts(alike, layout, x);
-        if (x->kind == 0) {
-            break;
-        }
     }
     x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
     x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;

@@ -9,6 +9,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 const int64_t sp_jitter_scales[SP_JITTER_SCALES] = {8, 64, 512, 4096, 16384, 131072};
 
@@ -31,24 +32,37 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
-static const char *skip_number(const char *text)
+void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but)
 {
-    while (isdigit((unsigned char)*text) || *text == '.') {
-        text++;
+    for (int w = 0; w < from->count; w++) {
+        if (but == NULL || strcmp(from->text[w], but) != 0) {
+            sp_warnings_add(to, "%s", from->text[w]);
+        }
     }
-    return text;
 }
 
-// Do the texts differ in numbers alone?
+// Behind the amount that begins here; `text` itself where none does. A number in a word (bf16,
+// h100-8) or before a colon ("zero 2: ...") is part of a name.
+static const char *skip_amount(const char *text, bool in_word)
+{
+    const char *end = text + strspn(text, "0123456789.");
+    if (end > text && *end == 'e' && (end[1] == '+' || end[1] == '-')) {
+        end += 2 + strspn(end + 2, "0123456789");
+    }
+    return in_word || isalpha((unsigned char)*end) || *end == ':' ? text : end;
+}
+
+// Do the texts differ in amounts alone?
 static bool are_alike(const char *a, const char *b)
 {
-    a = skip_number(a);
-    b = skip_number(b);
-    while (*a != '\0' && *a == *b) {
-        a = skip_number(a + 1);
-        b = skip_number(b + 1);
+    for (bool in_word = false;; a++, b++) {
+        a = skip_amount(a, in_word);
+        b = skip_amount(b, in_word);
+        if (*a != *b || *a == '\0') {
+            return *a == *b;
+        }
+        in_word = isalnum((unsigned char)*a) || (in_word && strchr("-_./", *a) != NULL);
     }
-    return *a == *b;
 }
 
 static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
@@ -59,41 +73,38 @@ static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
         }
     }
     sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    kinds->kind[kinds->count] = (sp_warning_kind){.first = INT64_MAX};
-    return &kinds->kind[kinds->count++];
+    sp_warning_kind *kind = &kinds->kind[kinds->count++];
+    kind->results = 0;
+    snprintf(kind->text, sizeof kind->text, "%s", text);
+    return kind;
 }
 
-void sp_warning_kinds_add(sp_warning_kinds *kinds, int64_t index, const sp_warnings *warnings)
+void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings)
 {
     for (int w = 0; w < warnings->count; w++) {
         int before = 0;
         while (before < w && !are_alike(warnings->text[before], warnings->text[w])) {
             before++;
         }
-        if (before < w) {
-            continue; // of this result the kind has been counted
-        }
-        sp_warning_kind *kind = kind_of(kinds, warnings->text[w]);
-        kind->results++;
-        if (index < kind->first) {
-            kind->first = index;
-            memcpy(kind->text, warnings->text[w], sizeof kind->text);
+        if (before == w) { // else the kind has been counted of this result
+            kind_of(kinds, warnings->text[w])->results++;
         }
     }
 }
 
-static int by_first(const void *a, const void *b)
+json_t *sp_warning_kind_json(const sp_warning_kind *kind, int64_t results, const char *what)
 {
-    const sp_warning_kind *x = a;
-    const sp_warning_kind *y = b;
-    return x->first != y->first ? (x->first > y->first ? 1 : -1) : strcmp(x->text, y->text);
-}
-
-void sp_warning_kinds_sort(sp_warning_kinds *kinds)
-{
-    if (kinds->count > 0) {
-        qsort(kinds->kind, kinds->count, sizeof *kinds->kind, by_first);
+    char text[SP_WARNING_TEXT + 64] = "";
+    if (what != NULL) {
+        snprintf(text, sizeof text, "%lld of %lld %s: ", (long long)kind->results,
+                 (long long)results, what);
     }
+    sp_append(text, sizeof text, "%s", kind->text);
+    json_t *json = json_string(text);
+    for (char *c = text; json == NULL && *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    }
+    return json != NULL ? json : json_string(text);
 }
 
 void sp_result_note_oom(sp_result *result, const char *text)

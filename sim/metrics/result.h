@@ -23,12 +23,15 @@ typedef struct sp_warnings {
 
 // Notes a warning once; the last place says that there were more.
 void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2, 3);
+// Notes those of another record, but for one text: NULL, or the reason of a result out of memory,
+// which is told by itself.
+void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but);
 
-// Warnings of several results. Texts that differ in numbers alone are one kind, in the words of the
-// result with the least index.
+// Warnings of several results. Texts that differ in amounts alone are one kind, in the words of the
+// first result; numbers in names (bf16, "zero 2: ...") tell kinds apart.
 typedef struct sp_warning_kind {
     char text[SP_WARNING_TEXT];
-    int64_t first, results;
+    int64_t results;
 } sp_warning_kind;
 
 typedef struct sp_warning_kinds {
@@ -36,9 +39,10 @@ typedef struct sp_warning_kinds {
     size_t count, capacity;
 } sp_warning_kinds;
 
-void sp_warning_kinds_add(sp_warning_kinds *kinds, int64_t index, const sp_warnings *warnings);
-// By first result, whatever the order in which they were added.
-void sp_warning_kinds_sort(sp_warning_kinds *kinds);
+void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings);
+// "2 of 4 points: ..." of so many results; the warning alone where `what` is NULL. Bytes that are
+// not UTF-8 have no place in JSON and become "?".
+json_t *sp_warning_kind_json(const sp_warning_kind *kind, int64_t results, const char *what);
 
 // With jitter: how many times the mean the slowest of GPUs takes, of the jitter's seed and on
 // average, and on average of other numbers of them.

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/scenario_private.h"
 
 static const char other_precisions[] = "other precisions than BF16 are not modelled";
 

@@ -322,4 +322,19 @@ expect "points of dp 2" "8,1,ok" "$(chosen "dp == 2")"
 expect "points of dp 8" "2,1,ok" "$(chosen "parallel.dp == 8 && cp == 1")"
 expect "points of pp 4" "2,4,invalid 8,4,invalid" "$(chosen "pp == 4")"
 
+# What points warn of is told by kind, also of those that a file holds already.
+cat >warned.json <<'SPEC'
+{"base": {"model": {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 100}, "parallel": {"dp": 2},
+          "workload": {"uniform": 64, "samples_per_batch": 16}},
+ "grid": {"parallel.zero": [1, 2, 3], "schedule.microbatch_samples": [1, 2]}}
+SPEC
+zero_of() { "$program" "$@" 2>&1 >/dev/null | grep -o '^.*: zero .: exchanges'; }
+expected="warning: 2 of 6 points: zero 2: exchanges
+warning: 2 of 6 points: zero 3: exchanges"
+expect "warnings of points" "$expected" "$(zero_of sweep warned.json -o warned.jsonl)"
+head -n 4 warned.jsonl >begun.jsonl
+expect "warnings of points that were there" "$expected" "$(zero_of sweep warned.json -o begun.jsonl --resume)"
+for i in 1 2; do "$program" sweep warned.json --shard $i/2 -o part$i.jsonl --quiet >/dev/null; done
+expect "warnings of shards" "$expected" "$(zero_of merge warned.json part1.jsonl part2.jsonl -o merged.jsonl)"
+
 exit "$failed"

@@ -573,28 +573,62 @@ TEST(a_warning_that_is_no_text_leaves_the_others)
     sp_result_fini(&r);
 }
 
-// Texts that differ in numbers alone are one kind, once for each result, in the words of the first.
+// Texts that differ in amounts alone are one kind, once for each result, in the words of the first.
 TEST(warnings_are_told_by_kind)
 {
     sp_warning_kinds kinds = {0};
-    const struct {
-        int64_t index;
-        const char *texts[2];
-    } results[] = {
-        {7, {"2 of 9.5 left", "slow"}}, {3, {"10 of 1 left", "11 of 2 left"}}, {4, {"slow", ""}}};
+    static const char *const results[][2] = {
+        {"10 of 1 left", "11 of 2 left"}, {"slow", ""}, {"2 of 9.5 left", "slow"}};
+    static const char *const told[] = {"2 of 3 rows: 10 of 1 left", "2 of 3 rows: slow"};
     for (size_t r = 0; r < sizeof results / sizeof results[0]; r++) {
         sp_warnings warnings = {0};
-        for (int t = 0; t < 2 && results[r].texts[t][0] != '\0'; t++) {
-            sp_warnings_add(&warnings, "%s", results[r].texts[t]);
+        for (int t = 0; t < 2 && results[r][t][0] != '\0'; t++) {
+            sp_warnings_add(&warnings, "%s", results[r][t]);
         }
-        sp_warning_kinds_add(&kinds, results[r].index, &warnings);
+        sp_warning_kinds_add(&kinds, &warnings);
     }
-    sp_warning_kinds_sort(&kinds);
     assert_int_equal(kinds.count, 2);
-    assert_string_equal(kinds.kind[0].text, "10 of 1 left");
-    assert_int_equal(kinds.kind[0].first, 3);
-    assert_int_equal(kinds.kind[0].results, 2);
-    assert_string_equal(kinds.kind[1].text, "slow");
-    assert_int_equal(kinds.kind[1].results, 2);
+    for (size_t k = 0; k < kinds.count; k++) {
+        json_t *text = sp_warning_kind_json(&kinds.kind[k], 3, "rows");
+        assert_string_equal(json_string_value(text), told[k]);
+        json_decref(text);
+    }
     sp_free(kinds.kind);
+}
+
+// A name that is cut short, as above, loses the character, not the warning.
+TEST(a_kind_of_warnings_that_is_no_text_is_told)
+{
+    const sp_warning_kind kind = {.text = "cut \xc3", .results = 1};
+    json_t *text = sp_warning_kind_json(&kind, 1, NULL);
+    assert_string_equal(json_string_value(text), "cut ?");
+    json_decref(text);
+}
+
+// Numbers in names are no amounts.
+TEST(names_tell_kinds_of_warnings_apart)
+{
+    static const struct {
+        const char *texts[2];
+        int kinds;
+    } pairs[] = {
+        {{"zero 2: exchanges do not wait", "zero 3: exchanges do not wait"}, 2},
+        {{"as bf16 has, about 2.5 GiB", "as fp8 has, about 2.5 GiB"}, 2},
+        {{"runs 1f1b", "runs 2f2b"}, 2},
+        {{"the 989 TFLOP/s of cluster h100-8", "the 989 TFLOP/s of cluster h100-16"}, 2},
+        {{"model qwen2.5-7 is one", "model qwen2.6-7 is one"}, 2},
+        {{"dropped: 12 (4096 tokens)", "dropped: 2 (512 tokens)"}, 1},
+        {{"memory.offload_ratio 0.25 of rank 3", "memory.offload_ratio 1e-05 of rank 12"}, 1},
+        {{"3 of 4 fit", "12 of 40 fit"}, 1},
+    };
+    for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        sp_warning_kinds kinds = {0};
+        for (int i = 0; i < 2; i++) {
+            sp_warnings warnings = {0};
+            sp_warnings_add(&warnings, "%s", pairs[p].texts[i]);
+            sp_warning_kinds_add(&kinds, &warnings);
+        }
+        assert_int_equal(kinds.count, pairs[p].kinds);
+        sp_free(kinds.kind);
+    }
 }

@@ -244,6 +244,27 @@ TEST(figures_are_those_of_the_table)
     }
 }
 
+// So is what a condition may ask of them, and which of them may be meant in percent.
+TEST(conditions_beyond_the_table_of_figures_are_refused)
+{
+    sweep_spec spec;
+    read_text("{\"base\": {}, \"grid\": {\"a\": [1]}}", &spec);
+    for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
+        const sp_figure *figure = sp_figure_find(sweep_figure_names[f]);
+        char where[64];
+        sweep_summary summary;
+        snprintf(where, sizeof where, "%s > 40", figure->key);
+        const sweep_summary_options options = {.where = where};
+        sp_error_clear(ERR);
+        bool refused = sweep_summary_begin(&summary, &spec, &options, ERR) != SP_OK;
+        bool translated = refused && strstr(ERR->message[0], "(40 % is 0.4)") != NULL;
+        assert_int_equal(refused, figure->most > 0.0 && figure->most <= 40.0);
+        assert_int_equal(translated, refused && figure->percent);
+        sweep_summary_fini(&summary);
+    }
+    sweep_spec_fini(&spec);
+}
+
 static sp_status add_trial(sweep_summary *summary, int64_t combination, const sweep_trial *trial)
 {
     return sweep_summary_add(summary, &(sweep_row){.combination = combination, .trial = *trial},

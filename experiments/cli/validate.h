@@ -1,0 +1,31 @@
+// The parts of `validate`: tables of measured steps, and sets of scenarios that a backend executes.
+#ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
+#define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
+
+#include "experiments/cli/cli.h"
+
+// Steps of each batch, one of them to warm up, unless --steps says otherwise.
+enum { VALIDATE_STEPS = 6 };
+
+typedef struct validate_args {
+    cli_common common;
+    cli_list set;
+    int64_t jobs;
+    bool published, rows;
+    const char *table;        // only this one of the published tables
+    const char *measurements; // NULL: the published tables
+    const char *map, *profile, *plot, *output;
+    const char *export, *executed; // folders; at most one is not NULL
+    int64_t repeat;                // of each case of a set
+    int64_t bound_percent;         // 0: what the tables state
+    cli_execute execute;
+    const char *scenario; // path, of one or of a set of them
+} validate_args;
+
+// Both return the exit status.
+int cli_validate_tables(const validate_args *args);
+// Predicts and executes the cases of a set, or with --export writes their plans. Takes over
+// `document`.
+int cli_validate_set(const validate_args *args, json_t *document);
+
+#endif
