@@ -738,7 +738,7 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
     }
     if (model->ignored_keys[0] != '\0') {
         sp_warnings_add(warnings,
-                        "keys of the model's config.json that are not known here are passed over, "
+                        "keys of the model's config.json that are not simulated are passed over, "
                         "whatever they change: %s",
                         model->ignored_keys);
     }
