@@ -299,9 +299,33 @@ static bool samples_attention(const question *q)
     return q->scenario->prefill.attention == SP_PREFILL_SAMPLE;
 }
 
+// Heads are drawn for the ranks.
+static bool draws_for_prompts(const question *q)
+{
+    bool draws_heads = q->scenario->prefill.deal != SP_PREFILL_BY_HEADS;
+    return draws(q) || (samples_attention(q) && splits_tensors(q) && draws_heads);
+}
+
 static bool is_sparse(const question *q)
 {
     return q->scenario->prefill.attention != SP_PREFILL_DENSE;
+}
+
+// Is one of the prompts that are known, or the first chunk of one, shorter than `dense_below`?
+static bool reads_short_prompts(const question *q)
+{
+    const sp_prefill_spec *prefill = &q->scenario->prefill;
+    const sp_workload_spec *w = &q->scenario->workload;
+    const int64_t bounds[] = {prefill->chunk_tokens, w->context, w->uniform_tokens};
+    bool known = w->distribution == NULL && w->over_length != SP_OVER_SPLIT;
+    bool is_short = !known;
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        is_short = is_short || (bounds[i] > 0 && bounds[i] < prefill->dense_below);
+    }
+    for (size_t i = 0; w->lengths != NULL && i < w->lengths->count && !is_short; i++) {
+        is_short = w->lengths->tokens[i] < prefill->dense_below;
+    }
+    return is_short;
 }
 
 static bool drafts_tokens(const question *q)
@@ -340,9 +364,11 @@ static bool prunes_trees(const question *q)
     return q->scenario->decode->how.prune;
 }
 
-static bool batches_sequences(const question *q)
+// Only low bins have trees of another size, or a forward of their own.
+static bool batches_trees(const question *q)
 {
-    return q->scenario->decode->batch > 1;
+    const sp_decode_spec *decode = q->scenario->decode;
+    return decode->batch > 1 && (decode->policy == SP_BATCH_BUCKET || adds_layers(q));
 }
 
 // ---- strategies ----
@@ -387,25 +413,46 @@ static bool cuts_samples(const question *q)
     return q->scenario->strategy.slices || !reads_option(q->asked, "slices");
 }
 
-// Does the stack before its switches hide transfers of the layout?
+// Does the stack before its switches hide transfers of the layout: sums, all of a forward, any?
+static bool hides_forward_sums(const question *q)
+{
+    return splits_tensors(q) && sp_scenario_unchanged_stack(q->scenario).hide_forward_reduce;
+}
+
+static bool hides_forward(const question *q)
+{
+    bool gathers = sp_scenario_unchanged_stack(q->scenario).hide_forward_gather;
+    return (splits_tensors(q) && gathers) || hides_forward_sums(q);
+}
+
 static bool hides_transfers(const question *q)
 {
     const sp_stack named = sp_scenario_unchanged_stack(q->scenario);
-    bool tensors = named.hide_forward_gather || named.hide_forward_reduce ||
-                   named.hide_backward_gather || named.hide_backward_reduce;
+    bool tensors = named.hide_backward_gather || named.hide_backward_reduce;
     bool gradients = (named.hide_gradient_reduce && reduces_after_backward(q)) ||
                      (named.hide_gradient_all_reduce && reduces_whole_gradients(q));
     bool parameters = named.hide_parameter_gather && gathers_after_step(q);
-    return (tensors && splits_tensors(q)) || ((gradients || parameters) && reduces_gradients(q));
+    return hides_forward(q) || (tensors && splits_tensors(q)) ||
+           ((gradients || parameters) && reduces_gradients(q));
 }
 
 // Where launches wait, the host's times add up and nothing is hidden.
-static bool blocks_anything(const question *q)
+static bool adds_launches(const question *q)
 {
     const sp_host_model *host = &q->scenario->profile.host;
     return host->layer_s > 0.0 || host->head_s > 0.0 || (host->cp_step_s > 0.0 && passes_keys(q)) ||
            (host->softmax_s > 0.0 && keeps_scores(q)) ||
-           (host->tp_rank_s > 0.0 && splits_tensors(q)) || hides_transfers(q);
+           (host->tp_rank_s > 0.0 && splits_tensors(q));
+}
+
+static bool blocks_steps(const question *q)
+{
+    return adds_launches(q) || hides_transfers(q);
+}
+
+static bool blocks_prompts(const question *q)
+{
+    return adds_launches(q) || hides_forward(q);
 }
 
 static bool has_programs(const question *q)
@@ -448,20 +495,23 @@ static bool has_programs(const question *q)
     {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
 
 #define OF_LENGTHS                                                                                 \
-    {"workload.order workload.over_length", has_lengths, "samples that differ (workload.lengths)"}, \
-    {"workload.seed", draws, "what is drawn: lengths of a distribution, or a shuffled order"}
+    {"workload.order workload.over_length", has_lengths, "samples that differ (workload.lengths)"}
+#define OF_DRAWS "what is drawn: lengths of a distribution, or a shuffled order"
+
+#define OF_BLOCKING \
+    "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"
 
 static const use of_steps[] = {
     OF_LINKS,
     OF_LENGTHS,
+    {"workload.seed", draws, OF_DRAWS},
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.", NULL, "`slimpack decode`"},
     {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
      "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
-    {"stack.blocking_launches", blocks_anything,
-     "profiles with times of launches (host.layer_us), and stacks that hide transfers (stack.hide_*)"},
+    {"stack.blocking_launches", blocks_steps, OF_BLOCKING},
     OF_MODELS,
     {"stack.whole_transfers", sends_tensor_shares,
      "parallel.pp and parallel.tp above 1 without parallel.sequence_parallel"},
@@ -525,8 +575,8 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.blocking_launches stack.rooted_shares "                                                                     \
-    OPTIONS " strategy.kind strategy.cp_ring_steps strategy.group_start_ms "          \
+    "stack.rooted_shares " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
     "memory.offload_ratio parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
@@ -536,6 +586,8 @@ static const use of_prompts[] = {
     OF_MODELS,
     OF_LINKS,
     OF_LENGTHS,
+    {"workload.seed", draws_for_prompts,
+     OF_DRAWS ", and heads in tensor-parallel ranks (prefill.attention \"sample\")"},
     {"decode.", NULL, "`slimpack decode`"},
     {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
      splits_tensors, "parallel.tp above 1"},
@@ -543,6 +595,7 @@ static const use of_prompts[] = {
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
+    {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
     {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
     {"schedule.microbatches schedule.microbatch_samples", has_uniform_samples,
      "uniform samples (workload.uniform)"},
@@ -550,14 +603,18 @@ static const use of_prompts[] = {
     {"prefill.alpha prefill.window_share prefill.row_share prefill.stripe_share prefill.fixed_us "
      "prefill.deal", samples_attention, "prefill.attention \"sample\""},
     {"prefill.dense_below", is_sparse, "attention that does not read every key (prefill.attention)"},
+    {"prefill.dense_below", reads_short_prompts, "prompts, and first chunks, of fewer tokens"},
 };
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
      "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
-     "schedule.microbatches schedule.microbatch_samples schedule.kind", NULL, "steps of training"},
+     "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
+    {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},
     OF_LINKS,
+    {"stack.blocking_launches", hides_forward_sums,
+     "stacks that hide sums of tensor-parallel ranks (stack.hide_forward_reduce)"},
     {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
     {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
     {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
@@ -568,17 +625,19 @@ static const use of_text[] = {
      "batches that are read: decode.prompt_tokens and decode.sequences say what is generated"},
     {"prefill.", NULL, "`slimpack prefill`"},
     {"decode.depth decode.top_k decode.draft_tokens decode.text. decode.draft decode.draft_tp "
-     "decode.draft_gpus decode.batch_policy decode.eagle_graphs decode.call_ms "
+     "decode.draft_gpus decode.eagle_graphs decode.call_ms "
      "decode.graph_miss_ms", drafts_tokens, "methods that draft tokens (decode.method)"},
     {"decode.graphs", captures_graphs,
      "methods that draft tokens (decode.method) with decode.graph_miss_ms above 0; 0 is for "
      "profiles with decode.kernel_us, too"},
     {"decode.eagle_graphs", misses_graphs, "decode.graph_miss_ms above 0"},
-    {"decode.alpha decode.extend decode.prune decode.keep decode.text.training_ease "
-     "decode.text.training_tokens_per_call", follows_entropy, "decode.method \"heterospec\""},
+    {"decode.alpha decode.extend decode.prune decode.keep decode.batch_policy "
+     "decode.text.training_ease decode.text.training_tokens_per_call", follows_entropy,
+     "decode.method \"heterospec\""},
     {"decode.alpha", adds_layers, "decode.extend or decode.prune true"},
     {"decode.keep", prunes_trees, "decode.prune true"},
-    {"decode.batch_policy", batches_sequences, "decode.batch above 1"},
+    {"decode.batch_policy", batches_trees,
+     "decode.batch above 1, and decode.extend, decode.prune or \"bucket\""},
 };
 // clang-format on
 
@@ -679,7 +738,7 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
     }
     if (model->ignored_keys[0] != '\0') {
         sp_warnings_add(warnings,
-                        "keys of the model's config.json that are not known here are passed over, "
+                        "keys of the model's config.json that are not simulated are passed over, "
                         "whatever they change: %s",
                         model->ignored_keys);
     }

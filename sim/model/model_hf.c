@@ -29,7 +29,7 @@ static void read_gpt_neox(sp_object *object, sp_model *model);
 static void name_model(sp_object *object, const char *fallback, sp_model *model);
 static void refuse_keys(sp_object *object, hf_family family, bool is_part);
 static void note_parts(const json_t *config, sp_model *model);
-static void note_unread(const sp_object *object, sp_model *model);
+static void note_unread(const sp_object *object, hf_family family, sp_model *model);
 
 // ---- by name or path ----
 
@@ -211,7 +211,7 @@ static sp_status read_config(const json_t *config, const char *source, const cha
         } else {
             read_llama_family(&object, (hf_family)family, model);
         }
-        note_unread(&object, model);
+        note_unread(&object, (hf_family)family, model);
         if (text != NULL) {
             note_parts(config, model);
         }
@@ -461,9 +461,14 @@ static bool is_passed_over(const char *key)
     return found;
 }
 
-// After all keys were read that are.
-static void note_unread(const sp_object *object, sp_model *model)
+// After all keys were read that are; with GPT-NeoX's MLP beside its attention, which is simulated
+// behind it.
+static void note_unread(const sp_object *object, hf_family family, sp_model *model)
 {
+    const json_t *side_by_side = json_object_get(object->json, "use_parallel_residual");
+    if (family == GPT_NEOX && !json_is_false(side_by_side)) { // true where it is absent
+        add_key(model->ignored_keys, "use_parallel_residual");
+    }
     const char *key;
     json_t *value;
     json_object_foreach ((json_t *)(uintptr_t)object->json, key, value) {

@@ -36,6 +36,11 @@ bool sp_plan_json_is_plan(const json_t *root)
     return text != NULL && strcmp(text, schema) == 0;
 }
 
+static void too_many(sp_object *object, const char *key, const char *most)
+{
+    sp_object_error(object, key, "more than %s", most);
+}
+
 // The text behind the batches that says how they were formed.
 static void read_formed(sp_object *root, sp_batches *formed)
 {
@@ -47,11 +52,22 @@ static void read_formed(sp_object *root, sp_batches *formed)
         formed->split = sp_object_int(&object, "split", 0, 0, INT64_MAX);
         formed->lost_tokens = sp_object_int(&object, "lost_tokens", 0, 0, INT64_MAX);
         formed->source_tokens = sp_object_int(&object, "source_tokens", 0, 0, INT64_MAX);
+        // Each of the samples lost a token.
+        if (formed->lost_tokens > formed->source_tokens) {
+            too_many(&object, "lost_tokens", "source_tokens");
+        } else if (formed->source_tokens > 0 &&
+                   (formed->dropped > formed->lost_tokens ||
+                    formed->truncated > formed->lost_tokens - formed->dropped)) {
+            too_many(&object, "dropped", "lost_tokens");
+        }
         sp_object_end(&object);
     }
     if (sp_object_member(root, "left_over", &object)) {
         formed->left_samples = required_int(&object, "samples", 0, INT64_MAX);
         formed->left_tokens = required_int(&object, "tokens", 0, INT64_MAX);
+        if (formed->left_samples > formed->left_tokens) {
+            too_many(&object, "samples", "tokens");
+        }
         sp_object_end(&object);
     }
 }
@@ -188,8 +204,9 @@ static void read_batch(reader *r, const json_t *json)
         return;
     }
     const json_t *samples = array_member(&object, "samples");
-    size_t documents = (size_t)sp_object_int(&object, "documents", 0, 1, INT64_MAX);
-    int64_t cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, INT64_MAX);
+    read_samples(r, samples);
+    r->batch->documents = (size_t)sp_object_int(&object, "documents", 0, 1, r->batch->total_tokens);
+    r->batch->cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, r->batch->total_tokens);
     bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
     bool regrouped = sp_object_bool(&object, "regrouped", false);
     const json_t *forward = array_member(&object, "forward_packs");
@@ -203,11 +220,8 @@ static void read_batch(reader *r, const json_t *json)
 
     sp_packing *packing = r->packing;
     sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
-    read_samples(r, samples);
     read_packs(r, forward, "forward_packs", &packing->forward);
     read_packs(r, backward, "backward_packs", &packing->backward);
-    r->batch->documents = documents;
-    r->batch->cut_tokens = cut_tokens;
     packing->whole_backwards = whole_backwards;
     merge_sides(r, backward, regrouped);
     read_left_out(r, dropped, delayed);

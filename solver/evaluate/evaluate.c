@@ -129,7 +129,13 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_file *pla
 
 static sp_status check_plans(const sp_scenario *scenario, const sp_plan_file *plans, sp_error *err)
 {
+    int batches = scenario->uniform ? 1 : scenario->workload.batches;
     sp_status status = SP_OK;
+    if (plans->count > batches) {
+        status = sp_error_in(err, SP_ERR_CONTENT, scenario->source, "batches",
+                             "%d are more than the scenario's %d (workload.batches)", plans->count,
+                             batches);
+    }
     for (int b = 0; b < plans->count; b++) {
         sp_status found =
             sp_plan_check_scenario(&plans->plans[b], b, scenario, scenario->source, err);

@@ -435,6 +435,25 @@ TEST(keys_that_are_not_known_are_named)
               "config.json is");
 }
 
+TEST(mlp_beside_the_attention_is_named)
+{
+    static const char neox[] =
+        "{\"model_type\":\"gpt_neox\",\"hidden_size\":64,\"num_attention_heads\":4,"
+        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128%s}";
+    static const struct {
+        const char *more, *keys;
+    } cases[] = {
+        {"", "use_parallel_residual"},
+        {",\"use_parallel_residual\":true", "use_parallel_residual"},
+        {",\"use_parallel_residual\":false", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[300];
+        snprintf(text, sizeof text, neox, cases[i].more);
+        assert_string_equal(from_hf(text).ignored_keys, cases[i].keys);
+    }
+}
+
 // mistralai/Mistral-Small-3.1-24B: its text model has the parameters of Mistral-Small-24B-2501.
 TEST(text_part_of_a_model_that_sees)
 {

@@ -296,6 +296,17 @@ static const bad_edit edits[] = {
     {"\"dropped\": [42]", "\"dropped\": []", "batches[0].samples[2]"},
     {"\"lower_bound_ms\": 1.5", "\"lower_bound_ms\": -1", "batches[0].lower_bound_ms"},
     {"\"predicted_ms\": 0.1", "\"predicted_ms\": \"soon\"", "batches[0].predicted_ms"},
+    {"\"delayed\": []", "\"delayed\": [], \"cut_tokens\": 140", "batches[0].cut_tokens"},
+    {"\"delayed\": []", "\"delayed\": [], \"documents\": 140", "batches[0].documents"},
+    {"0.1}\n]", "0.1}\n], \"left_over\": {\"samples\": 4, \"tokens\": 3}", "left_over.samples"},
+    {"0.1}\n]",
+     "0.1}\n], \"over_length\": {\"dropped\": 0, \"truncated\": 1, \"lost_tokens\": 9,"
+     " \"source_tokens\": 8}",
+     "over_length.lost_tokens"},
+    {"0.1}\n]",
+     "0.1}\n], \"over_length\": {\"dropped\": 5, \"truncated\": 5, \"lost_tokens\": 9,"
+     " \"source_tokens\": 90}",
+     "over_length.dropped"},
     {"\"id\": 40", "\"id\": -40", "batches[0].samples[0].id"},
     {"\"tokens\": 100", "\"tokens\": 0", "batches[0].samples[0].tokens"},
     {"\"tokens\": 100", "\"tokens\": 1e300", "batches[0].samples[0].tokens"},

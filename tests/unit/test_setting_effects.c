@@ -268,6 +268,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("prefill.chunk_tokens", PREFILL, "parallel.pp=2", "2048", "8192"),
     TIME_OR_MEMORY("prefill.together", PREFILL, "", "false", "*"),
     TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "10000"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "3001"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.chunk_tokens=2048", "0", "2049"),
 
     TIME_OR_MEMORY("decode.method", DECODE, "", "'plain'", "*"),
     TIME_OR_MEMORY("decode.depth", DECODE, "", "6", "8"),
@@ -729,6 +731,8 @@ static const effect voids[] = {
     TIME_OR_MEMORY("prefill.alpha", PREFILL, "prefill.attention='dense'", "0.95", "0.5"),
     TIME_OR_MEMORY("prefill.deal", PREFILL, "prefill.attention='xattention'", "'cost'", "'heads'"),
     TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.attention='dense'", "0", "4096"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "", "0", "3000"),
+    TIME_OR_MEMORY("prefill.dense_below", PREFILL, "prefill.chunk_tokens=2048", "0", "2048"),
     TIME_OR_MEMORY("workload.batches", PREFILL, "workload.samples_per_batch=1", "1", "2"),
     TIME_OR_MEMORY("stack.score_buffer", PREFILL, "", "false", "true"),
     TIME_OR_MEMORY("stack.unfused_softmax", PREFILL, "", "false", "true"),
@@ -752,6 +756,10 @@ static const effect voids[] = {
     TIME_OR_MEMORY("decode.alpha", DECODE, "decode.extend=false decode.prune=false", "4", "2"),
     TIME_OR_MEMORY("decode.keep", DECODE, "decode.prune=false", "[0.3,0.6,1.0]", "[0.1,0.2,0.3]"),
     TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=1", "'pad'", "'ragged'"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=4 decode.method='eagle'", "'pad'", "'bucket'"),
+    TIME_OR_MEMORY("decode.batch_policy", DECODE, "decode.batch=4 decode.extend=false decode.prune=false", "'pad'", "'ragged'"),
+    TIME_OR_MEMORY("stack.blocking_launches", DECODE, "", "false", "true"),
+    TIME_OR_MEMORY("stack.blocking_launches", PREFILL, "profile='linear'", "false", "true"),
 };
 // clang-format on
 
@@ -832,50 +840,65 @@ static bool is_refused_anywhere(const json_t *one, const json_t *two)
     return refusal_of(one) != NULL || refusal_of(two) != NULL;
 }
 
-// Counts 1 where a value changes nothing in a plain document and nothing says so.
-static int failures_in_silence(const effect *e, kind_of_run kind, const json_t *one,
-                               const char *other)
+// Counts 1 where a value changes nothing in a plain document and nothing says so, or where it is
+// said to change nothing, and does.
+static int failures_of_words(const effect *e, const json_t *one, const char *other)
 {
-    effect plain = *e;
-    plain.kind = kind;
-    plain.beside = "";
-    json_t *two = result_with(&plain, other);
-    bool is_silent = !is_refused_anywhere(one, two) && !any_differs(one, two, NULL) &&
-                     !any_differs(one, two, e->figure) && !is_said_unused(one, e->key) &&
-                     !is_said_unused(two, e->key);
-    if (is_silent) {
-        print_message("%s: %s and %s change nothing in document %d, and nothing says so\n", e->key,
-                      e->one, other, (int)kind);
+    json_t *two = result_with(e, other);
+    bool said = is_said_unused(one, e->key) || is_said_unused(two, e->key);
+    bool differ = any_differs(one, two, NULL) || any_differs(one, two, e->figure);
+    bool may_be = e->beside[0] != '\0' || may_be_silent(e->key, e->kind);
+    bool wrong = differ ? is_said_unused(two, e->key) : !said && !may_be;
+    bool good = is_refused_anywhere(one, two) || !wrong;
+    if (!good) {
+        print_message("%s (%s): %s and %s %s in document %d, and %s\n", e->key, e->beside, e->one,
+                      other, differ ? "differ" : "change nothing", (int)e->kind,
+                      said ? "are said not to" : "nothing says so");
     }
     json_decref(two);
-    return is_silent;
+    return !good;
 }
+
+// Plain documents, and other layouts and software of prompts and text.
+static const struct {
+    kind_of_run kind;
+    const char *beside;
+} layouts[] = {
+    {TRAIN, ""},
+    {UNIFORM, ""},
+    {COSTS, ""},
+    {PREFILL, ""},
+    {DECODE, ""},
+    {PREFILL, "cluster='h100-8' parallel.tp=2 parallel.pp=2"},
+    {PREFILL, "cluster='h100-8' parallel.tp=2 parallel.sequence_parallel=false stack='ours'"},
+    {PREFILL, "parallel.cp=2 memory.attention='unfused' prefill.attention='dense'"},
+    {PREFILL, "profile='linear' parallel.cp=2 stack.cp_overlap='attention'"},
+    {DECODE, "parallel.tp=2 parallel.dp=2"},
+    {DECODE, "parallel.tp=2 parallel.pp=2 decode.method='plain'"},
+    {DECODE, "profile='linear' stack='ours' decode.method='eagle' memory.attention='unfused'"},
+};
 
 TEST(settings_change_something_in_every_run_or_are_said)
 {
     int failures = 0;
     char folder[FOLDER];
     write_columns(folder);
-    for (int i = 0; i < EFFECTS; i++) {
-        const effect *e = &effects[i];
-        for (int kind = TRAIN; kind <= DECODE && e->none == NULL; kind++) {
-            if (may_be_silent(e->key, (kind_of_run)kind)) {
-                continue;
-            }
-            effect plain = *e;
-            plain.kind = (kind_of_run)kind;
-            plain.beside = "";
-            json_t *one = result_with(&plain, e->one);
-            const sp_setting *setting = sp_setting_find(e->key);
+    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+        for (int i = 0; i < EFFECTS; i++) {
+            effect e = effects[i];
+            const sp_setting *setting = sp_setting_find(e.key);
             const char *value = NULL;
-            if (strcmp(e->other, "*") != 0) {
-                failures += failures_in_silence(e, (kind_of_run)kind, one, e->other);
+            e.kind = layouts[l].kind;
+            e.beside = layouts[l].beside;
+            json_t *one = e.none == NULL ? result_with(&e, e.one) : NULL;
+            if (e.none == NULL && strcmp(e.other, "*") != 0) {
+                failures += failures_of_words(&e, one, e.other);
             }
-            for (int v = 0; strcmp(e->other, "*") == 0 && (value = value_at(setting, v)) != NULL;
+            for (int v = 0; e.none == NULL && strcmp(e.other, "*") == 0 &&
+                            (value = value_at(setting, v)) != NULL;
                  v++) {
-                if (!is_value(setting, value, e->one)) {
-                    failures +=
-                        failures_in_silence(e, (kind_of_run)kind, one, written(setting, value));
+                if (!is_value(setting, value, e.one)) {
+                    failures += failures_of_words(&e, one, written(setting, value));
                 }
             }
             json_decref(one);
