@@ -172,7 +172,7 @@ typedef struct sp_i_attention_load {
 } sp_i_attention_load;
 
 // Slices of one sample that follow each other in a pack run as one segment of the variable-length
-// call. Times are those of the CP rank that takes longest (sp_i_cp_slowest_s), with even sharding
+// call. Times are those of the CP rank that takes longest (cp_slowest_s), with even sharding
 // of an equal share of them all; pairs are the mean of the CP ranks. Only the times of the passes
 // that are asked for are filled. O(slices), or O(slices * cp) where shares are uneven.
 sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
@@ -190,7 +190,7 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 // are as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
 // behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
 // atc24ae). Where the steps of a ring are followed, what was found of the pack last
-// (sp_i_cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
+// (cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
 double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
                          double qkv_s, bool backward);
 
