@@ -609,11 +609,10 @@ static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_
                  "less than 1 MiB, which are not worth a copy",
                  sp_recompute_names[scenario->memory.recompute]);
     } else {
-        snprintf(
-            text, SP_WARNING_TEXT,
-            "nothing is offloaded: schedule \"%s\" with parallel.pp %d runs each backward right "
-            "behind its forward, and copies within a pack are not modelled",
-            sp_schedule_names[scenario->schedule.kind], scenario->layout.pp);
+        snprintf(text, SP_WARNING_TEXT,
+                 "nothing is offloaded: no action of the plan copies. Behind a forward whose "
+                 "backward follows at once there is no time for it, and copies within a pack are "
+                 "not modelled");
     }
 }
 
