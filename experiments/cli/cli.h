@@ -487,8 +487,11 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 1024 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
+// The chance that a step runs, by which points are ranked (sp_fit_chance()), for help pages.
+#define CLI_CHANCE "fit_probability, no less than 0.01, over 0.95, at most 1"
+
 // "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
-// that fits. "" where that is above 0.95 or not known (NAN); returns text.
+// that fits. "" where that is SP_FITS_SURELY and more or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
 const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
 

@@ -701,8 +701,11 @@ const cli_command cli_cmd_tune = {
         "the beginning of its document) stands beside each that does not lose as much as the "
         "answer.\n\nOf every point that would be the answer, and of those that are listed, the "
         "blocks of PyTorch's allocator are counted. Points come in the order of the time that is "
-        "to be expected: the predicted one over the probability that the step runs, by logged "
-        "steps that filled as much of their memory; costs of other choices are of that time, too. "
+        "to be expected: the predicted one over the chance that the step runs (" CLI_CHANCE
+        ": by logged steps that filled as much of their memory); what others cost is of that time, "
+        "too. What points that lack memory save is of predicted times, as with more memory both "
+        "run. So is the front, whatever the chance, as that of sweep --pareto "
+        "iteration_ms,peak_memory_gib; points that fit tightly are not on it. "
         "Points that fit tightly come last: those for "
         "which it would reserve more than 97 % of the limit or, where blocks are not counted, "
         "those within a tenth of it. The fastest that only lacks expandable_segments:True is "

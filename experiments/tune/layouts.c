@@ -792,6 +792,36 @@ static int by_trial(const void *a, const void *b)
                                                    : (p > q) - (p < q);
 }
 
+// As its row shows it, without the risk of running out of memory.
+static int by_shown_time(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    double ms = sweep_whole_ms(&p->trial) - sweep_whole_ms(&q->trial);
+    double gib = p->trial.figure[SWEEP_PEAK_MEMORY_GIB] - q->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+    double first = ms != 0.0 ? ms : gib;
+    return first != 0.0 ? (first > 0.0 ? 1 : -1) : (p > q) - (p < q);
+}
+
+sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count)
+{
+    size_t bytes = (size_t)layouts->ranked_count * sizeof *layouts->ranked;
+    sweep_layout **front = sp_calloc((size_t)layouts->ranked_count + 1, sizeof *front);
+    double least_gib = (double)HUGE_VAL;
+    *count = 0;
+    memcpy((void *)front, (const void *)layouts->ranked, bytes);
+    qsort((void *)front, (size_t)layouts->ranked_count, sizeof *front, by_shown_time);
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
+        sweep_layout *point = front[i];
+        double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+        if (point->trial.fits != SP_FITS_TIGHT && gib < least_gib) {
+            front[(*count)++] = point;
+            least_gib = gib;
+        }
+    }
+    return front;
+}
+
 static void rank_points(sweep_layouts *all)
 {
     memset(all->of_status, 0, sizeof all->of_status);
@@ -806,22 +836,33 @@ static void rank_points(sweep_layouts *all)
     qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_trial);
 }
 
-// Those that are shown and not counted yet; room for BLOCK of them.
+// Adds those of the first `shown` that are not counted yet; room for BLOCK of them.
+static int add_uncounted(const finder *f, sweep_layout **points, int64_t shown,
+                         sweep_layout **block, int count)
+{
+    for (int64_t i = 0; i < shown && count < BLOCK; i++) {
+        bool is_new = must_count(f, points[i]);
+        for (int b = 0; b < count; b++) {
+            is_new = is_new && block[b] != points[i];
+        }
+        block[count] = points[i];
+        count += is_new;
+    }
+    return count;
+}
+
+// Those that are shown and not counted yet.
 static int list_uncounted(const finder *f, sweep_layout **block)
 {
     const sweep_layouts *all = f->layouts;
-    int shown = f->options->shown > 0 ? f->options->shown : 1;
-    double least_gib = (double)HUGE_VAL;
-    int64_t front = 0;
-    int count = 0;
-    for (int64_t i = 0; i < all->ranked_count && count < BLOCK; i++) {
-        sweep_layout *point = all->ranked[i];
-        bool in_front = front < shown && sweep_layouts_extends(point, &least_gib);
-        front += in_front;
-        if ((i < shown || in_front) && must_count(f, point)) {
-            block[count++] = point;
-        }
-    }
+    int64_t shown = f->options->shown > 0 ? f->options->shown : 1;
+    int64_t front_count = 0;
+    sweep_layout **front = sweep_layouts_front(all, &front_count);
+    int64_t in_front = f->options->shown < front_count ? f->options->shown : front_count;
+    shown = shown < all->ranked_count ? shown : all->ranked_count;
+    int count = add_uncounted(f, all->ranked, shown, block, 0);
+    count = add_uncounted(f, front, in_front, block, count);
+    sp_free((void *)front);
     return count;
 }
 
@@ -881,14 +922,6 @@ static sp_status find_reason(finder *f, sp_error *err)
     sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
-}
-
-bool sweep_layouts_extends(const sweep_layout *point, double *least_gib)
-{
-    double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
-    bool extends = point->trial.fits != SP_FITS_TIGHT && gib < *least_gib;
-    *least_gib = extends ? gib : *least_gib;
-    return extends;
 }
 
 // ---- the search ----

@@ -86,9 +86,10 @@ void sweep_layouts_fini(sweep_layouts *layouts);
 sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char *source,
                                sweep_layouts *layouts, sp_error *err);
 
-// Does it hold less than every point before it of the front of time against memory, and not fit
-// tightly? Points come in the order of their ranks; *least_gib begins as infinity.
-bool sweep_layouts_extends(const sweep_layout *point, double *least_gib);
+// The front of predicted time for all tokens, without the risk of running out of memory, against
+// peak memory, of the points that fit and do not fit tightly, the fastest first; the caller frees
+// the list with sp_free().
+sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count);
 
 // The scenario at a point; the caller owns it.
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);

@@ -235,7 +235,7 @@ SP_API double sp_result_fit_probability(const sp_result *result);
 // Up to three quarters of the memory so many of all logged steps ran: a probability from here on
 // tells nothing of the memory.
 #define SP_FITS_SURELY 0.95
-// The probability over SP_FITS_SURELY, at most 1; 1 where it is not known.
+// The probability, no less than 0.01, over SP_FITS_SURELY, at most 1; 1 where it is not known.
 SP_API double sp_fit_chance(double fit_probability);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);
