@@ -317,8 +317,8 @@ static void print_speed(FILE *out, const sp_result *result)
     print_loss(out, result);
 }
 
-const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait",
-                                           "dp",      "optimizer", "bubble", NULL};
+const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait", "dp",
+                                           "experts", "optimizer", "bubble", NULL};
 
 static void print_time(FILE *out, const sp_result *result)
 {
@@ -333,6 +333,9 @@ static void print_time(FILE *out, const sp_result *result)
             fprintf(out, "%s%s %.3f", separator, waits ? "waiting" : cli_time_part_names[i], ms[i]);
             if (i == SP_TIME_COMPUTE && launch_ms >= 0.0005) {
                 fprintf(out, " (launches %.3f)", launch_ms);
+            }
+            if (i == SP_TIME_EP && sp_result_expert_wait_ms(result) >= 0.0005) {
+                fprintf(out, " (waiting %.3f)", sp_result_expert_wait_ms(result));
             }
             separator = ", ";
         }

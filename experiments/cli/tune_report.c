@@ -112,6 +112,7 @@ static const limit_kind part_kinds[SP_TIME_PARTS] = {
     {"context parallelism's traffic", {{"parallel.cp", true}}},
     {"waiting for stages' transfers", {{"parallel.pp", true}, {"schedule.kind", false}}},
     {"data parallelism's traffic", {{"parallel.zero", true}, {"parallel.dp", true}}},
+    {"experts on other ranks", {{"parallel.ep", true}, {"parallel.cp", true}}},
     {"the optimizer", {{"parallel.zero", false}}},
     {"the bubble", {{"parallel.pp", true}, {"schedule.kind", false}}},
 };
@@ -928,7 +929,9 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     json_t *limits = json_object();
     sp_result_time_parts(tuned->result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
-        sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        if (i != SP_TIME_EP || sp_layout_dispatches(&tuned->result->layout)) {
+            sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        }
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
     json_t *object = sp_json_object(

@@ -125,7 +125,7 @@ static sp_layer_tensor_id first_of(uint32_t tensors)
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
 {
-    return sp_saved_bytes(row, b->layout, b->load->tokens, b->load->pairs);
+    return sp_saved_load_bytes(row, b->layout, b->load);
 }
 
 // A tensor that the layer does not have is no tensor.
