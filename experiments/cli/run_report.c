@@ -139,6 +139,14 @@ static void add_slices(const sp_scenario *scenario, char text[CLI_LAYOUT])
     }
 }
 
+// Where experts are on several ranks.
+static void add_experts(const sp_layout *layout, char text[CLI_LAYOUT])
+{
+    if (sp_layout_dispatches(layout)) {
+        sp_append(text, CLI_LAYOUT, ", ep %d, etp %d", sp_layout_ep(layout), sp_layout_etp(layout));
+    }
+}
+
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT])
 {
@@ -147,6 +155,7 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     const json_t *strategy = json_object_get(scenario->resolved, "strategy");
     snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp, layout->pp,
              layout->dp);
+    add_experts(layout, text);
     if (layout->chunks > 1) {
         sp_append(text, CLI_LAYOUT, ", %d chunks", layout->chunks);
     }
@@ -180,6 +189,9 @@ void cli_print_place(FILE *out, const sp_scenario *scenario)
                 scenario->cluster.name, scenario->cluster.nodes,
                 scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);
+        char experts[CLI_LAYOUT] = "";
+        add_experts(layout, experts);
+        fputs(experts, out);
     }
 }
 

@@ -69,7 +69,8 @@ typedef struct sweep_layouts {
 
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
 // strategies on its GPUs: tensor parallelism inside a node, context parallelism up to 16 in powers
-// of two, pipeline and data parallelism by divisors, recomputation none, attention or full,
+// of two, pipeline and data parallelism by divisors, experts over powers of two of ranks,
+// recomputation none, attention or full,
 // schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order,
 // and rank_tokens and chunk_tokens in powers of two. Strategies of rows come first. A point is left
 // out where pure work alone takes longer than one that was evaluated and fits well, so without
