@@ -136,7 +136,9 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
         SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
     if (sp_model_most_experts(&scenario->model) > 0) {
-        sp_json_put(grid, "parallel.ep", expert_degrees(&scenario->model, ranks));
+        sp_json_put(grid, "parallel.ep",
+                    wide ? expert_degrees(&scenario->model, ranks)
+                         : json_pack("[i]", sp_layout_ep(&scenario->layout)));
     }
     if (wide) {
         bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);

@@ -7,8 +7,8 @@
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
     int strategy_count;
-    // Also ZeRO 1 to 3, the schedules zb-h2 and v-half, and for rows of up to 8K tokens
-    // micro-batches of 2 and 4 rows.
+    // Also experts over powers of two of ranks, else over those of the base, ZeRO 1 to 3, the
+    // schedules zb-h2 and v-half, and for rows of up to 8K tokens micro-batches of 2 and 4 rows.
     bool wide;
     // Overrides that the base has taken (--set, "parallel.tp=2"): what one of them states is not
     // searched but stays, an axis with one value.
@@ -69,8 +69,7 @@ typedef struct sweep_layouts {
 
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
 // strategies on its GPUs: tensor parallelism inside a node, context parallelism up to 16 in powers
-// of two, pipeline and data parallelism by divisors, experts over powers of two of ranks,
-// recomputation none, attention or full,
+// of two, pipeline and data parallelism by divisors, recomputation none, attention or full,
 // schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order,
 // and rank_tokens and chunk_tokens in powers of two. Strategies of rows come first. A point is left
 // out where pure work alone takes longer than one that was evaluated and fits well, so without

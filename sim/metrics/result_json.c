@@ -419,7 +419,7 @@ static const row rows[] = {
     NUMBER("expert_wait_ms",
            "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
            "for data-parallel ranks that share its experts (parallel.ep).",
-           "expert wait ms", 1, false, LESS_IS_BETTER, .number = sp_result_expert_wait_ms,
+           "expert wait ms", 1, false, .number = sp_result_expert_wait_ms,
            .is_there = shares_experts),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",

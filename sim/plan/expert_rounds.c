@@ -1,5 +1,7 @@
 #include "sim/plan/expert_rounds.h"
 
+#include <math.h>
+
 #include "sim/base/alloc.h"
 
 // The numbers of rounds of groups, some of them joined.
@@ -70,7 +72,8 @@ static void level_tokens(const slots *s, const sp_pack_list *list, const int32_t
             double mean = sum[slot_of(s, dp, round[k])] / s->ranks;
             most = mean > most ? mean : most;
         }
-        tokens[k] = (int64_t)(most * pack->dp_count + 0.5);
+        // Up, so that no pack has fewer rows than bounds count.
+        tokens[k] = (int64_t)ceil(most * pack->dp_count);
     }
     sp_free(sum);
 }
