@@ -215,8 +215,18 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     } else if (model->runs > 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
-    if (model->activation == SP_SQUARED_RELU) {
-        status = cannot(backend, err, "squared ReLU");
+    int64_t seen = sp_model_least_seen(model);
+    if (seen > 0 && longest > seen) {
+        status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
+                        (long long)seen, (long long)longest);
+    }
+    if (model->activation == SP_SQUARED_RELU || model->activation == SP_GEGLU) {
+        status = cannot(backend, err, model->activation == SP_GEGLU ? "GEGLU" : "squared ReLU");
+    }
+    if (model->post_norms || model->soft_caps) {
+        status = cannot(backend, err,
+                        model->post_norms ? "norms behind attention and MLP (model.post_norms)"
+                                          : "caps on attention scores (model.soft_caps)");
     }
     if (model->qk_norm) {
         status = cannot(backend, err, "norms of queries and keys");

@@ -28,9 +28,9 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
         }
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         if (tensor->part == SP_PART_LAYER) {
-            x->kinds[x->kind].made[tensor->made] |= 1u << t;
-            x->kinds[x->kind].last_read[tensor->last_read] |= 1u << t;
-            x->kinds[x->kind].read_back[tensor->read_back] |= 1u << t;
+            x->kinds[x->kind].made[tensor->made] |= SP_LAYER_SET(t);
+            x->kinds[x->kind].last_read[tensor->last_read] |= SP_LAYER_SET(t);
+            x->kinds[x->kind].read_back[tensor->read_back] |= SP_LAYER_SET(t);
         }
         x->kinds[x->kind].bytes[t] = cut(x->stage, bytes);
         x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, mode);
@@ -48,9 +48,10 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
     // One rank alone has nothing to gather or to scatter.
     int zero = sp_layout_zero_ranks(layout) > 1 ? layout->zero : 0;
+    int layer_norms = model->post_norms ? 4 : 2;
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
-        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
+        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? layer_norms * norm : norm;
         x->kinds[x->kind].parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
         x->kinds[x->kind].gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
         x->kinds[x->kind].input_gradients[p] =
@@ -277,15 +278,10 @@ static void end_layer(sp_i_explicit *x)
     }
 }
 
-static sp_layer_tensor_id first_of(uint32_t tensors)
-{
-    return (sp_layer_tensor_id)__builtin_ctz(tensors);
-}
-
 static void make_all(sp_i_explicit *x, sp_layer_place step)
 {
-    for (uint32_t left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
-        make(x, first_of(left));
+    for (sp_layer_set left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
+        make(x, sp_layer_set_first(left));
     }
 }
 
@@ -326,6 +322,7 @@ static void reduce(sp_i_explicit *x, sp_layer_place step)
     if (step == SP_STEP_OUTPUT_REDUCE) {
         make(x, SP_TENSOR_RESIDUAL);
     }
+    make_all(x, step);
     take_briefly(x, x->hidden_gathered);
 }
 
@@ -356,8 +353,9 @@ static void layer_forward(sp_i_explicit *x)
 {
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(x, (sp_layer_place)step);
-        for (uint32_t left = sp_i_explicit_of(x)->last_read[step]; left != 0; left &= left - 1) {
-            leave(x, first_of(left));
+        for (sp_layer_set left = sp_i_explicit_of(x)->last_read[step]; left != 0;
+             left &= left - 1) {
+            leave(x, sp_layer_set_first(left));
         }
     }
 }
@@ -369,8 +367,8 @@ static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
     sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
-    for (uint32_t left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
-        sp_layer_tensor_id tensor = first_of(left);
+    for (sp_layer_set left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
+        sp_layer_tensor_id tensor = sp_layer_set_first(left);
         if (x->place[tensor] == SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0) {
             return true;
         }
@@ -479,10 +477,10 @@ static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gr
     x->place[input] = SP_MEM_CATEGORIES;
 }
 
-// The gradient of a block's output is behind its dropout a matrix of its own.
-static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask)
+// The gradient of a block's output is behind its dropout, or its norm, a matrix of its own.
+static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask, sp_layer_tensor_id normed)
 {
-    bool own = has(x, mask);
+    bool own = has(x, mask) || has(x, normed);
     if (own) {
         take(x, x->hidden);
         drop(x, mask);
@@ -551,7 +549,9 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
     const sp_layer_step *step = &sp_layer_steps[place];
     switch (step->kind) {
     case SP_LAYER_KIND_REDUCE:
-        b->own = enter_block(x, step->reads);
+        b->own =
+            enter_block(x, step->reads,
+                        place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
         break;
     case SP_LAYER_KIND_LINEAR:
         if (sp_layer_is_product(step)) {
@@ -582,8 +582,9 @@ static void layer_backward(sp_i_explicit *x, int layer)
     rebuild(x);
     for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
         step_backward(x, (sp_layer_place)step, &b);
-        for (uint32_t left = sp_i_explicit_of(x)->read_back[step]; left != 0; left &= left - 1) {
-            drop(x, first_of(left));
+        for (sp_layer_set left = sp_i_explicit_of(x)->read_back[step]; left != 0;
+             left &= left - 1) {
+            drop(x, sp_layer_set_first(left));
         }
     }
 }
@@ -612,7 +613,7 @@ static void head_backward(sp_i_explicit *x)
 static void embedding_backward(sp_i_explicit *x)
 {
     fetch(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_FINAL_INPUT, 0, 1);
-    bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK);
+    bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_EMBEDDING_MASK);
     take_briefly(x, x->hidden_gathered);
     give(x, own ? x->hidden : 0);
 }

@@ -15,7 +15,7 @@ typedef struct layer_kind {
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
-    uint32_t exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
+    sp_layer_set exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
 } layer_kind;
 
 // A tensor program being written: its state, and single tensors that come and go.
@@ -118,11 +118,6 @@ static bool keeps(const program_builder *b, sp_layer_tensor_id t)
     return has_row(b, t) && sp_saved_is_kept(&b->of->rows[t], b->mode);
 }
 
-static sp_layer_tensor_id first_of(uint32_t tensors)
-{
-    return (sp_layer_tensor_id)__builtin_ctz(tensors);
-}
-
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
 {
     return sp_saved_load_bytes(row, b->layout, b->load);
@@ -138,10 +133,10 @@ static int32_t make(program_builder *b, sp_layer_tensor_id t)
     return b->now[t];
 }
 
-static void make_all(program_builder *b, uint32_t tensors)
+static void make_all(program_builder *b, sp_layer_set tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
-        make(b, first_of(tensors));
+        make(b, sp_layer_set_first(tensors));
     }
 }
 
@@ -159,10 +154,10 @@ static int32_t gather_parameters(program_builder *b, int layer)
 }
 
 // The end of the function that made these tensors, which only saved ones survive.
-static void leave_all(program_builder *b, uint32_t tensors)
+static void leave_all(program_builder *b, sp_layer_set tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
-        sp_layer_tensor_id t = first_of(tensors);
+        sp_layer_tensor_id t = sp_layer_set_first(tensors);
         if (!sp_saved_is_kept(&b->of->rows[t], b->mode)) {
             free_tensor(b, b->now[t]);
             b->now[t] = SP_NO_TENSOR;
@@ -218,11 +213,12 @@ static void project_qkv(program_builder *b, layer_values *v)
 // Gathered keys and values stand in for this rank's own.
 static void split_qkv(program_builder *b, layer_values *v)
 {
-    uint32_t made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
+    sp_layer_set made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
     if (v->gathered != SP_NO_TENSOR) {
-        made &= ~(1u << SP_TENSOR_KEYS_VALUES);
+        made &= ~SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
     } else if (b->mixed_views) {
-        make_all(b, made & ~(1u << SP_TENSOR_QUERIES | 1u << SP_TENSOR_KEYS_VALUES));
+        make_all(b,
+                 made & ~(SP_LAYER_SET(SP_TENSOR_QUERIES) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES)));
         make_view(b, SP_TENSOR_QUERIES, v->mixed[0]);
         make_view(b, SP_TENSOR_KEYS_VALUES, v->mixed[0]);
         made = 0;
@@ -287,12 +283,14 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_OUTPUT_REDUCE:
         v->attention = project(b, "attention block output");
+        make_all(b, b->of->made[step]);
         break;
     case SP_STEP_FC1:
         project_fc1(b);
         break;
     case SP_STEP_FC2_REDUCE:
         v->mlp = project(b, "MLP output");
+        make_all(b, b->of->made[step]);
         break;
     case SP_STEP_RESIDUAL2:
         add_to_residual(b, v);
@@ -310,8 +308,8 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
     layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
                       .gathered = SP_NO_TENSOR,
                       .output_name = output_name};
-    const uint32_t norms = 1u << SP_TENSOR_NORM1 | 1u << SP_TENSOR_NORM2;
-    uint32_t staying = sp_recompute_is_whole(b->mode) ? norms : 0;
+    const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
+    sp_layer_set staying = sp_recompute_is_whole(b->mode) ? norms : 0;
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         b->now[t] = SP_NO_TENSOR;
     }
@@ -320,10 +318,10 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
         run_step(b, &v, (sp_layer_place)step);
         leave_all(b, b->of->scope[step] & ~staying);
         if (step == SP_STEP_NORM2) {
-            leave_all(b, staying & 1u << SP_TENSOR_NORM1);
+            leave_all(b, staying & SP_LAYER_SET(SP_TENSOR_NORM1));
         }
     }
-    leave_all(b, staying & 1u << SP_TENSOR_NORM2);
+    leave_all(b, staying & SP_LAYER_SET(SP_TENSOR_NORM2));
     return v.output;
 }
 
@@ -546,8 +544,8 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     int32_t rebuilt_output = SP_NO_TENSOR;
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
         rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_Q);
-        for (uint32_t made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
-            rebuild(b, first_of(made));
+        for (sp_layer_set made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
+            rebuild(b, sp_layer_set_first(made));
         }
     }
     bool unfused = has_row(b, SP_TENSOR_PROBABILITIES);
@@ -574,10 +572,11 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     free_tensor(b, pairs[0]);
     free_tensor(b, pairs[1]);
     free_tensor(b, rebuilt_output);
-    const uint32_t later = 1u << SP_TENSOR_ATTENTION | 1u << SP_TENSOR_KEYS_VALUES;
-    uint32_t read = (b->of->made[SP_STEP_CORE] | b->of->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
+    const sp_layer_set later =
+        SP_LAYER_SET(SP_TENSOR_ATTENTION) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
+    sp_layer_set read = (b->of->made[SP_STEP_CORE] | b->of->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
     for (; read != 0; read &= read - 1) {
-        drop(b, first_of(read));
+        drop(b, sp_layer_set_first(read));
     }
     drop_for_weights(b, SP_TENSOR_ATTENTION);
     if (parallel) {
@@ -697,11 +696,13 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_REDUCE:
         g->behind = SP_NO_TENSOR;
-        if (has(b, step->reads)) {
+        if (has(b, step->reads) || has_row(b, SP_TENSOR_POST_NORM1)) {
             g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
                                                ? "gradient of the MLP output"
                                                : "gradient of the attention block output");
             drop(b, step->reads);
+            drop(b, place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
+            drop_unfused_norm(b, place);
         }
         break;
     case SP_LAYER_KIND_PERMUTATION:
@@ -944,9 +945,9 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         kind->rows[rows[r].id] = rows[r];
-        kind->exist |= 1u << rows[r].id;
-        kind->made[tensor->made] |= 1u << rows[r].id;
-        kind->scope[tensor->scope] |= 1u << rows[r].id;
+        kind->exist |= SP_LAYER_SET(rows[r].id);
+        kind->made[tensor->made] |= SP_LAYER_SET(rows[r].id);
+        kind->scope[tensor->scope] |= SP_LAYER_SET(rows[r].id);
     }
     sp_unit_sizes_of(alike, layout, options, load, &kind->size);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {

@@ -53,7 +53,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .scope = SP_##end,                                               \
                                 .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
-_Static_assert(SP_LAYER_TENSORS <= 32, "sets of a layer's tensors are 32 bits");
+_Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
@@ -61,17 +61,18 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
-    bool swiglu = model->activation == SP_SWIGLU;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
            (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
            (model->experts > 0 ? SP_IF_ROUTED : 0) | (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
-           (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
+           (sp_model_is_gated(model) && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU
+                                                                             : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0);
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (model->post_norms ? SP_IF_POST_NORMS : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -88,7 +89,7 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .q = model->heads / tp * model->head_dim,
         .kv = kv_heads * model->head_dim,
         .ffn = model->ffn / etp,
-        .fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * (model->ffn / etp),
+        .fc1 = (sp_model_is_gated(model) ? 2 : 1) * (model->ffn / etp),
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
         .experts = experts,
         .held = experts / (dispatches ? sp_layout_ep(layout) : 1),
@@ -181,7 +182,8 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool exp
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norm = model->hidden + (model->qk_norm ? model->head_dim : 0);
+    int64_t norm =
+        (model->post_norms ? 2 : 1) * model->hidden + (model->qk_norm ? model->head_dim : 0);
     return 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * norm + weights_of(model, shard, false);
 }
 

@@ -19,6 +19,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_KEY_NORM_BIAS] = "key_norm.bias",
     [SP_PARAMETER_PROJECTION_WEIGHT] = "projection.weight",
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
+    [SP_PARAMETER_POST_NORM1_WEIGHT] = "post_norm1.weight",
+    [SP_PARAMETER_POST_NORM1_BIAS] = "post_norm1.bias",
     [SP_PARAMETER_NORM2_WEIGHT] = "norm2.weight",
     [SP_PARAMETER_NORM2_BIAS] = "norm2.bias",
     [SP_PARAMETER_ROUTER_WEIGHT] = "router.weight",
@@ -26,6 +28,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_FC1_BIAS] = "fc1.bias",
     [SP_PARAMETER_FC2_WEIGHT] = "fc2.weight",
     [SP_PARAMETER_FC2_BIAS] = "fc2.bias",
+    [SP_PARAMETER_POST_NORM2_WEIGHT] = "post_norm2.weight",
+    [SP_PARAMETER_POST_NORM2_BIAS] = "post_norm2.bias",
     [SP_PARAMETER_TOKEN_TABLE] = "embedding.tokens",
     [SP_PARAMETER_POSITION_TABLE] = "embedding.positions",
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
@@ -105,11 +109,17 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
         add_norm(list, layer, SP_PARAMETER_KEY_NORM_WEIGHT, model, model->head_dim);
     }
     add_linear(list, layer, s, SP_STEP_OUTPUT);
+    if (model->post_norms) {
+        add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);
+    }
     add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_ROUTER);
     for (int64_t e = 0; e < s->rank.held; e++) {
         add_linear(list, layer, s, SP_STEP_FC1);
         add_linear(list, layer, s, SP_STEP_FC2);
+    }
+    if (model->post_norms) {
+        add_norm(list, layer, SP_PARAMETER_POST_NORM2_WEIGHT, model, model->hidden);
     }
 }
 

@@ -245,6 +245,29 @@ TEST(hierarchical_communication)
     }
 }
 
+static double memory_bytes(const sp_model *model, sp_pass pass)
+{
+    sp_inventory inventory;
+    double bytes = 0.0;
+    sp_inventory_build(model, &single, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE, SP_PART_LAYER,
+                       pass, &inventory);
+    for (int i = 0; i < inventory.count; i++) {
+        bytes += inventory.ops[i].bytes_per_token;
+    }
+    return bytes;
+}
+
+// Two norms more, each of 2 tensors forward and 3 backward.
+TEST(norms_behind_blocks_move_their_bytes)
+{
+    sp_model model = builtin("llama-13b");
+    double forward = memory_bytes(&model, SP_PASS_F);
+    double backward = memory_bytes(&model, SP_PASS_I);
+    model.post_norms = true;
+    assert_true(memory_bytes(&model, SP_PASS_F) == forward + 2 * 2 * 2.0 * 5120);
+    assert_true(memory_bytes(&model, SP_PASS_I) == backward + 2 * 3 * 2.0 * 5120);
+}
+
 static sp_inventory recomputed(const sp_model *model, sp_recompute mode, sp_part part)
 {
     sp_inventory inventory;
