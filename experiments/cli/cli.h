@@ -453,7 +453,8 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
 enum { CLI_RANKS_SHOWN = 32 };
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
-// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
+// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "experts", "optimizer",
+// "bubble".
 extern const char *const cli_time_part_names[];
 
 // On standard error, into a result, and into `warnings` of its JSON (NULL stays).
@@ -572,7 +573,7 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
 // This holds for models with experts.
 #define CLI_TUNE_EXPERTS \
-    "expert parallelism is not searched: every GPU holds all experts of its layers"
+    "experts are split over parallel.tp ranks each; --set parallel.etp=1 searches whole ones"
 
 enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
 

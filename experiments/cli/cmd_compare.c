@@ -968,8 +968,9 @@ static void print_table(const comparison *cmp)
         columns, sizeof columns,
         "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|9 "
         "@mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|9 @memory_margin_gib|9 "
-        "@imbalance.dp_max_over_mean|10 @gap|8 @microbatches|9 @solver_ms|0 status",
-        idle_name(cmp));
+        "@imbalance.dp_max_over_mean|%s10 @gap|8 @microbatches|9 @solver_ms|0 status",
+        idle_name(cmp),
+        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "

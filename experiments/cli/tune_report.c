@@ -15,13 +15,14 @@ typedef struct tune_axis {
     int width;
 } tune_axis;
 
-enum { AXES = 11 };
+enum { AXES = 12, EP_AXIS = 4 };
 
 static const tune_axis axes[AXES] = {
     {"parallel.tp", "tp", 3},
     {"parallel.cp", "cp", 3},
     {"parallel.pp", "pp", 3},
     {"parallel.dp", "dp", 4},
+    [EP_AXIS] = {"parallel.ep", "ep", 3},
     {"parallel.zero", "zero", 4},
     {"memory.recompute", "recompute", 9},
     {"schedule.kind", "schedule", 11},
@@ -30,6 +31,12 @@ static const tune_axis axes[AXES] = {
     {"strategy.rank_tokens", "rank_tokens", 11},
     {"strategy.chunk_tokens", "chunk_tokens", 12},
 };
+
+// Dense models have no choice of experts.
+static bool has_column(const cli_tuned *tuned, int axis)
+{
+    return axis != EP_AXIS || sp_model_most_experts(&tuned->scenario->model) > 0;
+}
 
 // An integer or a text, "-" where there is neither; returns text.
 static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
@@ -112,6 +119,7 @@ static const limit_kind part_kinds[SP_TIME_PARTS] = {
     {"context parallelism's traffic", {{"parallel.cp", true}}},
     {"waiting for stages' transfers", {{"parallel.pp", true}, {"schedule.kind", false}}},
     {"data parallelism's traffic", {{"parallel.zero", true}, {"parallel.dp", true}}},
+    {"experts on other ranks", {{"parallel.ep", true}, {"parallel.cp", true}}},
     {"the optimizer", {{"parallel.zero", false}}},
     {"the bubble", {{"parallel.pp", true}, {"schedule.kind", false}}},
 };
@@ -589,6 +597,9 @@ static json_t *choices_json(const cli_tuned *tuned)
     json_t *object = json_object();
     count_choices(tuned, all);
     for (int a = 0; a < GROUPS; a++) {
+        if (a > 0 && !has_column(tuned, a - 1)) {
+            continue;
+        }
         json_t *list = json_array();
         for (int i = 0; i < all[a].count; i++) {
             json_array_append_new(list, choice_json(tuned, &all[a].of[i]));
@@ -712,7 +723,7 @@ static void print_source(const cli_tuned *tuned)
     if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
         printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
     }
-    if (sp_model_most_experts(&tuned->scenario->model) > 0) {
+    if (sp_model_most_experts(&tuned->scenario->model) > 0 && tuned->scenario->layout.etp == 0) {
         puts(CLI_TUNE_EXPERTS);
     }
 }
@@ -740,11 +751,13 @@ static void print_counts(const cli_tuned *tuned)
 static const char columns[] = "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 "
                               "@peak_memory_gib|5 fits|-12 strategy";
 
-static void print_head(void)
+static void print_head(const cli_tuned *tuned)
 {
     cli_print_heads(stdout, columns);
     for (int a = 0; a < AXES; a++) {
-        printf(" %*s", axes[a].width, axes[a].name);
+        if (has_column(tuned, a)) {
+            printf(" %*s", axes[a].width, axes[a].name);
+        }
     }
     putchar('\n');
 }
@@ -759,7 +772,10 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     cli_cell(&row, "%s", sp_fits_names[point->trial.fits]);
     cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
-        printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
+        const json_t *value = json_object_get(settings, axes[a].path);
+        if (has_column(tuned, a)) {
+            printf(" %*s", axes[a].width, value_text(value, text));
+        }
     }
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
                   notes);
@@ -776,7 +792,7 @@ static void print_front(const cli_tuned *tuned)
         printf(" (%d of %lld, all with --json)", CLI_FRONT_SHOWN, (long long)count);
     }
     puts(":");
-    print_head();
+    print_head(tuned);
     for (int64_t i = 0; i < count && i < CLI_FRONT_SHOWN; i++) {
         print_point(tuned, front[i]);
     }
@@ -804,7 +820,7 @@ static void print_expandable(const cli_tuned *tuned)
     if (fastest != NULL) {
         puts("\nthe fastest with expandable_segments:True, which leaves no gaps between PyTorch's "
              "blocks:");
-        print_head();
+        print_head(tuned);
         print_point(tuned, fastest);
     }
 }
@@ -819,7 +835,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_source(tuned);
     print_counts(tuned);
     putchar('\n');
-    print_head();
+    print_head(tuned);
     for (int64_t i = 0; i < tuned->layouts->ranked_count && i < tuned->top; i++) {
         print_point(tuned, tuned->layouts->ranked[i]);
     }
@@ -910,7 +926,9 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     json_t *limits = json_object();
     sp_result_time_parts(tuned->result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
-        sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        if (i != SP_TIME_EP || sp_layout_dispatches(&tuned->result->layout)) {
+            sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        }
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
     json_t *object = sp_json_object(

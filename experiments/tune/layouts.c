@@ -9,6 +9,8 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -110,6 +112,18 @@ static int64_t gpus_of(const sweep_layouts_options *options, const sp_scenario *
     return options->gpus > 0 ? options->gpus : sp_layout_ranks(&scenario->layout);
 }
 
+// Powers of two that divide the experts of every layer that has any.
+static json_t *expert_degrees(const sp_model *model, int64_t ranks)
+{
+    int64_t common = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        int64_t experts = sp_model_of_kind(model, k, &space)->experts;
+        common = common == 0 ? experts : experts == 0 ? common : sp_gcd(common, experts);
+    }
+    return divisors(common, ranks, true);
+}
+
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
                        int64_t ranks, bool wide)
@@ -121,6 +135,11 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
         SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        sp_json_put(grid, "parallel.ep",
+                    wide ? expert_degrees(&scenario->model, ranks)
+                         : json_pack("[i]", sp_layout_ep(&scenario->layout)));
+    }
     if (wide) {
         bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);
         sp_json_put(grid, "parallel.zero",
@@ -212,6 +231,9 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
                                   SP_JSON("parallel.pp", json_pack("[i]", layout->pp)),
                                   SP_JSON("parallel.dp", json_pack("[i]", layout->dp)),
                                   SP_JSON("memory.recompute", json_pack("[s]", recompute)));
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        sp_json_put(grid, "parallel.ep", json_pack("[i]", sp_layout_ep(layout)));
+    }
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind",
                     json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
@@ -341,6 +363,14 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
              : any_order                   ? "tp * cp * pp * dp == %lld"
                                            : any_schedule,
              (long long)gpus);
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        if (scenario->layout.etp > 0) {
+            sp_append(where, sizeof where, " && tp * cp * dp %% (%d * ep) == 0",
+                      scenario->layout.etp);
+        } else {
+            sp_append(where, sizeof where, " && cp * dp %% ep == 0");
+        }
+    }
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
                                    : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
@@ -455,12 +485,21 @@ static double idle_factor(const finder *f, const sweep_layout *point)
     return fmax(json_number_value(dp) / (double)most, 1.0);
 }
 
+static bool spreads_experts(const sweep_spec *spec)
+{
+    bool found = false;
+    for (int a = 0; a < spec->axis_count; a++) {
+        found = found || strcmp(spec->axes[a].path, "parallel.ep") == 0;
+    }
+    return found;
+}
+
 static sp_status bound_points(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
     f->works = 1;
     f->alike = 1;
-    f->axes = WORK_AXES + f->options->wide;
+    f->axes = WORK_AXES + f->options->wide + spreads_experts(&all->spec[0]);
     f->inner = 1;
     for (int a = 0; a < all->spec[0].axis_count; a++) {
         *(a < f->axes ? &f->works : &f->inner) *= all->spec[0].axes[a].count;

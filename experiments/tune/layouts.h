@@ -7,8 +7,8 @@
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
     int strategy_count;
-    // Also ZeRO 1 to 3, the schedules zb-h2 and v-half, and for rows of up to 8K tokens
-    // micro-batches of 2 and 4 rows.
+    // Also experts over powers of two of ranks, else over those of the base, ZeRO 1 to 3, the
+    // schedules zb-h2 and v-half, and for rows of up to 8K tokens micro-batches of 2 and 4 rows.
     bool wide;
     // Overrides that the base has taken (--set, "parallel.tp=2"): what one of them states is not
     // searched but stays, an axis with one value.

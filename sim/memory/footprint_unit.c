@@ -142,7 +142,7 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
         if (dropped == 0 && all == 0) {
             continue;
         }
-        int64_t bytes = sp_saved_bytes(&layer[i], u->layout, load->tokens, load->pairs);
+        int64_t bytes = sp_saved_load_bytes(&layer[i], u->layout, load);
         if (layer[i].is_kv) {
             bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
         }
@@ -221,6 +221,12 @@ static bool counts_kind(const units u, int kind)
     return u[kind].layers > 0 || (kind == 0 && u->stage->layers == 0);
 }
 
+// A rank's own tokens once for each of their experts, as they go to these and come back.
+static int64_t own_rows(const unit *u)
+{
+    return sp_mul_bytes(u->size.shard.active, u->size.hidden);
+}
+
 static sp_bytes layer_forward(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
@@ -236,7 +242,9 @@ static sp_bytes layer_forward(const unit *u)
         gathered + s->hidden + (drops_fc1 ? s->width[SP_WIDTH_FC1] : 0) + silu + product;
     // The second projection gives its full width before the reduce-scatter.
     int64_t fc2 = gathered + s->hidden + product + s->hidden +
-                  (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0);
+                  (s->shard.dispatches ? own_rows(u)
+                   : u->sequence_split ? s->width[SP_WIDTH_HIDDEN]
+                                       : 0);
     // Output of both blocks and their sum.
     int64_t residual = s->kv_gathered + 3 * s->hidden;
 
@@ -290,6 +298,9 @@ static sp_bytes layer_backward(const unit *u)
     int64_t halves = u->split_swiglu ? s->width[SP_WIDTH_FC1] : 0;
     mlp.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + s->width[SP_WIDTH_FFN] + s->width[SP_WIDTH_FC1] + halves;
+    if (s->shard.dispatches) { // gradients of the expert output: sent, received, and sorted
+        mlp.of[SP_MEM_WORKSPACE] += own_rows(u) + 2 * s->width[SP_WIDTH_ROUTED];
+    }
     mlp.of[SP_MEM_RECOMPUTE] = full               ? u->dropped_layer
                                : rebuilds_product ? s->width[SP_WIDTH_FFN]
                                                   : 0;
@@ -399,10 +410,14 @@ static int64_t layer_keeps_for_weights(const unit *u)
         sp_layer_linear linear;
         if (sp_layer_is_product(step) &&
             sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
-            layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
-                                                     : s->width[step->inputs];
-            layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)
-                                                      : s->width[step->outputs];
+            bool sent = linear.of_experts && s->shard.dispatches;
+            int64_t routed = s->width[SP_WIDTH_ROUTED];
+            layer += step->inputs != SP_WIDTH_HIDDEN ? s->width[step->inputs]
+                     : sent                          ? routed
+                                                     : sp_mul_bytes(linear.active, u->input);
+            layer += step->outputs != SP_WIDTH_HIDDEN ? s->width[step->outputs]
+                     : sent                           ? routed
+                                                      : sp_mul_bytes(linear.active, s->hidden);
         }
     }
     return layer;

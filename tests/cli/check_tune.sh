@@ -89,7 +89,7 @@ expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iterati
 gpus=3 asked | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
 
 sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' model.json >experts.json
-"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^expert parallelism is not searched' || complain "experts are not told of"
+"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^experts are split over parallel.tp' || complain "experts are not told of"
 
 # A remedy holds: with so much more memory some step is as much faster.
 expect_faster() { # MS SHARE MEMORY: tune lists a step of MS less SHARE % at most
