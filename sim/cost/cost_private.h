@@ -485,11 +485,12 @@ static inline sp_op_timer sp_i_replica_timer(const sp_cost_model *cost, const sp
 // parameters before every forward and before every backward.
 
 // Fill dp_ns of a pack's actions on a stage: what nothing hides. A gather runs behind the unit
-// before, a scatter behind the unit after, behind all that the unit takes: computation and the
-// exchanges of tensor and context parallelism that it waits for. A gather and a scatter at one time
-// share the network; the first gather and the last scatter stand alone. What is hidden takes SMs
-// and bandwidth from what hides it (interference.overlap_share), which counts as exchange, too.
-// Other data-parallel ranks are not waited for. O(layers).
+// before, a scatter behind the unit after, behind all that the unit takes: computation, the
+// exchanges of tensor and context parallelism that it waits for, and its layers' waits for
+// launches; behind nothing where each kernel is waited for (stack.blocking_launches). A gather and
+// a scatter at one time share the network; the first gather and the last scatter stand alone. What
+// is hidden takes SMs and bandwidth from what hides it (interference.overlap_share; of a wait
+// nothing), which counts as exchange, too. Other data-parallel ranks are not waited for. O(layers).
 void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                        const sp_i_pack_time *time, sp_action_cost *f);
 // The whole backward, its halves, and a recomputation apart, which gathers for itself.

@@ -214,8 +214,9 @@ typedef enum sp_layer_condition {
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
     SP_IF_UNFUSED_NORMS = 1 << 9,
     SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
-    SP_IF_SHARED = 1 << 15,     // experts
-    SP_IF_SHARED_GATE = 1 << 16
+    SP_IF_POST_NORMS = 1 << 15, // behind attention and MLP, before the residual path
+    SP_IF_SHARED = 1 << 16,     // experts
+    SP_IF_SHARED_GATE = 1 << 17
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -226,112 +227,130 @@ typedef enum sp_layer_condition {
 // end of the layer); the same with autograd, whose tensors live to the end of the function that
 // makes them; the last step of the backward of hand-written passes that reads it, where products
 // read their inputs for weight gradients at the norm of their block; and its condition.
-#define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
-    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,         \
-        LAYER_STEPS, STEP_NORM1, 0)                                                               \
-    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                            \
-    ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
-    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
-    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
-    ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
-        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
-    ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,            \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
-    ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                  \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
-    ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE, \
-        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                         \
-    ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                           \
-    ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
-    ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
-    ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,         \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                        \
-    ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                             \
-    ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,            \
-        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,   \
-        SP_IF_DROPOUT)                                                                            \
-    ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,  \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                               \
-    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,      \
-        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                        \
-    ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
-    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
-    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,         \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
-    ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
-        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)              \
-    ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER, \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                           \
-    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,        \
-        STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                         \
-        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                         \
-    ROW(SHARED_HALF, "shared experts' fc1 output, gate half", LAYER, SHARED_FFN, BLOCK, BF16,     \
-        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,   \
-        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                        \
-    ROW(SHARED_UP, "shared experts' fc1 output, up half", LAYER, SHARED_FFN, BLOCK, BF16,         \
-        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,   \
-        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                        \
-    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16, SP_LAYER_FC1,   \
-        STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE, STEP_SHARED_ACTIVATION,      \
-        SP_IF_SHARED)                                                                             \
-    ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,               \
-        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,         \
-        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                \
-    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,            \
-        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2, \
-        SP_IF_SHARED)                                                                             \
-    ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16, \
-        SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,          \
-        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                         \
-    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, BLOCK, FP32,            \
-        SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,         \
-        SP_IF_ROUTED)                                                                             \
-    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
-        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                 \
-    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,    \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
-    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,        \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
-    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,      \
-        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                      \
-    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,       \
-        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                        \
-    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,    \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                              \
-    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,       \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                           \
-    ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,          \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)              \
-    ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                      \
-    ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,   \
-        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                  \
-    ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                        \
-    ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                 \
-    ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,  \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
-    ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                       \
-    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,     \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
-    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,   \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
-    ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                               \
-    ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
+#define SP_LAYER_TENSOR_ROWS(ROW)                                                                  \
+    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
+        LAYER_STEPS, STEP_NORM1, 0)                                                                \
+    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,        \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                             \
+    ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+    ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
+    ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,             \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+    ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                   \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+    ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE,  \
+        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                          \
+    ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,    \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                            \
+    ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,    \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+    ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE,  \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+    ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,          \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
+    ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+    ROW(POST_NORM1, "input of the norm behind attention", LAYER, HIDDEN, RESIDUAL, BF16,           \
+        SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE,                   \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS)                                                      \
+    ROW(POST_NORM1_INPUT, "input of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL,   \
+        FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+    ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
+        FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+    ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
+        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
+        SP_IF_DROPOUT)                                                                             \
+    ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                                \
+    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,       \
+        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                         \
+    ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+    ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
+        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
+    ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
+        STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(SHARED_HALF, "shared experts' fc1 output, gate half", LAYER, SHARED_FFN, BLOCK, BF16,      \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_UP, "shared experts' fc1 output, up half", LAYER, SHARED_FFN, BLOCK, BF16,          \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16, SP_LAYER_FC1,    \
+        STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE, STEP_SHARED_ACTIVATION,       \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
+    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,             \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
+        SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,           \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, BLOCK, FP32,             \
+        SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
+        SP_IF_ROUTED)                                                                              \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,            \
+        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
+    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,     \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,         \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
+    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,        \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,     \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
+    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,        \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
+        SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
+        SP_IF_POST_NORMS)                                                                          \
+    ROW(POST_NORM2_INPUT, "input of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,     \
+        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+    ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
+        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+    ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
+    ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                       \
+    ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,    \
+        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                   \
+    ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,            \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                         \
+    ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                  \
+    ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                               \
+    ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,            \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                        \
+    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,      \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,    \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+    ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS,  \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                                \
+    ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,           \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 
 #define SP_TENSOR_IDENTIFIER(identifier, ...) SP_TENSOR_##identifier,

@@ -11,13 +11,30 @@
 #include "sim/base/writer.h"
 #include "sim/model/model.h"
 
-enum { KINDS_TEXT = 160 };
+enum { KINDS_TEXT = 240 };
 
 // In the order of family_names.
-typedef enum hf_family { LLAMA, MISTRAL, QWEN2, QWEN3, MIXTRAL, GPT2, GPT_NEOX } hf_family;
+typedef enum hf_family {
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    MIXTRAL,
+    GPT2,
+    GPT_NEOX,
+    GEMMA,
+    GEMMA2,
+    GEMMA3
+} hf_family;
 
-static const char *const family_names[] = {"llama",   "mistral", "qwen2",    "qwen3",
-                                           "mixtral", "gpt2",    "gpt_neox", NULL};
+static const char *const family_names[] = {"llama",   "mistral",     "qwen2",    "qwen3",
+                                           "mixtral", "gpt2",        "gpt_neox", "gemma",
+                                           "gemma2",  "gemma3_text", NULL};
+
+static bool is_gemma(hf_family family)
+{
+    return family == GEMMA || family == GEMMA2 || family == GEMMA3;
+}
 
 static const char adapters[] = "adapters (LoRA) are not modelled";
 
@@ -370,7 +387,10 @@ static bool is_of_family(const char *key, const refused_key *refused, hf_family 
     bool has_biases = family == GPT2 || family == GPT_NEOX;
     bool read = refused->why == biases && ((family == QWEN2 && strstr(key, "qkv") != NULL) ||
                                            (family == LLAMA && strcmp(key, "mlp_bias") == 0));
-    return read || (refused->why == biases && has_biases && strcmp(key, "lm_head_bias") != 0) ||
+    bool gemma = (refused->why == caps && is_gemma(family)) ||
+                 (family == GEMMA3 && strcmp(key, "sliding_window_pattern") == 0);
+    return read || gemma ||
+           (refused->why == biases && has_biases && strcmp(key, "lm_head_bias") != 0) ||
            (refused->why == experts && family == MIXTRAL &&
             (strcmp(key, "num_local_experts") == 0 || strcmp(key, "num_experts_per_tok") == 0)) ||
            (refused->why == norms && family == QWEN3 && strstr(key, "qk") != NULL) ||
@@ -418,7 +438,7 @@ static const char *const harmless_keys[] = {
     "gradient_checkpointing", "clip_qkv", "query_pre_attn_scalar", "sliding_window",
     "use_sliding_window", "max_window_layers", "layer_types", "hidden_act", "hidden_activation",
     "activation_function", "is_decoder", "is_causal", "tf_legacy_loss", "use_bfloat16",
-    "unsloth_", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "typical_p",
+    "unsloth_", "cache_implementation", "_sliding_window_pattern", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "typical_p",
     "do_sample", "num_beams", "num_beam_groups", "num_return_sequences", "_penalty_", "_ngram_",
     "early_stopping", "bad_words_ids", "remove_invalid_values", "tie_encoder_decoder",
     "transformers.js_config",
@@ -542,7 +562,7 @@ static void read_dtype(sp_object *object, sp_model *model)
 static void refuse_activations(sp_object *object, hf_family family)
 {
     static const char *const keys[] = {"hidden_act", "hidden_activation", "activation_function"};
-    bool gelu = family == GPT2 || family == GPT_NEOX;
+    bool gelu = family == GPT2 || family == GPT_NEOX || is_gemma(family);
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         const json_t *value = json_object_get(object->json, keys[k]);
         const char *name = json_string_value(value);
@@ -618,19 +638,32 @@ static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_mo
     return sp_larger(1, model->hidden / model->heads);
 }
 
-static void read_sizes(sp_object *object, sp_model *model)
+// Files of Gemma 3 that see pictures leave out heads and vocabulary where they are the library's.
+static int64_t size_or(sp_object *object, const char *key, int64_t usual, int64_t max)
 {
+    return usual > 0 ? sp_object_int(object, key, usual, 1, max) : required_size(object, key, max);
+}
+
+static void read_sizes(sp_object *object, hf_family family, sp_model *model)
+{
+    bool gemma3 = family == GEMMA3;
     model->layers = (int)required_size(object, "num_hidden_layers", SP_I_MAX_LAYERS);
     model->hidden = required_size(object, "hidden_size", SP_I_MAX_HIDDEN);
     model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
-    model->heads = (int)required_size(object, "num_attention_heads", SP_I_MAX_HEADS);
-    model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
+    model->heads = (int)size_or(object, "num_attention_heads", gemma3 ? 8 : 0, SP_I_MAX_HEADS);
+    model->vocab = size_or(object, "vocab_size", gemma3 ? 262208 : 0, SP_I_MAX_VOCAB);
 }
 
 // Does the layer see a window where the file has no layer_types? All layers of Mistral's and of a
-// Llama whose file is of another class; of Qwen's those from max_window_layers on.
+// Llama whose file is of another class; of Qwen's those from max_window_layers on; of Gemma 2's
+// every second one, the first among them; of Gemma 3's five of six.
 static bool is_local(const sp_object *object, hf_family family, int layer)
 {
+    const json_t *given = json_object_get(object->json, "sliding_window_pattern");
+    int64_t pattern = family == GEMMA2 ? 2 : json_is_integer(given) ? json_integer_value(given) : 6;
+    if (family == GEMMA2 || family == GEMMA3) {
+        return pattern == 0 || (layer + 1) % pattern != 0;
+    }
     if (family == QWEN2 || family == QWEN3) {
         const json_t *first = json_object_get(object->json, "max_window_layers");
         enum { LIBRARY_FIRST = 28 };
@@ -647,10 +680,11 @@ static void read_windows(sp_object *object, hf_family family, sp_model *model)
     bool qwen = family == QWEN2 || family == QWEN3;
     const json_t *types = json_object_get(object->json, "layer_types");
     bool typed = json_is_array(types);
-    bool used = typed || (family != LLAMA && !qwen) ||
+    bool used = typed || (family != LLAMA && family != GEMMA && !qwen) ||
                 sp_object_bool(object, "use_sliding_window", family == LLAMA);
     bool is_null = json_is_null(json_object_get(object->json, "sliding_window"));
-    int usual = !is_null && (qwen || family == MISTRAL) ? LIBRARY_WINDOW : 0;
+    bool library = qwen || family == MISTRAL || family == GEMMA2 || family == GEMMA3;
+    int usual = !is_null && library ? LIBRARY_WINDOW : 0;
     int64_t window =
         used ? sp_object_int(object, "sliding_window", usual, 1, SP_I_MAX_POSITIONS) : 0;
     if (typed && json_array_size(types) != (size_t)model->layers) {
@@ -722,17 +756,27 @@ static void set_biases(sp_model *model, bool all)
 
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
 
+// Of attention scores: Gemma 2's where the file does not say otherwise. Caps on logits, scaled
+// embeddings and another scale of scores cost nothing.
+static bool has_caps(const sp_object *object, hf_family family)
+{
+    const json_t *cap = json_object_get(object->json, "attn_logit_softcapping");
+    return is_gemma(family) && (cap == NULL ? family == GEMMA2 : !asks_for_nothing(cap));
+}
+
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model)
 {
-    model->activation = SP_SWIGLU;
+    model->activation = is_gemma(family) ? SP_GEGLU : SP_SWIGLU;
     model->norm = SP_RMSNORM;
     model->positional = SP_ROPE;
-    read_sizes(object, model);
+    read_sizes(object, family, model);
     int kv_heads = model->heads;
     if (family == MISTRAL || family == MIXTRAL) {
         kv_heads = 8;
     } else if (family == QWEN2 || family == QWEN3) {
         kv_heads = 32;
+    } else if (is_gemma(family)) {
+        kv_heads = family == GEMMA ? 16 : 4;
     }
     // An explicit null means as many as query heads.
     if (object->json != NULL &&
@@ -741,9 +785,12 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
     }
     model->kv_heads =
         (int)sp_object_int(object, "num_key_value_heads", kv_heads, 1, SP_I_MAX_HEADS);
-    model->head_dim = head_dim_of(object, "num_attention_heads", model, family == QWEN3 ? 128 : 0);
-    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
-    model->qk_norm = family == QWEN3;
+    int head_dim = family == QWEN3 ? 128 : is_gemma(family) ? 256 : 0;
+    model->head_dim = head_dim_of(object, "num_attention_heads", model, head_dim);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", is_gemma(family));
+    model->qk_norm = family == QWEN3 || family == GEMMA3;
+    model->post_norms = family == GEMMA2 || family == GEMMA3;
+    model->soft_caps = has_caps(object, family);
     if (family == MIXTRAL) {
         model->experts = (int)sp_object_int(object, "num_local_experts", 8, 1, SP_I_MAX_EXPERTS);
         model->experts_per_token =
@@ -799,7 +846,7 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
     model->activation = SP_GELU;
     model->norm = SP_LAYERNORM;
     model->positional = SP_ROPE;
-    read_sizes(object, model);
+    read_sizes(object, GPT_NEOX, model);
     model->kv_heads = model->heads;
     if (sp_object_int(object, "num_key_value_heads", model->heads, 1, SP_I_MAX_HEADS) !=
         model->heads) {

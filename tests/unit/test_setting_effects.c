@@ -73,7 +73,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.kv_heads", TRAIN, "", "8", "16"),
     TIME_OR_MEMORY("model.head_dim", TRAIN, "", "64", "128"),
     TIME_OR_MEMORY("model.vocab", TRAIN, "", "32000", "64000"),
-    TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "*"),
+    TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "'gelu'"),
+    TIME_OR_MEMORY("model.activation", TRAIN, "", "'geglu'", "'squared-relu'"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
     TIME_OR_MEMORY("model.shared_ffn", TRAIN, "model.experts=4 model.experts_per_token=1", "1024", "2048"),
@@ -99,6 +100,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.attention_sinks", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qk_norm", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qk_norm_whole", TRAIN, "model.qk_norm=true", "false", "*"),
+    TIME_OR_MEMORY("model.post_norms", TRAIN, "", "false", "*"),
+    FIGURE("model.soft_caps", TRAIN, "", "false", "*", "warnings"),
     TIME_OR_MEMORY("model.dropout", TRAIN, "", "false", "*"),
 
     TIME_OR_MEMORY("uniform_costs.f_ms", COSTS, "", "1", "2"),
