@@ -102,9 +102,8 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 // Is it the path of a file, or of a folder that holds a config.json?
 bool sp_model_is_there(const char *path);
 
-// Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
-// gpt_neox, gemma, gemma2, gemma3_text); keys that are not read are named in the model, missing
-// ones take the architecture's defaults.
+// Reads a Hugging Face config.json of one of the families of model_hf.c; keys that are not read are
+// named in the model, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
