@@ -841,6 +841,48 @@ json_t *sp_model_to_json(const sp_model *model)
         .output_bias = true, .mlp_bias = true                                                      \
     }
 
+// Qwen3's models with experts: 8 of 128, heads of 128, norms of queries and keys.
+#define QWEN3_MOE(name_, layers_, hidden_, ffn_, heads_)                                           \
+    {                                                                                              \
+        .name = name_, .layers = (layers_), .hidden = (hidden_), .ffn = (ffn_), .heads = (heads_), \
+        .kv_heads = 4, .head_dim = 128, .vocab = 151936, .qk_norm = true, .experts = 128,          \
+        .experts_per_token = 8                                                                     \
+    }
+
+// GLM-4.5: dense layers first, then 8 of the experts and a shared one.
+#define GLM_45(name_, layers_, hidden_, experts_, ffn_, dense_, dense_ffn_, norms_)             \
+    {                                                                                           \
+        .name = name_, .layers = (layers_), .hidden = (hidden_), .ffn = (ffn_), .heads = 96,    \
+        .kv_heads = 8, .head_dim = 128, .vocab = 151552, .qkv_bias = true, .qk_norm = (norms_), \
+        .experts = (experts_), .experts_per_token = 8, .shared_ffn = (ffn_), .kinds = 2,        \
+        .runs = 2,                                                                              \
+        .kind = {{.ffn = (dense_ffn_)},                                                         \
+                 {.ffn = (ffn_),                                                                \
+                  .experts = (experts_),                                                        \
+                  .experts_per_token = 8,                                                       \
+                  .shared_ffn = (ffn_)}},                                                       \
+        .run = {                                                                                \
+            {(dense_), 0},                                                                      \
+            {(layers_) - (dense_), 1}                                                           \
+        }                                                                                       \
+    }
+
+// gpt-oss: 4 of the experts, biases everywhere, sinks, and a window of 128 in every second layer.
+#define GPT_OSS(name_, layers_, experts_)                                                        \
+    {                                                                                            \
+        .name = name_, .layers = (layers_), .hidden = 2880, .ffn = 2880, .heads = 64,            \
+        .kv_heads = 8, .head_dim = 64, .vocab = 201088, .qkv_bias = true, .output_bias = true,   \
+        .mlp_bias = true, .router_bias = true, .attention_sinks = true, .experts = (experts_),   \
+        .experts_per_token = 4, .kinds = 2, .runs = 2,                                           \
+        .kind =                                                                                  \
+            {{.ffn = 2880, .experts = (experts_), .experts_per_token = 4, .window_tokens = 128}, \
+             {.ffn = 2880, .experts = (experts_), .experts_per_token = 4}},                      \
+        .run = {                                                                                 \
+            {1, 0},                                                                              \
+            {1, 1}                                                                               \
+        }                                                                                        \
+    }
+
 static const sp_model builtin[] = {
     // LLaMA, arXiv 2302.13971, table 2.
     LLAMA("llama-7b", 32, 4096, 11008, 32, 32, 32000, 0, 0),
@@ -863,6 +905,15 @@ static const sp_model builtin[] = {
     LLAMA("mixtral-8x7b", 32, 4096, 14336, 32, 8, 32000, 8, 2),
     // mistralai/Mixtral-8x22B-v0.1 config.json.
     LLAMA("mixtral-8x22b", 56, 6144, 16384, 48, 8, 32000, 8, 2),
+    // Qwen3, arXiv 2505.09388, table 2, and Qwen/Qwen3-30B-A3B and Qwen3-235B-A22B config.json.
+    QWEN3_MOE("qwen3-30b-a3b", 48, 2048, 768, 32),
+    QWEN3_MOE("qwen3-235b-a22b", 94, 4096, 1536, 64),
+    // zai-org/GLM-4.5 and GLM-4.5-Air config.json, without the layer that predicts a further token.
+    GLM_45("glm-4.5", 92, 5120, 160, 1536, 3, 12288, true),
+    GLM_45("glm-4.5-air", 46, 4096, 128, 1408, 1, 10944, false),
+    // openai/gpt-oss-20b and gpt-oss-120b config.json.
+    GPT_OSS("gpt-oss-20b", 24, 32),
+    GPT_OSS("gpt-oss-120b", 36, 128),
     // Megatron-LM, arXiv 2104.04473, table 1.
     GPT("gpt-3.6b", 30, 3072, 32),
     GPT("gpt-18.4b", 40, 6144, 48),

@@ -32,12 +32,15 @@ TEST(published_parameters_of_builtins)
         const char *name;
         int64_t parameters;
     } published[] = {
-        {"llama-7b", 6738415616},        {"llama-2-7b", 6738415616},
-        {"llama-13b", 13015864320},      {"llama-2-13b", 13015864320},
-        {"llama-65b", 65285660672},      {"llama-70b", 68976648192},
-        {"llama-2-70b", 68976648192},    {"llama-3-8b", 8030261248},
-        {"llama-3-70b", 70553706496},    {"mixtral-8x7b", 46702792704},
-        {"mixtral-8x22b", 140620634112},
+        {"llama-7b", 6738415616},          {"llama-2-7b", 6738415616},
+        {"llama-13b", 13015864320},        {"llama-2-13b", 13015864320},
+        {"llama-65b", 65285660672},        {"llama-70b", 68976648192},
+        {"llama-2-70b", 68976648192},      {"llama-3-8b", 8030261248},
+        {"llama-3-70b", 70553706496},      {"mixtral-8x7b", 46702792704},
+        {"mixtral-8x22b", 140620634112},   {"qwen3-30b-a3b", 30532122624},
+        {"qwen3-235b-a22b", 235093634560}, {"glm-4.5", 352797814784},
+        {"glm-4.5-air", 106852245504},     {"gpt-oss-20b", 20914757184},
+        {"gpt-oss-120b", 116829156672},
     };
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         sp_model model = builtin(published[i].name);

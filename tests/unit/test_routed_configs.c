@@ -217,3 +217,26 @@ TEST(shapes_of_experts)
                                            "'shared_expert_intermediate_size':0"));
     assert_true(!model.shared_gate && model.experts == 60 && model.experts_per_token == 4);
 }
+
+// A built-in model is what the file of it says.
+TEST(built_in_models_are_those_of_their_files)
+{
+    const struct {
+        const char *name, *config;
+    } both[] = {{"mixtral-8x7b", mixtral_8x7b},  {"qwen3-30b-a3b", qwen3_30b},
+                {"qwen3-235b-a22b", qwen3_235b}, {"glm-4.5", glm_45},
+                {"glm-4.5-air", glm_45_air},     {"gpt-oss-20b", gpt_oss_20b},
+                {"gpt-oss-120b", gpt_oss_120b}};
+    for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
+        sp_model model;
+        sp_model read = read_config(both[i].config);
+        must_succeed(sp_model_builtin(both[i].name, &model, ERR));
+        snprintf(read.name, sizeof read.name, "%s", model.name);
+        read.ignored_parts[0] = '\0';
+        json_t *a = sp_model_to_json(&model);
+        json_t *b = sp_model_to_json(&read);
+        assert_true(json_equal(a, b));
+        json_decref(a);
+        json_decref(b);
+    }
+}
