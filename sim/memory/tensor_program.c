@@ -198,15 +198,15 @@ typedef struct layer_values {
 
 // The tensors of an MLP: dense or of experts, or of the shared experts.
 typedef struct mlp {
-    sp_layer_tensor_id input, fc1, gate, up, silu, fc2_input;
+    sp_layer_tensor_id fc1, gate, up, silu, fc2_input;
     sp_layer_width ffn, fc1_width;
 } mlp;
 
-static const mlp own_mlp = {SP_TENSOR_NORM2, SP_TENSOR_FC1,       SP_TENSOR_GATE, SP_TENSOR_UP,
-                            SP_TENSOR_SILU,  SP_TENSOR_FC2_INPUT, SP_WIDTH_FFN,   SP_WIDTH_FC1};
+static const mlp own_mlp = {SP_TENSOR_FC1,       SP_TENSOR_GATE, SP_TENSOR_UP, SP_TENSOR_SILU,
+                            SP_TENSOR_FC2_INPUT, SP_WIDTH_FFN,   SP_WIDTH_FC1};
 static const mlp shared_mlp = {
-    SP_TENSOR_NORM2,       SP_TENSOR_SHARED_FC1,       SP_TENSOR_SHARED_HALF, SP_TENSOR_SHARED_UP,
-    SP_TENSOR_SHARED_SILU, SP_TENSOR_SHARED_FC2_INPUT, SP_WIDTH_SHARED_FFN,   SP_WIDTH_SHARED_FC1};
+    SP_TENSOR_SHARED_FC1,       SP_TENSOR_SHARED_HALF, SP_TENSOR_SHARED_UP, SP_TENSOR_SHARED_SILU,
+    SP_TENSOR_SHARED_FC2_INPUT, SP_WIDTH_SHARED_FFN,   SP_WIDTH_SHARED_FC1};
 
 static const mlp *mlp_of(sp_layer_place step)
 {
@@ -672,7 +672,7 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
     const mlp *m = mlp_of(step);
     g->rebuilds = !has(b, m->fc2_input);
     if (g->rebuilds && !has(b, m->fc1)) {
-        rebuild(b, m->input);
+        rebuild(b, SP_TENSOR_NORM2);
         make(b, m->fc1);
     }
     if (g->rebuilds) {
