@@ -72,6 +72,12 @@ int32_t *sp_i_order_descending(const sp_batch *batch)
     return order;
 }
 
+int64_t sp_i_row_tokens(const sp_strategy_input *input)
+{
+    int64_t stated = input->scenario->strategy.rank_tokens;
+    return stated > 0 ? stated * input->scenario->layout.cp : input->context;
+}
+
 void sp_i_rows_init(sp_i_rows *rows, size_t samples)
 {
     *rows = (sp_i_rows){.sample = sp_calloc(samples, sizeof *rows->sample),

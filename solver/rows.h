@@ -25,6 +25,9 @@ void sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list);
 // A pack of another list, on its ranks, with all its slices; it does not run again.
 void sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list);
 
+// The budget of a row: strategy.rank_tokens for each context-parallel rank, or the context.
+int64_t sp_i_row_tokens(const sp_strategy_input *input);
+
 // Sample indices by descending length, equal lengths in batch order; freed with sp_free.
 int32_t *sp_i_order_descending(const sp_batch *batch);
 

@@ -39,6 +39,16 @@ static bool splits_tensors(const question *q)
     return q->scenario->layout.tp > 1;
 }
 
+static bool has_experts(const question *q)
+{
+    return sp_model_most_experts(&q->scenario->model) > 0;
+}
+
+static bool dispatches(const question *q)
+{
+    return sp_layout_dispatches(&q->scenario->layout);
+}
+
 static bool has_pipeline(const question *q)
 {
     return q->scenario->layout.pp > 1;
@@ -533,6 +543,8 @@ static const use of_steps[] = {
      "parallel.zero up to 2: with 3 nothing is left after the backward"},
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
+    {"parallel.ep parallel.etp", has_experts, "models with experts"},
+    {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
@@ -582,11 +594,11 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.rooted_shares " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.rooted_shares stack.dispatcher " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
+    "memory.offload_ratio parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},

@@ -25,6 +25,9 @@
       "max_per_pack")                                                                             \
     X("dp-balanced", dp_balanced, BUDGETS,                                                        \
       "as packed, with as many packs for every data-parallel rank (Megatron-LM)", "rank_tokens")  \
+    X("kk-flops", kk_flops, BUDGETS,                                                              \
+      "FLOPs of ranks, then of micro-batches levelled by Karmarkar and Karp (verl, slime)",       \
+      "rank_tokens")                                                                              \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true)                                 \

@@ -453,7 +453,8 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
 enum { CLI_RANKS_SHOWN = 32 };
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
-// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "optimizer", "bubble".
+// Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "experts", "optimizer",
+// "bubble".
 extern const char *const cli_time_part_names[];
 
 // On standard error, into a result, and into `warnings` of its JSON (NULL stays).
@@ -487,8 +488,11 @@ const char *cli_profile_text(const sp_scenario *scenario, sp_level level, char t
 enum { CLI_STEP_ERROR = 1024 };
 const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]);
 
+// The chance that a step runs, by which points are ranked (sp_fit_chance()), for help pages.
+#define CLI_CHANCE "fit_probability, no less than 0.01, over 0.95, at most 1"
+
 // "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
-// that fits. "" where that is above 0.95 or not known (NAN); returns text.
+// that fits. "" where that is SP_FITS_SURELY and more or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
 const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
 
@@ -569,7 +573,7 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
 // This holds for models with experts.
 #define CLI_TUNE_EXPERTS \
-    "expert parallelism is not searched: every GPU holds all experts of its layers"
+    "experts are split over parallel.tp ranks each; --set parallel.etp=1 searches whole ones"
 
 enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
 

@@ -110,6 +110,7 @@ static sp_result memory_of(const limits *c, const cell *plan, int64_t limit_byte
 {
     return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
                        .memory_limit_bytes = limit_bytes,
+                       .memory_log = sp_stack_memory_log(&c->scenario->memory.stack),
                        .peak_bytes = plan->peak_bytes,
                        .reserved_peak_bytes = plan->reserved_bytes};
 }
@@ -120,14 +121,23 @@ static sp_fits fits(const limits *c, const cell *plan, int64_t limit_bytes)
     return plan->planned ? sp_result_fits(&memory) : SP_FITS_NO;
 }
 
-// As sweeps rank points: those that fit tightly come behind all that fit well.
+static sweep_trial trial_at(const limits *c, const cell *plan, int64_t limit_bytes)
+{
+    const sp_result memory = memory_of(c, plan, limit_bytes);
+    sweep_trial trial;
+    sweep_trial_begin(&trial, SWEEP_OK);
+    trial.fits = fits(c, plan, limit_bytes);
+    trial.figure[SWEEP_ITERATION_MS] = plan->ms;
+    trial.figure[SWEEP_LEFT_OUT_SHARE] = plan->left_out;
+    trial.figure[SWEEP_FIT_PROBABILITY] = sp_result_fit_probability(&memory);
+    return trial;
+}
+
 static bool is_better(const limits *c, const cell *a, const cell *b, int64_t limit_bytes)
 {
-    sp_fits of_a = fits(c, a, limit_bytes);
-    sp_fits of_b = fits(c, b, limit_bytes);
-    return of_a != of_b
-               ? of_a < of_b
-               : of_a != SP_FITS_NO && a->ms / (1.0 - a->left_out) < b->ms / (1.0 - b->left_out);
+    const sweep_trial of_a = trial_at(c, a, limit_bytes);
+    const sweep_trial of_b = trial_at(c, b, limit_bytes);
+    return of_a.fits != SP_FITS_NO && (of_b.fits == SP_FITS_NO || sweep_is_better(&of_a, &of_b));
 }
 
 // A plan that fits in less memory is one for more. A search does not always find one as good there.
@@ -167,6 +177,7 @@ static json_t *curve_row_json(const limits *c, int point, int i)
         SP_JSON("fits", own->planned ? json_string(sp_fits_names[how]) : json_null()),
         SP_JSON("memory_margin_gib",
                 own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory)) : (double)NAN),
+        SP_JSON("fit_probability", own->planned ? sp_result_fit_probability(&memory) : (double)NAN),
         SP_JSON("left_out_share", own->planned ? own->left_out : (double)NAN),
         SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
 }
@@ -227,12 +238,12 @@ static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
 // Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
 // until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
 // "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
-// "memory_margin_gib", "left_out_share", "made_for_gib"}]}], "warnings" (of the rows at the first
-// limit)}: limits without what the device keeps for itself, times null where nothing fits,
-// speed-ups over the strategy itself at the first limit. Where the plan for less memory is better,
-// or fits well where the limit's own fits tightly, it stands for more, too; "made_for_gib" is the
-// limit that it was made for. So a strategy with more memory is never worse, as sweeps rank points.
-// It does not depend on `threads`.
+// "memory_margin_gib", "fit_probability", "left_out_share", "made_for_gib"}]}], "warnings" (of the
+// rows at the first limit)}: limits without what the device keeps for itself, times null where
+// nothing fits, speed-ups over the strategy itself at the first limit. Where the plan for less
+// memory is better, as sweeps rank points, it stands for more, too, so a strategy with more memory
+// is never worse; "made_for_gib" is the limit that it was made for. It does not depend on
+// `threads`.
 static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
                                    const char *const *strategies, int count, int threads,
                                    json_t **json, sp_error *err)
@@ -957,8 +968,9 @@ static void print_table(const comparison *cmp)
         columns, sizeof columns,
         "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|9 "
         "@mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|9 @memory_margin_gib|9 "
-        "@imbalance.dp_max_over_mean|10 @gap|8 @microbatches|9 @solver_ms|0 status",
-        idle_name(cmp));
+        "@imbalance.dp_max_over_mean|%s10 @gap|8 @microbatches|9 @solver_ms|0 status",
+        idle_name(cmp),
+        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
     puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
@@ -1147,15 +1159,16 @@ const cli_command cli_cmd_compare = {
         "as many tokens, zb-h2 and v-half, numbers of slices with and without exchange of "
         "attention, and for strategies that neither bring nor choose one the exchange of keys and "
         "values in rings and in all-to-alls with rings are tried, too. Its row is, of those that "
-        "fit well, the one with the least time over the probability that it runs, by PyTorch's "
-        "blocks, which are counted of every layout that would be the "
+        "fit well, the one with the least time over the chance that it runs (" CLI_CHANCE
+        "), by PyTorch's blocks, which are counted of every layout that would be the "
         "fastest, and where another one that may sooner run out of memory would be faster, a line "
         "below says so; "
         "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
         "of the strategy and that of the layout are told apart. This may take minutes.\n\nWith "
         "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
         "fifths of that and so on, until none of them fits: the trade of time against memory. A "
-        "plan for less memory that is faster or fits better stands for more memory, too, with a "
+        "plan for less memory that is faster, by time over that chance, or fits better stands for "
+        "more memory, too, with a "
         "star (--json: the limit that it was made for), and a step that fits tightly is marked; "
         "blocks of PyTorch's allocator are counted within a tenth of the limit alone.\n\nAbove the "
         "rows stands how far the profile was off on logged steps like these, or why that is not "

@@ -574,7 +574,7 @@ const cli_command cli_cmd_simulate = {
         "limit leaves of what PyTorch's allocator would reserve, whose blocks are counted, or of "
         "the peak where they cannot be; a step fits tightly where less than 3 % of the limit (of "
         "the peak: a tenth) is left. With which probability it runs, by logged steps that filled "
-        "as much of their memory, is told where that is not above 0.95.\n\nIn a trace a flow "
+        "as much of their memory, is told where that is below 0.95.\n\nIn a trace a flow "
         "connects the actions of the critical "
         "path, and an action that waited for another rank tells for what (waited_for).\n\nThe exit "
         "status is 1 when a rank needs more memory than its limit; the result is printed all the "

@@ -234,7 +234,8 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
     find_gpus(shortage, err);
-    if (sp_model_most_experts(&shortage->scenario->model) > 0) {
+    if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
+        shortage->scenario->layout.etp == 0) {
         sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
     }
     return SP_ERR_INFEASIBLE;
@@ -543,7 +544,8 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
         command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
-    if (status == SP_OK && args->common.json && sp_model_most_experts(&scenario.model) > 0) {
+    if (status == SP_OK && args->common.json && sp_model_most_experts(&scenario.model) > 0 &&
+        scenario.layout.etp == 0) {
         sp_warnings_add(&result.warnings, "%s", CLI_TUNE_EXPERTS);
     }
     tuned->scenario = &scenario;
@@ -701,8 +703,11 @@ const cli_command cli_cmd_tune = {
         "the beginning of its document) stands beside each that does not lose as much as the "
         "answer.\n\nOf every point that would be the answer, and of those that are listed, the "
         "blocks of PyTorch's allocator are counted. Points come in the order of the time that is "
-        "to be expected: the predicted one over the probability that the step runs, by logged "
-        "steps that filled as much of their memory; costs of other choices are of that time, too. "
+        "to be expected: the predicted one over the chance that the step runs (" CLI_CHANCE
+        ": by logged steps that filled as much of their memory); what others cost is of that time, "
+        "too. What points that lack memory save is of predicted times, as with more memory both "
+        "run. So is the front, whatever the chance, as that of sweep --pareto "
+        "iteration_ms,peak_memory_gib; points that fit tightly are not on it. "
         "Points that fit tightly come last: those for "
         "which it would reserve more than 97 % of the limit or, where blocks are not counted, "
         "those within a tenth of it. The fastest that only lacks expandable_segments:True is "
@@ -711,7 +716,8 @@ const cli_command cli_cmd_tune = {
         "v-half for strategies that bring none; recomputation is none, attention or full; ZeRO "
         "stages 1 to 3 (2 and 3 with the stacks of FSDP); a micro-batch is one row of the context, "
         "or of short rows also 2 or 4. "
-        "Expert parallelism is never searched: every GPU holds all experts of its layers.\n\nWhat "
+        "The experts of a layer are spread over powers of two of GPUs, each expert split over "
+        "parallel.tp ranks unless --set parallel.etp says otherwise.\n\nWhat "
         "--set states is not searched: --set parallel.tp=2 leaves the layouts of so many GPUs "
         "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
         "one thing twice.\n\nCtrl-C ends the search with the fastest so far (exit status 130), a "

@@ -260,7 +260,7 @@ static const struct {
     {"solver", "Milliseconds that the strategy took for a batch on this machine: solver_ms."},
     {"rows", "Samples, or packed rows, of a micro-batch: schedule.microbatch_samples."},
     {"chunks", "Model chunks of each pipeline rank: parallel.chunks_per_rank."},
-    {"front", "Points of which none is both faster and takes less memory."},
+    {"front", "Points of which none is both faster as predicted and takes less memory."},
     {"status|ok|reason", "ok, or why the row has no figures."},
     {"zero", "ZeRO stage of the point: parallel.zero."},
     {"infeasible", "The strategy or the schedule cannot run this."},
@@ -296,7 +296,8 @@ static const struct {
                     "waited 0.4 s a micro-batch and more, which no model has."},
     {"fit_probability|runs with probability",
      "That a step does not run out of memory: of logged steps that filled as much of the limit and "
-     "ran or failed, every source with the same weight."},
+     "ran or failed, every source with the same weight. sweep, tune, compare and report name as "
+     "fastest what takes the least time over the chance that it runs: " CLI_CHANCE "."},
     {"memory_share",
      "What PyTorch would reserve, or the peak where that is not known, as a share of the limit."},
     {"regret|regret of the pick|worst_regret|worst_cell",
@@ -410,7 +411,7 @@ static const struct {
      "peak_memory_mape: the mean absolute error over ranks (validate)."},
     {"question|tokens_per_step", "What tune was asked: model, GPUs, context, tokens of a step."},
     {"answer|top|go_on",
-     "The step that fits well with the least time over the probability that it runs, as simulate "
+     "The step that fits well with the least time over the chance that it runs, as simulate "
      "tells it (tune)."},
     {"points|best|combinations|resumed|written|point",
      "Layouts with a strategy that tune or sweep looks at, each once."},

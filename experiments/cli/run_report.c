@@ -139,6 +139,14 @@ static void add_slices(const sp_scenario *scenario, char text[CLI_LAYOUT])
     }
 }
 
+// Where experts are on several ranks.
+static void add_experts(const sp_layout *layout, char text[CLI_LAYOUT])
+{
+    if (sp_layout_dispatches(layout)) {
+        sp_append(text, CLI_LAYOUT, ", ep %d, etp %d", sp_layout_ep(layout), sp_layout_etp(layout));
+    }
+}
+
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT])
 {
@@ -147,6 +155,7 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     const json_t *strategy = json_object_get(scenario->resolved, "strategy");
     snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp, layout->pp,
              layout->dp);
+    add_experts(layout, text);
     if (layout->chunks > 1) {
         sp_append(text, CLI_LAYOUT, ", %d chunks", layout->chunks);
     }
@@ -180,6 +189,9 @@ void cli_print_place(FILE *out, const sp_scenario *scenario)
                 scenario->cluster.name, scenario->cluster.nodes,
                 scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);
+        char experts[CLI_LAYOUT] = "";
+        add_experts(layout, experts);
+        fputs(experts, out);
     }
 }
 
@@ -317,8 +329,8 @@ static void print_speed(FILE *out, const sp_result *result)
     print_loss(out, result);
 }
 
-const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait",
-                                           "dp",      "optimizer", "bubble", NULL};
+const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait", "dp",
+                                           "experts", "optimizer", "bubble", NULL};
 
 static void print_time(FILE *out, const sp_result *result)
 {
@@ -333,6 +345,9 @@ static void print_time(FILE *out, const sp_result *result)
             fprintf(out, "%s%s %.3f", separator, waits ? "waiting" : cli_time_part_names[i], ms[i]);
             if (i == SP_TIME_COMPUTE && launch_ms >= 0.0005) {
                 fprintf(out, " (launches %.3f)", launch_ms);
+            }
+            if (i == SP_TIME_EP && sp_result_expert_wait_ms(result) >= 0.0005) {
+                fprintf(out, " (waiting %.3f)", sp_result_expert_wait_ms(result));
             }
             separator = ", ";
         }

@@ -15,13 +15,14 @@ typedef struct tune_axis {
     int width;
 } tune_axis;
 
-enum { AXES = 11 };
+enum { AXES = 12, EP_AXIS = 4 };
 
 static const tune_axis axes[AXES] = {
     {"parallel.tp", "tp", 3},
     {"parallel.cp", "cp", 3},
     {"parallel.pp", "pp", 3},
     {"parallel.dp", "dp", 4},
+    [EP_AXIS] = {"parallel.ep", "ep", 3},
     {"parallel.zero", "zero", 4},
     {"memory.recompute", "recompute", 9},
     {"schedule.kind", "schedule", 11},
@@ -30,6 +31,12 @@ static const tune_axis axes[AXES] = {
     {"strategy.rank_tokens", "rank_tokens", 11},
     {"strategy.chunk_tokens", "chunk_tokens", 12},
 };
+
+// Dense models have no choice of experts.
+static bool has_column(const cli_tuned *tuned, int axis)
+{
+    return axis != EP_AXIS || sp_model_most_experts(&tuned->scenario->model) > 0;
+}
 
 // An integer or a text, "-" where there is neither; returns text.
 static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
@@ -112,6 +119,7 @@ static const limit_kind part_kinds[SP_TIME_PARTS] = {
     {"context parallelism's traffic", {{"parallel.cp", true}}},
     {"waiting for stages' transfers", {{"parallel.pp", true}, {"schedule.kind", false}}},
     {"data parallelism's traffic", {{"parallel.zero", true}, {"parallel.dp", true}}},
+    {"experts on other ranks", {{"parallel.ep", true}, {"parallel.cp", true}}},
     {"the optimizer", {{"parallel.zero", false}}},
     {"the bubble", {{"parallel.pp", true}, {"schedule.kind", false}}},
 };
@@ -136,10 +144,19 @@ typedef struct other {
 
 // ---- points with another value ----
 
-// For all tokens: a strategy that leaves some out does less work in its step.
+// For all tokens: a strategy that leaves some out does less work in its step. Of a point that lacks
+// memory this is compared with that of the answer, as with more memory both would run.
 static double time_of(const sweep_layout *point)
 {
     return sweep_whole_ms(&point->trial);
+}
+
+// By how many percent the time to be expected of a point is above that of the answer; NAN: no
+// point.
+static double cost_of(const cli_tuned *tuned, const sweep_trial *trial)
+{
+    double best_ms = sweep_expected_ms(&tuned->layouts->ranked[0]->trial);
+    return trial != NULL ? 100.0 * (sweep_expected_ms(trial) / best_ms - 1.0) : (double)NAN;
 }
 
 // One setting of a point: its place on the axis, for all points are asked for every axis that is
@@ -194,11 +211,12 @@ static bool lacks_memory(const sweep_layout *point)
 static void take(const sweep_layout *point, other *best)
 {
     const sweep_trial *d = &point->trial;
-    bool lacks = lacks_memory(point);
     bool fits = d->status == SWEEP_OK && d->fits != SP_FITS_TIGHT;
-    const sweep_layout **at = fits ? &best->fits : &best->short_of;
-    if ((fits || lacks) && (*at == NULL || time_of(point) < time_of(*at))) {
-        *at = point;
+    if (fits && (best->fits == NULL || sweep_is_better(d, &best->fits->trial))) {
+        best->fits = point;
+    } else if (lacks_memory(point) &&
+               (best->short_of == NULL || time_of(point) < time_of(best->short_of))) {
+        best->short_of = point;
     }
 }
 
@@ -268,8 +286,9 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
     if (found.fits != NULL) {
         sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.fits, axis->path, text);
+        // The answer is ranked by tokens a second: times may differ from it by rounding.
         sp_append(text, REMEDY, " costs %.1f %% in all",
-                  100.0 * (time_of(found.fits) / best_ms - 1.0));
+                  fmax(0.0, cost_of(tuned, &found.fits->trial)));
         add_loss(tuned, found.fits, text);
     }
 }
@@ -408,8 +427,7 @@ static void count_evaluated(choice *c, const sweep_trial *trial)
     }
     if (trial->status == SWEEP_OK) {
         const sweep_trial **best = trial->fits == SP_FITS_TIGHT ? &c->tight : &c->best;
-        *best =
-            *best == NULL || sweep_expected_ms(trial) < sweep_expected_ms(*best) ? trial : *best;
+        *best = *best == NULL || sweep_is_better(trial, *best) ? trial : *best;
     }
 }
 
@@ -457,31 +475,20 @@ static void free_choices(choices all[GROUPS])
     }
 }
 
-static double best_of(const cli_tuned *tuned)
-{
-    return sweep_expected_ms(&tuned->layouts->ranked[0]->trial);
-}
-
-// NAN: there is no point.
-static double expected_ms(const sweep_trial *trial)
-{
-    return trial != NULL ? sweep_expected_ms(trial) : (double)NAN;
-}
-
 // "+12.3 %" of the time to be expected, or from what pure work takes of those that were left out to
 // what was found.
 static const char *cost_text(const cli_tuned *tuned, const choice *c, char text[COST])
 {
     char loss[CLI_LOSS];
-    double best_ms = best_of(tuned);
-    double found = 100.0 * (expected_ms(c->best) / best_ms - 1.0);
+    double best_ms = sweep_expected_ms(&tuned->layouts->ranked[0]->trial);
+    double found = cost_of(tuned, c->best);
     double least = 100.0 * (c->bound_ms / best_ms - 1.0);
     if (isfinite(found) && least < found) {
         snprintf(text, COST, "+%.1f to %.1f %%", least, found);
     } else if (isfinite(found)) {
         snprintf(text, COST, found > 0.0 ? "+%.1f %%" : "best", found);
     } else if (c->tight != NULL) {
-        snprintf(text, COST, "tight %+.1f %%", 100.0 * (expected_ms(c->tight) / best_ms - 1.0));
+        snprintf(text, COST, "tight %+.1f %%", cost_of(tuned, c->tight));
     } else if (c->dropped) {
         snprintf(text, COST, "not tried");
     } else if (isfinite(least)) {
@@ -590,6 +597,9 @@ static json_t *choices_json(const cli_tuned *tuned)
     json_t *object = json_object();
     count_choices(tuned, all);
     for (int a = 0; a < GROUPS; a++) {
+        if (a > 0 && !has_column(tuned, a - 1)) {
+            continue;
+        }
         json_t *list = json_array();
         for (int i = 0; i < all[a].count; i++) {
             json_array_append_new(list, choice_json(tuned, &all[a].of[i]));
@@ -598,23 +608,6 @@ static json_t *choices_json(const cli_tuned *tuned)
     }
     free_choices(all);
     return object;
-}
-
-// ---- the front of time against memory ----
-
-// Returns those of the points that fit, the fastest first, before which none holds less memory; the
-// caller frees the list with sp_free().
-static const sweep_layout **tuned_front(const sweep_layouts *layouts, int64_t *count)
-{
-    const sweep_layout **front =
-        (const sweep_layout **)sp_calloc((size_t)layouts->ranked_count + 1, sizeof *front);
-    double least_gib = (double)HUGE_VAL;
-    *count = 0;
-    for (int64_t i = 0; i < layouts->ranked_count; i++) {
-        front[*count] = layouts->ranked[i];
-        *count += sweep_layouts_extends(layouts->ranked[i], &least_gib);
-    }
-    return front;
 }
 
 // ---- for people ----
@@ -730,7 +723,7 @@ static void print_source(const cli_tuned *tuned)
     if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
         printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
     }
-    if (sp_model_most_experts(&tuned->scenario->model) > 0) {
+    if (sp_model_most_experts(&tuned->scenario->model) > 0 && tuned->scenario->layout.etp == 0) {
         puts(CLI_TUNE_EXPERTS);
     }
 }
@@ -758,11 +751,13 @@ static void print_counts(const cli_tuned *tuned)
 static const char columns[] = "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 "
                               "@peak_memory_gib|5 fits|-12 strategy";
 
-static void print_head(void)
+static void print_head(const cli_tuned *tuned)
 {
     cli_print_heads(stdout, columns);
     for (int a = 0; a < AXES; a++) {
-        printf(" %*s", axes[a].width, axes[a].name);
+        if (has_column(tuned, a)) {
+            printf(" %*s", axes[a].width, axes[a].name);
+        }
     }
     putchar('\n');
 }
@@ -777,7 +772,10 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
     cli_cell(&row, "%s", sp_fits_names[point->trial.fits]);
     cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
-        printf(" %*s", axes[a].width, value_text(json_object_get(settings, axes[a].path), text));
+        const json_t *value = json_object_get(settings, axes[a].path);
+        if (has_column(tuned, a)) {
+            printf(" %*s", axes[a].width, value_text(value, text));
+        }
     }
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
                   notes);
@@ -788,13 +786,13 @@ static void print_point(const cli_tuned *tuned, const sweep_layout *point)
 static void print_front(const cli_tuned *tuned)
 {
     int64_t count = 0;
-    const sweep_layout **front = tuned_front(tuned->layouts, &count);
+    sweep_layout **front = sweep_layouts_front(tuned->layouts, &count);
     printf("\nthe front of time against memory, of what was evaluated");
     if (count > CLI_FRONT_SHOWN) {
         printf(" (%d of %lld, all with --json)", CLI_FRONT_SHOWN, (long long)count);
     }
     puts(":");
-    print_head();
+    print_head(tuned);
     for (int64_t i = 0; i < count && i < CLI_FRONT_SHOWN; i++) {
         print_point(tuned, front[i]);
     }
@@ -822,7 +820,7 @@ static void print_expandable(const cli_tuned *tuned)
     if (fastest != NULL) {
         puts("\nthe fastest with expandable_segments:True, which leaves no gaps between PyTorch's "
              "blocks:");
-        print_head();
+        print_head(tuned);
         print_point(tuned, fastest);
     }
 }
@@ -837,7 +835,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_source(tuned);
     print_counts(tuned);
     putchar('\n');
-    print_head();
+    print_head(tuned);
     for (int64_t i = 0; i < tuned->layouts->ranked_count && i < tuned->top; i++) {
         print_point(tuned, tuned->layouts->ranked[i]);
     }
@@ -923,12 +921,14 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
     const sweep_layouts *all = tuned->layouts;
     double ms[SP_TIME_PARTS];
     int64_t count = 0;
-    const sweep_layout **front = tuned_front(all, &count);
+    sweep_layout **front = sweep_layouts_front(all, &count);
     json_t *points = counts_json(all);
     json_t *limits = json_object();
     sp_result_time_parts(tuned->result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
-        sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        if (i != SP_TIME_EP || sp_layout_dispatches(&tuned->result->layout)) {
+            sp_json_put(limits, cli_time_part_names[i], json_real(ms[i]));
+        }
     }
     int64_t top = all->ranked_count < tuned->top ? all->ranked_count : tuned->top;
     json_t *object = sp_json_object(
@@ -939,8 +939,9 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         SP_JSON("current_ms", tuned->current_ms), SP_JSON("current_reason", current_reason(tuned)),
         SP_JSON("points", points),
         SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
-        SP_JSON("front", points_json(tuned, front, count)), SP_JSON("limits_ms", limits),
-        SP_JSON("findings", findings_json(tuned)), SP_JSON("choices", choices_json(tuned)));
+        SP_JSON("front", points_json(tuned, (const sweep_layout *const *)front, count)),
+        SP_JSON("limits_ms", limits), SP_JSON("findings", findings_json(tuned)),
+        SP_JSON("choices", choices_json(tuned)));
     sp_free((void *)front);
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",

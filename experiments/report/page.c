@@ -7,6 +7,7 @@
 
 #include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 
 enum { SAMPLES_LISTED = 8 };
 
@@ -49,6 +50,55 @@ static void drop_ranks(report_input *input)
     }
 }
 
+// ---- what documents say ----
+
+// NAN where there is no such number.
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *string(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+enum { RISK = 48 };
+
+// ", runs with probability 0.72" of a step that fits but may not run, else ""; returns text.
+static const char *risk_of(const json_t *result, char text[RISK])
+{
+    double probability = number(result, "fit_probability");
+    const char *fits = string(result, "fits");
+    text[0] = '\0';
+    if (probability < SP_FITS_SURELY && (fits == NULL || strcmp(fits, "no") != 0)) {
+        snprintf(text, RISK, ", runs with probability %.2f", probability);
+    }
+    return text;
+}
+
+// Puts the time to be expected, by which the page ranks, and the risk beside each predicted time.
+static void add_expected(json_t *value)
+{
+    const char *key;
+    json_t *member;
+    size_t i;
+    json_array_foreach (value, i, member) {
+        add_expected(member);
+    }
+    json_object_foreach (value, key, member) {
+        add_expected(member);
+    }
+    sweep_trial trial;
+    sweep_trial_take(value, &trial);
+    if (isfinite(sweep_expected_ms(&trial))) {
+        char risk[RISK];
+        sp_json_put(value, "expected_ms", json_real(sweep_expected_ms(&trial)));
+        sp_json_put(value, "risk", json_string(risk_of(value, risk)));
+    }
+}
+
 sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *err)
 {
     size_t count = 0;
@@ -66,6 +116,9 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, sp_error *e
             status = take_timeline(page, &inputs->items[i], b, err);
         }
         drop_ranks(&inputs->items[i]);
+        if (inputs->items[i].kind != REPORT_PLAN) {
+            add_expected(inputs->items[i].json);
+        }
     }
     return status;
 }
@@ -171,18 +224,6 @@ static void say(line *to, const char *format, ...)
     to->used += written < 0 ? 0 : (size_t)written < room ? (size_t)written : room;
 }
 
-// NAN where there is no such number.
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
-static const char *string(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
 static void add_time(line *to, double ms)
 {
     if (ms < 1e4) {
@@ -211,6 +252,7 @@ static void add_memory(line *to, const json_t *result)
     double reserved = number(result, "peak_memory_reserved_gib");
     double limit = number(result, "memory_margin_gib") + (isfinite(reserved) ? reserved : peak);
     const char *fits = string(result, "fits");
+    char risk[RISK];
     if (!isfinite(peak)) {
         return;
     }
@@ -224,6 +266,7 @@ static void add_memory(line *to, const json_t *result)
                 : strcmp(fits, "tight") == 0 ? ", fits tightly"
                                              : ", does not fit");
     }
+    say(to, "%s", risk_of(result, risk));
 }
 
 // Says which tokens the strategy does not train as asked.
@@ -289,22 +332,13 @@ static void add_result(line *to, const json_t *result)
     add_memory(to, result);
 }
 
-// For all tokens, at the pace of a strategy that leaves some out.
-static double whole_ms(const json_t *row)
-{
-    double left_out = number(row, "left_out_share");
-    double ms = number(row, "iteration_ms");
-    return left_out > 0.0 ? ms / (1.0 - left_out) : ms;
-}
-
-// As a sweep ranks them: steps that fit tightly run slower than predicted, so they come last.
 static bool is_better(const json_t *a, const json_t *b)
 {
-    const char *of_a = string(a, "fits");
-    const char *of_b = string(b, "fits");
-    bool a_tight = of_a != NULL && strcmp(of_a, "tight") == 0;
-    bool b_tight = of_b != NULL && strcmp(of_b, "tight") == 0;
-    return a_tight != b_tight ? b_tight : whole_ms(a) < whole_ms(b);
+    sweep_trial of_a;
+    sweep_trial of_b;
+    sweep_trial_take(a, &of_a);
+    sweep_trial_take(b, &of_b);
+    return sweep_is_better(&of_a, &of_b);
 }
 
 // Do two points of a sweep train the same: model and workload?
@@ -434,6 +468,7 @@ static void add_curve(line *to, const json_t *curve)
     const json_t *first = json_array_get(points, 0);
     const json_t *best = fastest(json_object_get(first, "rows"), NULL);
     const json_t *least = NULL;
+    char risk[RISK];
     if (best == NULL) {
         say(to, "no strategy fits");
         return;
@@ -447,10 +482,12 @@ static void add_curve(line *to, const json_t *curve)
         json_array_size(json_object_get(first, "rows")), number(first, "limit_gib"),
         name != NULL ? name : "one step");
     add_time(to, number(best, "iteration_ms"));
+    say(to, "%s", risk_of(best, risk));
     best = fastest(json_object_get(least, "rows"), NULL);
     name = string(best, "strategy");
     say(to, "; with %.2f GiB: %s, ", number(least, "limit_gib"), name != NULL ? name : "one step");
     add_time(to, number(best, "iteration_ms"));
+    say(to, "%s", risk_of(best, risk));
 }
 
 static void add_execution(line *to, const json_t *predicted, const json_t *executed)

@@ -472,7 +472,7 @@ static const char *text_of(const json_t *row, const char *key)
     return text != NULL ? text : "";
 }
 
-bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected)
+void sweep_trial_take(const json_t *row, sweep_trial *trial)
 {
     sweep_trial_begin(trial, SWEEP_STATUSES);
     const char *status = json_string_value(json_object_get(row, "status"));
@@ -480,14 +480,6 @@ bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expect
         if (strcmp(status, sweep_status_names[s]) == 0) {
             trial->status = (sweep_status)s;
         }
-    }
-    *expected = "an object with a point";
-    if (!json_is_object(json_object_get(row, "point"))) {
-        return false;
-    }
-    *expected = "a status: ok, oom, infeasible or invalid";
-    if (trial->status == SWEEP_STATUSES) {
-        return false;
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         trial->figure[f] = figure(row, sweep_figure_names[f]);
@@ -506,7 +498,14 @@ bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expect
     snprintf(trial->not_validated, sizeof trial->not_validated, "%s",
              text_of(row, "not_validated"));
     snprintf(trial->reason, sizeof trial->reason, "%s", text_of(row, "reason"));
-    return true;
+}
+
+bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected)
+{
+    bool has_point = json_is_object(json_object_get(row, "point"));
+    sweep_trial_take(row, trial);
+    *expected = has_point ? "a status: ok, oom, infeasible or invalid" : "an object with a point";
+    return has_point && trial->status != SWEEP_STATUSES;
 }
 
 char *sweep_point_text(const json_t *point)

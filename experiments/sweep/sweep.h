@@ -307,6 +307,9 @@ sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep
 // The text of a point as it stands in the line; freed with free().
 char *sweep_point_text(const json_t *point);
 
+// Takes what a line, or a result of another command, says of a point; the status is SWEEP_STATUSES
+// where it says none.
+void sweep_trial_take(const json_t *row, sweep_trial *trial);
 // Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
 bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected);
 

@@ -9,6 +9,8 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "solver/evaluate/evaluate.h"
 #include "solver/strategy.h"
 
@@ -110,6 +112,18 @@ static int64_t gpus_of(const sweep_layouts_options *options, const sp_scenario *
     return options->gpus > 0 ? options->gpus : sp_layout_ranks(&scenario->layout);
 }
 
+// Powers of two that divide the experts of every layer that has any.
+static json_t *expert_degrees(const sp_model *model, int64_t ranks)
+{
+    int64_t common = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        int64_t experts = sp_model_of_kind(model, k, &space)->experts;
+        common = common == 0 ? experts : experts == 0 ? common : sp_gcd(common, experts);
+    }
+    return divisors(common, ranks, true);
+}
+
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
                        int64_t ranks, bool wide)
@@ -121,6 +135,11 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
         SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        sp_json_put(grid, "parallel.ep",
+                    wide ? expert_degrees(&scenario->model, ranks)
+                         : json_pack("[i]", sp_layout_ep(&scenario->layout)));
+    }
     if (wide) {
         bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);
         sp_json_put(grid, "parallel.zero",
@@ -212,6 +231,9 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
                                   SP_JSON("parallel.pp", json_pack("[i]", layout->pp)),
                                   SP_JSON("parallel.dp", json_pack("[i]", layout->dp)),
                                   SP_JSON("memory.recompute", json_pack("[s]", recompute)));
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        sp_json_put(grid, "parallel.ep", json_pack("[i]", sp_layout_ep(layout)));
+    }
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind",
                     json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
@@ -341,6 +363,14 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
              : any_order                   ? "tp * cp * pp * dp == %lld"
                                            : any_schedule,
              (long long)gpus);
+    if (sp_model_most_experts(&scenario->model) > 0) {
+        if (scenario->layout.etp > 0) {
+            sp_append(where, sizeof where, " && tp * cp * dp %% (%d * ep) == 0",
+                      scenario->layout.etp);
+        } else {
+            sp_append(where, sizeof where, " && cp * dp %% ep == 0");
+        }
+    }
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
                                    : grid_of(scenario, context, strategy, gpus, options->wide);
     pin(grid, base, options);
@@ -455,12 +485,21 @@ static double idle_factor(const finder *f, const sweep_layout *point)
     return fmax(json_number_value(dp) / (double)most, 1.0);
 }
 
+static bool spreads_experts(const sweep_spec *spec)
+{
+    bool found = false;
+    for (int a = 0; a < spec->axis_count; a++) {
+        found = found || strcmp(spec->axes[a].path, "parallel.ep") == 0;
+    }
+    return found;
+}
+
 static sp_status bound_points(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
     f->works = 1;
     f->alike = 1;
-    f->axes = WORK_AXES + f->options->wide;
+    f->axes = WORK_AXES + f->options->wide + spreads_experts(&all->spec[0]);
     f->inner = 1;
     for (int a = 0; a < all->spec[0].axis_count; a++) {
         *(a < f->axes ? &f->works : &f->inner) *= all->spec[0].axes[a].count;
@@ -792,6 +831,36 @@ static int by_trial(const void *a, const void *b)
                                                    : (p > q) - (p < q);
 }
 
+// As its row shows it, without the risk of running out of memory.
+static int by_shown_time(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    double ms = sweep_whole_ms(&p->trial) - sweep_whole_ms(&q->trial);
+    double gib = p->trial.figure[SWEEP_PEAK_MEMORY_GIB] - q->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+    double first = ms != 0.0 ? ms : gib;
+    return first != 0.0 ? (first > 0.0 ? 1 : -1) : (p > q) - (p < q);
+}
+
+sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count)
+{
+    size_t bytes = (size_t)layouts->ranked_count * sizeof *layouts->ranked;
+    sweep_layout **front = sp_calloc((size_t)layouts->ranked_count + 1, sizeof *front);
+    double least_gib = (double)HUGE_VAL;
+    *count = 0;
+    memcpy((void *)front, (const void *)layouts->ranked, bytes);
+    qsort((void *)front, (size_t)layouts->ranked_count, sizeof *front, by_shown_time);
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
+        sweep_layout *point = front[i];
+        double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
+        if (point->trial.fits != SP_FITS_TIGHT && gib < least_gib) {
+            front[(*count)++] = point;
+            least_gib = gib;
+        }
+    }
+    return front;
+}
+
 static void rank_points(sweep_layouts *all)
 {
     memset(all->of_status, 0, sizeof all->of_status);
@@ -806,22 +875,33 @@ static void rank_points(sweep_layouts *all)
     qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_trial);
 }
 
-// Those that are shown and not counted yet; room for BLOCK of them.
+// Adds those of the first `shown` that are not counted yet; room for BLOCK of them.
+static int add_uncounted(const finder *f, sweep_layout **points, int64_t shown,
+                         sweep_layout **block, int count)
+{
+    for (int64_t i = 0; i < shown && count < BLOCK; i++) {
+        bool is_new = must_count(f, points[i]);
+        for (int b = 0; b < count; b++) {
+            is_new = is_new && block[b] != points[i];
+        }
+        block[count] = points[i];
+        count += is_new;
+    }
+    return count;
+}
+
+// Those that are shown and not counted yet.
 static int list_uncounted(const finder *f, sweep_layout **block)
 {
     const sweep_layouts *all = f->layouts;
-    int shown = f->options->shown > 0 ? f->options->shown : 1;
-    double least_gib = (double)HUGE_VAL;
-    int64_t front = 0;
-    int count = 0;
-    for (int64_t i = 0; i < all->ranked_count && count < BLOCK; i++) {
-        sweep_layout *point = all->ranked[i];
-        bool in_front = front < shown && sweep_layouts_extends(point, &least_gib);
-        front += in_front;
-        if ((i < shown || in_front) && must_count(f, point)) {
-            block[count++] = point;
-        }
-    }
+    int64_t shown = f->options->shown > 0 ? f->options->shown : 1;
+    int64_t front_count = 0;
+    sweep_layout **front = sweep_layouts_front(all, &front_count);
+    int64_t in_front = f->options->shown < front_count ? f->options->shown : front_count;
+    shown = shown < all->ranked_count ? shown : all->ranked_count;
+    int count = add_uncounted(f, all->ranked, shown, block, 0);
+    count = add_uncounted(f, front, in_front, block, count);
+    sp_free((void *)front);
     return count;
 }
 
@@ -881,14 +961,6 @@ static sp_status find_reason(finder *f, sp_error *err)
     sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
-}
-
-bool sweep_layouts_extends(const sweep_layout *point, double *least_gib)
-{
-    double gib = point->trial.figure[SWEEP_PEAK_MEMORY_GIB];
-    bool extends = point->trial.fits != SP_FITS_TIGHT && gib < *least_gib;
-    *least_gib = extends ? gib : *least_gib;
-    return extends;
 }
 
 // ---- the search ----

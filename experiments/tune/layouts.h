@@ -7,8 +7,8 @@
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
     int strategy_count;
-    // Also ZeRO 1 to 3, the schedules zb-h2 and v-half, and for rows of up to 8K tokens
-    // micro-batches of 2 and 4 rows.
+    // Also experts over powers of two of ranks, else over those of the base, ZeRO 1 to 3, the
+    // schedules zb-h2 and v-half, and for rows of up to 8K tokens micro-batches of 2 and 4 rows.
     bool wide;
     // Overrides that the base has taken (--set, "parallel.tp=2"): what one of them states is not
     // searched but stays, an axis with one value.
@@ -86,9 +86,10 @@ void sweep_layouts_fini(sweep_layouts *layouts);
 sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char *source,
                                sweep_layouts *layouts, sp_error *err);
 
-// Does it hold less than every point before it of the front of time against memory, and not fit
-// tightly? Points come in the order of their ranks; *least_gib begins as infinity.
-bool sweep_layouts_extends(const sweep_layout *point, double *least_gib);
+// The front of predicted time for all tokens, without the risk of running out of memory, against
+// peak memory, of the points that fit and do not fit tightly, the fastest first; the caller frees
+// the list with sp_free().
+sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count);
 
 // The scenario at a point; the caller owns it.
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);

@@ -15,7 +15,8 @@
 
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 sp_step_costs *costs, sp_error *err);
+                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
+                                 sp_error *err);
 
 // Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
 typedef struct backward_price {
@@ -55,7 +56,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     if (sp_shares_are(layout)) {
         cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
     }
-    cost->least = sp_calloc(most * SP_LEAST_SLOPES, sizeof *cost->least);
+    cost->least = sp_calloc(most * (SP_LEAST_SLOPES + 1), sizeof *cost->least);
     cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
     cost->tried = sp_malloc(sizeof *cost->tried);
     cost->tried->count = 0;
@@ -295,7 +296,7 @@ static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
     for (int c = 0; c < classes; c++) {
         const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
         if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
-            cost->dp_ns >= most_ns) {
+            cost->dp_ns >= most_ns || cost->ep_ns >= most_ns) {
             return true;
         }
     }
@@ -346,22 +347,31 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
+    sp_expert_rounds rounds[2];
+    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1;
+    if (in_rounds) {
+        sp_expert_rounds_make(cost->layout, forward, &rounds[0]);
+        sp_expert_rounds_make(cost->layout, backward, &rounds[1]);
+    }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
     sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
-        if (repeats(forward, k)) {
+        int64_t expert_tokens = in_rounds ? rounds[0].tokens[k] : pack->computed;
+        if (repeats(forward, k) && (!in_rounds || rounds[0].tokens[k - 1] == expert_tokens)) {
             repeat_forward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
-            sp_i_pack_time_of(cost->packs, &timer, forward, pack, true, false, &time);
+            sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
+                                    &time);
             fill_forward(cost, &timer, pack, &time, k, costs);
             costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
-                                                .zones = sp_i_pack_zones_of(costs, &time, false)};
+                                                .zones = sp_i_pack_zones_of(costs, &time, false),
+                                                .expert_tokens = in_rounds ? expert_tokens : 0};
             status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
                          ? sp_i_beyond_limit(pack, err)
                          : SP_OK;
@@ -373,13 +383,16 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         const sp_pack *pack = &backward->packs[k];
         sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
         sp_i_pack_time time;
-        if (repeats(backward, k) && row.pack == pack) {
+        int64_t expert_tokens = in_rounds ? rounds[1].tokens[k] : pack->computed;
+        if (repeats(backward, k) && row.pack == pack &&
+            (!in_rounds || rounds[1].tokens[k - 1] == expert_tokens)) {
             repeat_backward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
-            sp_i_pack_time_of(cost->packs, &timer, row.list, row.pack, false, true, &time);
+            sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
+                                    expert_tokens, &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
                                                  .cp_again = time.cp[SP_PASS_RECOMPUTE],
@@ -394,7 +407,15 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        status = fill_unit_costs(cost, packing, costs, err);
+        status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
+    }
+    if (in_rounds && status == SP_OK) {
+        sp_i_wait_in_rounds(&rounds[0], false, forward->count, costs);
+        sp_i_wait_in_rounds(&rounds[1], true, backward->count, costs);
+    }
+    if (in_rounds) {
+        sp_expert_rounds_free(&rounds[0]);
+        sp_expert_rounds_free(&rounds[1]);
     }
     if (status == SP_OK) {
         fill_ranks(cost, packing, costs);
@@ -532,7 +553,8 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
     return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s, a.attention_s + times * b.attention_s};
+                       a.cp_s + times * b.cp_s, a.ep_s + times * b.ep_s,
+                       a.attention_s + times * b.attention_s};
 }
 
 static inline sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
@@ -557,7 +579,7 @@ static double gpu_s_of(const sp_cost_model *cost, const sp_i_pack_time *time, co
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         if ((passes >> pass & 1u) != 0) {
             sp_i_time part = stage_time(cost, time, stage, (sp_pass)pass);
-            gpu_s += part.compute_s + part.tp_s + part.cp_s;
+            gpu_s += part.compute_s + part.tp_s + part.cp_s + part.ep_s;
         }
     }
     return gpu_s;
@@ -608,6 +630,7 @@ static sp_action_cost rounded(sp_i_time time)
     return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
                             .tp_ns = sp_i_cut_ns(time.tp_s),
                             .cp_ns = sp_i_cut_ns(time.cp_s),
+                            .ep_ns = sp_i_cut_ns(time.ep_s),
                             .attention_ns = sp_i_cut_ns(time.attention_s)};
 }
 
@@ -661,6 +684,7 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
                             .tp_ns = a.tp_ns + b.tp_ns,
                             .cp_ns = a.cp_ns + b.cp_ns,
                             .dp_ns = a.dp_ns + b.dp_ns,
+                            .ep_ns = a.ep_ns + b.ep_ns,
                             .attention_ns = a.attention_ns + b.attention_ns,
                             .launch_ns = a.launch_ns + b.launch_ns};
 }
@@ -771,6 +795,7 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
 
 typedef struct filler {
     const sp_cost_model *cost;
+    const sp_expert_rounds *rounds; // of both sides; NULL: each rank has experts for itself
     const sp_packing *packing;
     sp_slice_sums *sums; // of backward packs
     int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
@@ -785,9 +810,11 @@ static void fill_copies(const filler *f, size_t rows);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 sp_step_costs *costs, sp_error *err)
+                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
+                                 sp_error *err)
 {
     filler f = {.cost = cost,
+                .rounds = rounds,
                 .packing = packing,
                 .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
                                 cost->memory.stack.attention_mask,
@@ -849,6 +876,9 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .pairs = f->counts_pairs ? pack->full_pairs : 0,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
+    if (f->rounds != NULL) {
+        load.expert_tokens = f->rounds[list != &f->packing->forward].tokens[k];
+    }
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
         load.found_tokens = f->sums[k].found_tokens;
@@ -861,7 +891,8 @@ static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
 {
     return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
            a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
-           a->seen_tokens == b->seen_tokens && a->slices == b->slices && a->collects == b->collects;
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
+           a->collects == b->collects && a->expert_tokens == b->expert_tokens;
 }
 
 // Packs of different loads, each with a row, to be found by their load.
@@ -893,9 +924,9 @@ static void make_slots(known_loads *known, size_t packs)
 // FNV-1a over the words of a load; the high bits go into the low ones, by which slots are chosen.
 static size_t hash_load(const sp_unit_load *load, int32_t dp_count)
 {
-    const int64_t words[] = {load->tokens,       load->kv_tokens, load->pairs,
-                             load->seen_tokens,  load->slices,    load->begun_tokens,
-                             load->found_tokens, load->collects,  dp_count};
+    const int64_t words[] = {
+        load->tokens,       load->kv_tokens,    load->pairs,    load->seen_tokens,   load->slices,
+        load->begun_tokens, load->found_tokens, load->collects, load->expert_tokens, dp_count};
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         hash = (hash ^ (uint64_t)words[i]) * 0x100000001b3u;

@@ -64,7 +64,7 @@ typedef struct sp_cost_model {
     int stage_classes;
     int *memory_class_of_vstage;    // [pp*chunks], owned; NULL: no shares
     struct sp_i_pack_timer *packs;  // inventories and what was computed of them, owned
-    struct sp_least_work *least;    // [slope * classes + class], owned
+    struct sp_least_work *least;    // [slope * classes + class], and whole work behind; owned
     struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
@@ -102,7 +102,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
 
-// The least work of one virtual stage. The first call for a class of stages with a slope above 0,
+// The least work of one virtual stage; of slope 0 all that its packs are, on whatever ranks their
+// experts do it. The first call for a class of stages with a slope above 0,
 // or for sizes, tries some thousand sizes of packs.
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope);
 // A pack needs this on its way through one virtual stage: where pipeline ranks share a vocabulary,

@@ -18,6 +18,7 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
+#include "sim/plan/expert_rounds.h"
 #include "sim/plan/packing.h"
 
 // ---- times of operators ----
@@ -73,21 +74,40 @@ typedef struct sp_i_timed_collectives {
     double once_s[SP_COLLECTIVES];
 } sp_i_timed_collectives;
 
+// The groups of the ranks that work on a layer together. Of experts on several ranks, else of size
+// 0: the ranks that share a layer's experts, those that share each, and both; and how many
+// data-parallel ranks these span.
+typedef struct sp_i_block_groups {
+    sp_group tp, ep, etp, both;
+    int ranks;
+} sp_i_block_groups;
+
+sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layout *layout);
+
+typedef struct sp_i_token_times {
+    double compute_s, tp_s, ep_s;
+} sp_i_token_times;
+
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
 // memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
 // counts what the stack does not hide: what is left to hide behind a GEMM goes down with each
 // collective that does.
-void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
-                     const sp_inventory *inventory, sp_pass pass, double local_tokens,
-                     sp_i_timed_collectives *timed, double *compute_s, double *tp_s);
+//
+// Experts get the rows of `expert_tokens` tokens of a rank: of as many as it has itself, unless
+// ranks with other numbers of tokens share the experts.
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
+                     const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
+                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
+                     sp_i_token_times *times);
 
 // The QKV projection among them.
 double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
 
 // Seconds per token below which no size of pack gets. Collectives that the stack may hide count
-// nothing, and a profile may state the loss apart.
-double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
-                          const sp_inventory *inventory, sp_pass pass);
+// nothing, and a profile may state the loss apart. Experts' operators count for `expert_share`.
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
+                          const sp_i_block_groups *groups, const sp_inventory *inventory,
+                          sp_pass pass, double expert_share);
 
 // ---- curves of a profile ----
 
@@ -306,7 +326,7 @@ static inline const sp_model *sp_i_model_of_part(const sp_model *model, int part
 
 // In seconds; communication is the part that computation does not hide.
 typedef struct sp_i_time {
-    double compute_s, tp_s, cp_s;
+    double compute_s, tp_s, cp_s, ep_s;
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
@@ -340,6 +360,11 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 // of a side that is not asked for are zero. O(slices + operators).
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
+// The same where its experts have the rows of so many tokens (sim/plan/expert_rounds.h), not of its
+// own.
+void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, bool forward,
+                             bool backward, int64_t expert_tokens, sp_i_pack_time *time);
 
 // No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
@@ -349,11 +374,14 @@ typedef struct sp_i_least_work {
     double seen_s[SP_LAYER_KINDS][SP_I_PASSES];
 } sp_i_least_work;
 
-void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+// Where data-parallel ranks share experts these may have but the rows of one of them; `whole`: the
+// work of all rows.
+void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer, bool whole,
                           sp_i_least_work *least);
 
 // Time of what depends on the tokens alone, with `tokens` on one data-parallel rank of the unmerged
-// layout.
+// layout. Least: where several data-parallel ranks share experts, these may have but the rows of
+// one of them.
 void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
                           double token_s[SP_I_PARTS][SP_I_PASSES]);
 
@@ -453,6 +481,13 @@ void sp_i_least_work_find(sp_cost_model *cost);
 
 // Fills the epilogues of costs->ranks; costs->crosses_nodes is already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
+
+// ---- packs that run together on ranks that share experts (expert_wait.c) ----
+
+// Makes actions of packs of one round as long as the longest of them, by waiting, and their
+// transfers. So the ranks of a group, whose lists are alike, begin every action together.
+void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t packs,
+                         sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----
 

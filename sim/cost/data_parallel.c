@@ -73,30 +73,60 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
     }
 }
 
-static double parameters_of(const sp_cost_model *cost, sp_stage stage)
+// Parameters by the group of ranks that hold the same ones: those of experts on several ranks have
+// a group of their own.
+typedef struct held {
+    double common, experts;
+} held;
+
+typedef struct replicas {
+    sp_nested_groups common, experts; // the second with held.experts alone
+} replicas;
+
+static held parameters_of(const sp_cost_model *cost, const sp_model *model, const sp_stage *stages,
+                          int n)
 {
-    return (double)sp_footprint_parameters(cost->model, cost->layout, &stage, 1);
+    double all = (double)sp_footprint_parameters(model, cost->layout, stages, n);
+    double experts = 0.0;
+    if (sp_layout_dispatches(cost->layout)) {
+        experts = (double)sp_footprint_expert_parameters(model, cost->layout, stages, n);
+    }
+    return (held){all - experts, experts};
 }
 
-static double layer_parameters(const sp_cost_model *cost, int kind)
+static held layer_parameters(const sp_cost_model *cost, int kind)
 {
     const sp_stage layer = {.layers = 1};
     sp_model space;
-    const sp_model *alike = sp_model_of_kind(cost->model, kind, &space);
-    return (double)sp_footprint_parameters(alike, cost->layout, &layer, 1);
+    return parameters_of(cost, sp_model_of_kind(cost->model, kind, &space), &layer, 1);
 }
+
+static held less(held a, held b)
+{
+    return (held){a.common - b.common, a.experts - b.experts};
+}
+
+static double all_of(held parameters)
+{
+    return parameters.common + parameters.experts;
+}
+
+static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
 
 // The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none
 // split.
-static sp_nested_groups replicas_of(const sp_cost_model *cost)
+static replicas replicas_of(const sp_cost_model *cost)
 {
     const sp_layout *layout = cost->layout;
+    replicas of = {{sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP), alone}, {alone, alone}};
     if (sp_layout_zero_ranks(layout) < layout->dp * layout->cp && layout->zero > 0) {
-        return sp_cluster_nested_groups(cost->cluster, layout, layout->dp,
-                                        sp_layout_zero_ranks(layout));
+        of.common = sp_cluster_nested_groups(cost->cluster, layout, layout->dp,
+                                             sp_layout_zero_ranks(layout));
     }
-    return (sp_nested_groups){sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP),
-                              {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1}};
+    if (sp_layout_dispatches(layout)) {
+        of.experts.inner = sp_cluster_group(cost->cluster, layout, SP_DIM_EDP);
+    }
+    return of;
 }
 
 static bool has_rooted_shares(const sp_cost_model *cost)
@@ -106,43 +136,80 @@ static bool has_rooted_shares(const sp_cost_model *cost)
 
 // Seconds in which gradients of `bytes` are scattered over those that split them, and each share is
 // added up over its holders; or, without ZeRO, added up over all replicas.
-static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
-                          const sp_nested_groups *replicas, double bytes)
+static double group_reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                                const sp_nested_groups *group, double bytes)
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-    double inner_s = has_rooted_shares(cost)
-                         ? sp_time_rooted(timer, replicas->inner, bytes)
-                         : sp_time_collective(timer, kind, replicas->inner, bytes);
+    double inner_s = has_rooted_shares(cost) ? sp_time_rooted(timer, group->inner, bytes)
+                                             : sp_time_collective(timer, kind, group->inner, bytes);
     return inner_s +
-           sp_time_collective(timer, SP_ALL_REDUCE, replicas->outer, bytes / replicas->inner.size);
+           sp_time_collective(timer, SP_ALL_REDUCE, group->outer, bytes / group->inner.size);
+}
+
+// How many buckets parameters go in, each with its latency; at least 1.
+typedef struct bucket_counts {
+    double common, experts;
+} bucket_counts;
+
+// Of all buckets together, one group's after the other's.
+static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
+                          held parameters, bucket_counts counts)
+{
+    double bytes = sp_stack_gradient_bytes(&cost->memory.stack);
+    double all_s = counts.common * group_reduction_s(cost, timer, &of->common,
+                                                     parameters.common * bytes / counts.common);
+    if (parameters.experts > 0.0) {
+        all_s += counts.experts * group_reduction_s(cost, timer, &of->experts,
+                                                    parameters.experts * bytes / counts.experts);
+    }
+    return all_s;
 }
 
 // Seconds in which those that split the states get parameters of `bytes` from each other.
-static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, sp_group shards,
-                       double bytes)
+static double group_gather_s(const sp_cost_model *cost, const sp_op_timer *timer, sp_group shards,
+                             double bytes)
 {
     return has_rooted_shares(cost) ? sp_time_rooted(timer, shards, bytes)
                                    : sp_time_collective(timer, SP_ALL_GATHER, shards, bytes);
 }
 
-static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                    const sp_nested_groups *replicas, double parameters)
+static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
+                       held parameters, bucket_counts counts)
+{
+    double all_s = counts.common * group_gather_s(cost, timer, of->common.inner,
+                                                  parameters.common * BYTES_BF16 / counts.common);
+    if (parameters.experts > 0.0) {
+        all_s += counts.experts * group_gather_s(cost, timer, of->experts.inner,
+                                                 parameters.experts * BYTES_BF16 / counts.experts);
+    }
+    return all_s;
+}
+
+static const bucket_counts at_once = {1.0, 1.0};
+
+static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *group,
+                    held parameters)
 {
     const sp_op_timer of = sp_i_replica_timer(cost, timer);
-    double gradient_bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
-    return (unit){.gather_s = sp_time_collective(&of, SP_ALL_GATHER, replicas->inner,
-                                                 parameters * BYTES_BF16),
-                  .scatter_s = reduction_s(cost, &of, replicas, gradient_bytes)};
+    double gather_common_s =
+        sp_time_collective(&of, SP_ALL_GATHER, group->common.inner, parameters.common * BYTES_BF16);
+    double gather_experts_s = sp_time_collective(&of, SP_ALL_GATHER, group->experts.inner,
+                                                 parameters.experts * BYTES_BF16);
+    return (unit){.gather_s = gather_common_s + gather_experts_s,
+                  .scatter_s = reduction_s(cost, &of, group, parameters, at_once)};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                       bool forward)
 {
-    sp_nested_groups replicas = replicas_of(cost);
+    const replicas of = replicas_of(cost);
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
-    double before = stage->embedding ? parameters_of(cost, embedding) : 0.0;
+    held before = {0.0, 0.0};
+    if (stage->embedding) {
+        before = parameters_of(cost, cost->model, &embedding, 1);
+    }
     chain c = {.model = cost->model,
                .stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
@@ -150,11 +217,11 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .hides_none = cost->memory.stack.blocking_launches,
                .overlap_share = timer->profile->interference.overlap_share};
     for (int k = 0; k < sp_model_kinds(cost->model); k++) {
-        c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &replicas, layer_parameters(cost, k));
+        c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &of, layer_parameters(cost, k));
     }
-    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, &replicas, before);
-    c.of[SP_PART_HEAD] =
-        unit_of(cost, timer, &replicas, parameters_of(cost, embedding_and_head) - before);
+    c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, &of, before);
+    c.of[SP_PART_HEAD] = unit_of(
+        cost, timer, &of, less(parameters_of(cost, cost->model, &embedding_and_head, 1), before));
     return c;
 }
 
@@ -179,7 +246,7 @@ static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int6
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if ((passes >> pass & 1u) != 0) {
                 const sp_i_time *of = &time->of[part][pass];
-                c->of[part].work_s += of->compute_s + of->tp_s + of->cp_s;
+                c->of[part].work_s += of->compute_s + of->tp_s + of->cp_s + of->ep_s;
             }
         }
     }
@@ -254,7 +321,7 @@ static sp_exchanged all_units(const chain *c, bool gathers, double bytes)
 static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                    const sp_stage *stage)
 {
-    sp_group replicas = replicas_of(cost).inner;
+    sp_group shards = replicas_of(cost).common.inner; // links know no others
     const sp_stage layers = sp_stage_layers(stage);
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
     chain whole = chain_of(cost, timer, stage, true);
@@ -262,16 +329,18 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     const unit *last = unit_at(&whole, whole.count - 1);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
-    double in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
+    double in_layer = all_of(layer_parameters(cost, sp_model_kind_of(cost->model, stage->first)));
+    double in_stage = all_of(parameters_of(cost, cost->model, stage, 1));
+    double in_layers = all_of(parameters_of(cost, cost->model, &layers, 1));
     return (sp_sharded_stage){
-        .gather = all_units(&whole, true, parameters_of(cost, *stage) * gather_bytes),
-        .layers_gather = all_units(&of_layers, true, parameters_of(cost, layers) * gather_bytes),
-        .scatter = all_units(&whole, false, parameters_of(cost, *stage) * scatter_bytes),
+        .gather = all_units(&whole, true, in_stage * gather_bytes),
+        .layers_gather = all_units(&of_layers, true, in_layers * gather_bytes),
+        .scatter = all_units(&whole, false, in_stage * scatter_bytes),
         .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
         .overlap_share = whole.overlap_share,
         .gathers_by =
-            sp_collective_choice(&of_replicas, SP_ALL_GATHER, replicas, in_layer * BYTES_BF16),
-        .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, replicas,
+            sp_collective_choice(&of_replicas, SP_ALL_GATHER, shards, in_layer * BYTES_BF16),
+        .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, shards,
                                             in_layer * scatter_bytes)};
 }
 
@@ -292,15 +361,14 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 
 #define BYTES_FP32 4.0
 
-static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters);
+static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *stage,
+                                   held parameters);
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const sp_nested_groups *replicas, double parameters,
-                                    int64_t buckets);
+                                    const replicas *group, held parameters, bucket_counts counts);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 const sp_nested_groups *replicas, const sp_stage *stage,
-                                 double parameters);
+                                 const replicas *group, const sp_stage *stage, held parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                                  sp_group replicas, const sp_stage *first_chunk,
+                                  const replicas *group, const sp_stage *first_chunk,
                                   int64_t gather_ns);
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
@@ -318,81 +386,83 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
 {
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
-    sp_nested_groups replicas = replicas_of(cost);
+    const replicas of = replicas_of(cost);
     const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
-    sp_stage *held = sp_calloc((size_t)chunks, sizeof *held);
+    sp_stage *stages = sp_calloc((size_t)chunks, sizeof *stages);
     if (hides_reduction(cost)) {
         costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
     }
     for (int r = 0; r < layout->pp; r++) {
-        double parameters = 0.0;
-        int64_t buckets = 0;
+        held parameters = {0.0, 0.0};
+        bucket_counts counts = {0.0, 0.0};
         for (int c = 0; c < chunks; c++) {
-            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+            stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
             // A tied table that two chunks of the rank share is the first one's.
-            double with_chunk = (double)sp_footprint_parameters(cost->model, layout, held, c + 1);
+            held with_chunk = parameters_of(cost, cost->model, stages, c + 1);
+            held of_chunk = less(with_chunk, parameters);
             if (costs->buckets != NULL) {
                 costs->buckets[r * chunks + c] =
-                    buckets_of(cost, &of_replicas, &replicas, &held[c], with_chunk - parameters);
+                    buckets_of(cost, &of_replicas, &of, &stages[c], of_chunk);
             }
-            buckets += cost->memory.stack.bucketed_epilogue
-                           ? bucket_count(cost, &held[c], with_chunk - parameters)
-                           : 0;
+            if (cost->memory.stack.bucketed_epilogue) {
+                bucket_counts more = count_buckets(cost, &stages[c], of_chunk);
+                counts.common += more.common;
+                counts.experts += more.experts;
+            }
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &replicas, parameters, buckets);
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts);
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather) {
-            costs->ranks[r].epilogue.hideable_gather_ns =
-                hideable_gather_ns(cost, &of_replicas, replicas.inner, &held[0],
-                                   costs->ranks[r].epilogue.param_gather_ns);
+            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
+                cost, &of_replicas, &of, &stages[0], costs->ranks[r].epilogue.param_gather_ns);
         }
     }
     add_tied_reduction(cost, timer, costs);
-    sp_free(held);
+    sp_free(stages);
 }
 
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const sp_nested_groups *replicas, double parameters,
-                                    int64_t buckets)
+                                    const replicas *group, held parameters, bucket_counts counts)
 {
     const sp_profile *profile = timer->profile;
+    const sp_group shards = group->common.inner;
     int zero = cost->layout->zero;
-    double gradient_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
-    double shards = sharded ? replicas->inner.size : 1.0;
-    double count = fmax(1.0, (double)buckets); // one after the other, each with its latency
+    double stepped =
+        sharded ? parameters.common / shards.size + parameters.experts / group->experts.inner.size
+                : all_of(parameters);
+    // One after the other, each with its latency.
+    counts = (bucket_counts){fmax(1.0, counts.common), fmax(1.0, counts.experts)};
     // The profile's bytes are of fp32 weights and moments: 30 by count, of which a step reads and
     // writes each byte of weights and moments once (profiles/README.md, optimizer).
     const sp_stack *stack = &cost->memory.stack;
-    int64_t less = 12 - sp_stack_master_bytes(stack) - 2 * sp_stack_moment_bytes(stack);
-    double counted = (30.0 - 2.0 * (double)less) / 30.0;
-    double optimizer_s = sp_time_memory(
-        timer, parameters / shards * profile->optimizer_bytes_per_parameter * counted, 0);
+    int64_t less_bytes = 12 - sp_stack_master_bytes(stack) - 2 * sp_stack_moment_bytes(stack);
+    double counted = (30.0 - 2.0 * (double)less_bytes) / 30.0;
+    double optimizer_s =
+        sp_time_memory(timer, stepped * profile->optimizer_bytes_per_parameter * counted, 0);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-        epilogue.reduce_bytes = parameters * gradient_bytes;
-        epilogue.grad_reduce_ns =
-            sp_i_cut_ns(count * reduction_s(cost, timer, replicas, epilogue.reduce_bytes / count));
+        epilogue.reduce_bytes = all_of(parameters) * sp_stack_gradient_bytes(stack);
+        epilogue.grad_reduce_ns = sp_i_cut_ns(reduction_s(cost, timer, group, parameters, counts));
         epilogue.reduces_by =
-            sp_collective_choice(timer, kind, replicas->inner, epilogue.reduce_bytes / count);
+            sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
-        epilogue.gather_bytes = parameters * BYTES_BF16;
-        epilogue.param_gather_ns = sp_i_cut_ns(
-            count * gather_s(cost, timer, replicas->inner, epilogue.gather_bytes / count));
-        epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, replicas->inner,
-                                                   epilogue.gather_bytes / count);
+        epilogue.gather_bytes = all_of(parameters) * BYTES_BF16;
+        epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
+        epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
+                                                   epilogue.gather_bytes / counts.common);
     }
     return epilogue;
 }
 
-static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters)
+static double bucket_count(const sp_cost_model *cost, const sp_stage *stage, double parameters)
 {
     double limit_bytes = cost->memory.stack.bucket_bytes;
     double count = stage->layers;
@@ -400,33 +470,49 @@ static int64_t bucket_count(const sp_cost_model *cost, const sp_stage *stage, do
         // No bucket is smaller than one gradient.
         count = fmin(ceil(parameters * BYTES_FP32 / limit_bytes), parameters);
     }
-    return (int64_t)fmax(1.0, count);
+    return floor(fmax(1.0, count));
 }
 
+static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *stage,
+                                   held parameters)
+{
+    return (bucket_counts){bucket_count(cost, stage, parameters.common),
+                           bucket_count(cost, stage, parameters.experts)};
+}
+
+// Those of experts are taken to come among the others, as long as the mean of all.
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 const sp_nested_groups *replicas, const sp_stage *stage,
-                                 double parameters)
+                                 const replicas *group, const sp_stage *stage, held parameters)
 {
     sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
-    int64_t count = bucket_count(cost, stage, parameters);
-    double bytes = parameters * sp_stack_gradient_bytes(&cost->memory.stack);
-    double bucket_s = reduction_s(cost, timer, replicas, bytes / (double)count);
+    bucket_counts counts = count_buckets(cost, stage, parameters);
+    counts.experts = parameters.experts > 0.0 ? counts.experts : 0.0;
+    double count = counts.common + counts.experts;
+    double bytes = all_of(parameters) * sp_stack_gradient_bytes(&cost->memory.stack);
+    double all_s = reduction_s(cost, timer, group, parameters, counts);
+    double bucket_s = parameters.experts > 0.0
+                          ? all_s / count
+                          : group_reduction_s(cost, timer, &group->common, bytes / count);
     return (sp_bucket_cost){
-        .count = count,
+        .count = (int64_t)count,
         .bytes = bytes,
-        .reduces_by = sp_collective_choice(timer, kind, replicas->inner, bytes / (double)count),
+        .reduces_by = sp_collective_choice(timer, kind, group->common.inner, bytes / count),
         .bucket_ns = sp_i_cut_ns(bucket_s),
-        .total_ns = sp_i_cut_ns((double)count * bucket_s)};
+        .total_ns = sp_i_cut_ns(all_s)};
 }
 
 // The first forward waits for its first bucket and may hide the rest.
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                                  sp_group replicas, const sp_stage *first_chunk, int64_t gather_ns)
+                                  const replicas *group, const sp_stage *first_chunk,
+                                  int64_t gather_ns)
 {
-    double parameters = (double)sp_footprint_parameters(cost->model, cost->layout, first_chunk, 1);
-    double count = (double)bucket_count(cost, first_chunk, parameters);
+    held parameters = parameters_of(cost, cost->model, first_chunk, 1);
+    bucket_counts counts = count_buckets(cost, first_chunk, parameters);
     int64_t first_ns =
-        sp_i_cut_ns(gather_s(cost, timer, replicas, parameters * BYTES_BF16 / count));
+        sp_i_cut_ns(group_gather_s(cost, timer, group->common.inner,
+                                   parameters.common * BYTES_BF16 / counts.common) +
+                    group_gather_s(cost, timer, group->experts.inner,
+                                   parameters.experts * BYTES_BF16 / counts.experts));
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }
 

@@ -34,9 +34,13 @@ void sp_i_least_work_find(sp_cost_model *cost)
 {
     sp_op_timer timer = silent_timer(cost);
     sp_i_least_work parts;
-    sp_i_pack_least_work(cost->packs, &timer, &parts);
+    sp_i_least_work whole;
+    sp_i_pack_least_work(cost->packs, &timer, false, &parts);
+    sp_i_pack_least_work(cost->packs, &timer, true, &whole);
     for (int c = 0; c < cost->classes; c++) {
         cost->least[c] = least_of(cost, &parts, &cost->class_stage[c]);
+        cost->least[SP_LEAST_SLOPES * cost->classes + c] =
+            least_of(cost, &whole, &cost->class_stage[c]);
     }
     for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
         const sp_least_work *least = sp_cost_model_least_work(cost, s, 0);
@@ -71,12 +75,12 @@ double sp_least_work_s(const sp_least_work *least, const sp_sample_sums *sums)
 
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
 {
-    return least_of_class(cost, cost->class_of_vstage[vstage], slope);
+    return least_of_class(cost, cost->class_of_vstage[vstage], slope > 0 ? slope : SP_LEAST_SLOPES);
 }
 
 static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope)
 {
-    if (slope > 0) {
+    if (slope > 0 && slope < SP_LEAST_SLOPES) {
         make_known(cost);
     }
     return &cost->least[slope * cost->classes + class];

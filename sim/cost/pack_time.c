@@ -37,7 +37,7 @@ typedef struct pass_ops {
 // Inventories and groups for packs of `dp_count` merged data-parallel ranks.
 typedef struct variant {
     sp_layout layout;
-    sp_group tp;
+    sp_i_block_groups groups;
     int head_ranks;      // of the CP group, among which heads are exchanged
     sp_nested_groups cp; // those; their peers, which exchange keys and values
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
@@ -47,8 +47,7 @@ typedef struct variant {
 
 // Times of the operators that depend on the token count alone.
 typedef struct memo {
-    double compute_s[SP_I_PARTS][SP_I_PASSES];
-    double tp_s[SP_I_PARTS][SP_I_PASSES];
+    sp_i_token_times of[SP_I_PARTS][SP_I_PASSES];
     double qkv_s[SP_I_PASSES]; // of the QKV projection, which a CP gather may hide behind
 } memo;
 
@@ -80,6 +79,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
 static void variant_free(variant *v);
 static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
                            sp_pass pass, pass_ops *ops);
+static void fill_memo(const sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
+                      int64_t tokens, int64_t expert_tokens, memo *entry);
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
                                int dp_count, int64_t tokens);
 static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
@@ -229,10 +230,23 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
 {
+    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, time);
+}
+
+void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, bool forward,
+                             bool backward, int64_t expert_tokens, sp_i_pack_time *time)
+{
     const variant *v = variant_of(packs, pack->dp_count);
-    const memo *tokens = packs->interpolates
-                             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
-                             : token_times(packs, timer, v, pack->dp_count, pack->computed);
+    const memo *tokens = NULL;
+    if (expert_tokens != pack->computed) {
+        fill_memo(packs, timer, v, pack->computed, expert_tokens, &packs->between);
+        tokens = &packs->between;
+    } else {
+        tokens = packs->interpolates
+                     ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
+                     : token_times(packs, timer, v, pack->dp_count, pack->computed);
+    }
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     time->layout = &v->layout;
     time->recompute_share =
@@ -251,18 +265,20 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         for (int part = 0; (pass == SP_PASS_F ? forward : backward) && part < packs->parts;
              part++) {
-            time->of[part][pass].compute_s += tokens->compute_s[part][pass];
-            time->of[part][pass].tp_s += tokens->tp_s[part][pass];
+            time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
+            time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
+            time->of[part][pass].ep_s += tokens->of[part][pass].ep_s;
         }
     }
 }
 
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
 // scores are read and written. Unfused attention computes what windows and chunks mask.
-void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer, bool whole,
                           sp_i_least_work *least)
 {
     const variant *v = packs->variants[1];
+    double expert_share = whole ? 1.0 : 1.0 / v->groups.ranks;
     sp_i_attention attention = attention_of(packs, v, &packs->view[0], timer);
     double cp = v->layout.cp;
     double forward_s;
@@ -272,9 +288,10 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             const pass_ops *ops = &v->ops[part][pass];
-            least->token_s[part][pass] = sp_i_token_least_s(timer, &packs->memory.stack, v->tp,
-                                                            &ops->inventory, (sp_pass)pass) /
-                                         cp;
+            least->token_s[part][pass] =
+                sp_i_token_least_s(timer, &packs->memory.stack, &v->groups, &ops->inventory,
+                                   (sp_pass)pass, expert_share) /
+                cp;
             least->square_s[part][pass] =
                 (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
                  (timer->profile->scores.factor > 0.0
@@ -301,11 +318,12 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
     sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            double tp_s;
-            sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, tokens / v->layout.cp, &timed, &token_s[part][pass],
-                            &tp_s);
-            token_s[part][pass] += tp_s;
+            sp_i_token_times times;
+            double local_tokens = tokens / v->layout.cp;
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
+                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, &timed,
+                            &times);
+            token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
         }
     }
 }
@@ -317,7 +335,7 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     v->layout = *packs->layout;
     v->layout.cp = packs->layout->cp * dp_count;
     v->layout.dp = packs->layout->dp / dp_count;
-    v->tp = sp_cluster_group(packs->cluster, packs->layout, SP_DIM_TP);
+    v->groups = sp_i_block_groups_of(packs->cluster, packs->layout);
     v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
     v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
     // A rank that exchanges heads with all others has all tokens of them: equal work, however the
@@ -374,6 +392,24 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
                    ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
 }
 
+static void fill_memo(const sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
+                      int64_t tokens, int64_t expert_tokens, memo *entry)
+{
+    double local_tokens = (double)tokens / v->layout.cp;
+    sp_i_timed_collectives timed = {.op = {NULL}};
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
+                            (sp_pass)pass, local_tokens, (double)expert_tokens / v->layout.cp,
+                            &timed, &entry->of[part][pass]);
+        }
+    }
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        entry->qkv_s[pass] =
+            sp_i_qkv_s(timer, &v->ops[SP_PART_LAYER][pass].inventory, local_tokens);
+    }
+}
+
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
                                int dp_count, int64_t tokens)
 {
@@ -385,19 +421,7 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
         return entry;
     }
     *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
-    double local_tokens = (double)tokens / v->layout.cp;
-    sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            sp_i_token_time(timer, &packs->memory.stack, v->tp, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, &timed, &entry->compute_s[part][pass],
-                            &entry->tp_s[part][pass]);
-        }
-    }
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        entry->qkv_s[pass] =
-            sp_i_qkv_s(timer, &v->ops[SP_PART_LAYER][pass].inventory, local_tokens);
-    }
+    fill_memo(packs, timer, v, tokens, tokens, entry);
     return entry;
 }
 
@@ -416,10 +440,12 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     double w = (double)(tokens - first) / (double)(cell - 1);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         for (int part = 0; part < packs->parts; part++) {
-            m->compute_s[part][pass] =
-                a.compute_s[part][pass] + w * (b->compute_s[part][pass] - a.compute_s[part][pass]);
-            m->tp_s[part][pass] =
-                a.tp_s[part][pass] + w * (b->tp_s[part][pass] - a.tp_s[part][pass]);
+            const sp_i_token_times *x = &a.of[part][pass];
+            const sp_i_token_times *y = &b->of[part][pass];
+            m->of[part][pass] =
+                (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
+                                   .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
+                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s)};
         }
         m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
     }

@@ -66,6 +66,7 @@ typedef struct sp_pack_costs {
     // in the recomputation before that.
     sp_cp_exchange cp, cp_again;
     const sp_pack_zones *zones; // then nothing else is exchanged; NULL: none
+    int64_t expert_tokens;      // as sp_unit_load
 } sp_pack_costs;
 
 // After the last backward of a pipeline rank.

@@ -16,23 +16,45 @@ static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tok
 static gemm_shape shape_of(const sp_op *op);
 static sp_collective collective_of(sp_op_kind kind);
 static bool is_tp_collective(const sp_op *op);
+static bool is_of_experts(const sp_op *op);
+static sp_collective exchange_of(sp_op_kind kind);
+static sp_group exchange_group(const sp_i_block_groups *groups, sp_op_kind kind);
+static double exchange_s(const sp_op_timer *timer, const sp_i_block_groups *groups, const sp_op *op,
+                         double local_tokens);
 static bool is_alike(const sp_op *a, const sp_op *b);
 static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op);
 static int neighbour(const sp_inventory *inventory, int at);
 static double least_gemm_s(const sp_profile *profile, const sp_op *op);
 static double least_compute_s(const sp_op_timer *timer, const sp_op *op);
 
-void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
-                     const sp_inventory *inventory, sp_pass pass, double local_tokens,
-                     sp_i_timed_collectives *timed, double *compute_s, double *tp_s)
+sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layout *layout)
 {
+    sp_i_block_groups groups = {.tp = sp_cluster_group(cluster, layout, SP_DIM_TP), .ranks = 1};
+    if (sp_layout_dispatches(layout)) {
+        groups.ep = sp_cluster_group(cluster, layout, SP_DIM_EP);
+        groups.etp = sp_cluster_group(cluster, layout, SP_DIM_ETP);
+        groups.both = sp_cluster_group(cluster, layout, SP_DIM_ETP_EP);
+        groups.ranks = sp_layout_expert_ranks(layout);
+    }
+    return groups;
+}
+
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
+                     const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
+                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
+                     sp_i_token_times *times)
+{
+    const sp_group tp = groups->tp;
     double left_s[SP_INVENTORY_OPS] = {0};
-    *compute_s = 0.0;
-    *tp_s = 0.0;
+    *times = (sp_i_token_times){0};
     for (int i = 0; i < inventory->count; i++) {
-        if (!is_tp_collective(&inventory->ops[i])) {
-            left_s[i] = op_s(timer, &inventory->ops[i], local_tokens);
-            *compute_s += left_s[i];
+        const sp_op *op = &inventory->ops[i];
+        double tokens = op->routed ? expert_tokens : local_tokens;
+        if (is_of_experts(op)) {
+            times->ep_s += exchange_s(timer, groups, op, tokens);
+        } else if (!is_tp_collective(op)) {
+            left_s[i] = op_s(timer, op, tokens);
+            times->compute_s += left_s[i];
         }
     }
     for (int i = 0; i < inventory->count; i++) {
@@ -52,9 +74,9 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack, sp_group t
             double hidden_s = fmin(exposed_s, left_s[gemm]);
             left_s[gemm] -= hidden_s;
             exposed_s -= hidden_s;
-            *compute_s += timer->profile->interference.overlap_share * hidden_s;
+            times->compute_s += timer->profile->interference.overlap_share * hidden_s;
         }
-        *tp_s += exposed_s;
+        times->tp_s += exposed_s;
     }
 }
 
@@ -70,14 +92,23 @@ double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, doubl
 
 // A GEMM and the collectives that hide behind it take together at least the longer of the two, each
 // at its best rate.
-double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack, sp_group tp,
-                          const sp_inventory *inventory, sp_pass pass)
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
+                          const sp_i_block_groups *groups, const sp_inventory *inventory,
+                          sp_pass pass, double expert_share)
 {
+    const sp_group tp = groups->tp;
     double left_s[SP_INVENTORY_OPS] = {0};
     double least_s = 0.0;
     for (int i = 0; i < inventory->count; i++) {
-        left_s[i] = least_compute_s(timer, &inventory->ops[i]);
+        const sp_op *op = &inventory->ops[i];
+        double share = op->routed ? expert_share : 1.0;
+        left_s[i] = share * least_compute_s(timer, op);
         least_s += left_s[i];
+        if (is_of_experts(op)) {
+            least_s += share * op->bytes_per_token *
+                       sp_i_collective_least_s_per_byte(timer, exchange_of(op->kind),
+                                                        exchange_group(groups, op->kind));
+        }
     }
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
@@ -202,4 +233,45 @@ static double least_gemm_s(const sp_profile *profile, const sp_op *op)
         least = fmin(least, table->time_s.y[i] / table->time_s.x[i]);
     }
     return shape.tokens * least;
+}
+
+// ---- experts on several ranks ----
+
+// The host cannot launch the all-to-all before it has the counts of rows from the GPU, and the GPU
+// has run dry meanwhile. Assumed: a copy of some bytes, a synchronisation and the next launches
+// as launches of kernels take some microseconds each; no shipped profile measured it.
+#define COUNTS_SYNC_S 20e-6
+
+static bool is_of_experts(const sp_op *op)
+{
+    return op->kind >= SP_OP_EXPERT_ALL_TO_ALL && op->kind <= SP_OP_EXPERT_COUNTS;
+}
+
+static sp_collective exchange_of(sp_op_kind kind)
+{
+    if (kind == SP_OP_EXPERT_ALL_TO_ALL) {
+        return SP_ALL_TO_ALL;
+    }
+    bool scatters = kind == SP_OP_EXPERT_SCATTER || kind == SP_OP_TOKENS_SCATTER;
+    return scatters ? SP_REDUCE_SCATTER : SP_ALL_GATHER;
+}
+
+static sp_group exchange_group(const sp_i_block_groups *groups, sp_op_kind kind)
+{
+    if (kind == SP_OP_EXPERT_ALL_TO_ALL) {
+        return groups->ep;
+    }
+    bool of_rows = kind == SP_OP_EXPERT_GATHER || kind == SP_OP_EXPERT_SCATTER;
+    return of_rows ? groups->etp : groups->both;
+}
+
+static double exchange_s(const sp_op_timer *timer, const sp_i_block_groups *groups, const sp_op *op,
+                         double local_tokens)
+{
+    double bytes = op->bytes_per_token * local_tokens + op->bytes_fixed;
+    bool counts = op->kind == SP_OP_EXPERT_COUNTS;
+    sp_op_timer of = *timer;
+    of.uncalibrated = counts ? NULL : timer->uncalibrated; // a few bytes: nothing but latency
+    return sp_time_collective(&of, exchange_of(op->kind), exchange_group(groups, op->kind), bytes) +
+           (counts ? COUNTS_SYNC_S : 0.0);
 }

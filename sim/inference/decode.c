@@ -131,6 +131,12 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
     sp_i_call_pricer pricer;
     sp_decode_spec own = *job;
     const sp_decode_spec *spec = &own;
+    if (sp_layout_dispatches(machine->layout)) {
+        *result = (sp_decode_result){.fits = false};
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "parallel.ep: generated text has its experts on every rank, expected "
+                            "parallel.ep 1 and parallel.etp 0");
+    }
     own.sequences = sp_ceil_div(job->sequences, machine->layout->dp);
     *result = (sp_decode_result){.how = spec->how,
                                  .output_tokens = job->sequences * job->output_tokens,

@@ -41,12 +41,12 @@ int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
 
 static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)
 {
-    double compute_s = 0.0;
-    double tp_s = 0.0;
+    const sp_i_block_groups groups = {.tp = pricer->tp, .ranks = 1};
+    sp_i_token_times times;
     sp_i_timed_collectives timed = {.op = {NULL}};
-    sp_i_token_time(&pricer->timer, &pricer->stack, pricer->tp, inventory, SP_PASS_F, rows, &timed,
-                    &compute_s, &tp_s);
-    return compute_s + tp_s;
+    sp_i_token_time(&pricer->timer, &pricer->stack, &groups, inventory, SP_PASS_F, rows, rows,
+                    &timed, &times);
+    return times.compute_s + times.tp_s;
 }
 
 // The layer where `touched` of the experts share the rows.

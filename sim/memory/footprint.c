@@ -47,19 +47,47 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     return parameters + (head ? sp_model_norm_parameters(model) : 0);
 }
 
+int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
+                                       const sp_stage *stages, int n)
+{
+    int64_t parameters = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        sp_shard shard = sp_shard_of(alike, layout);
+        for (int i = 0; i < n; i++) {
+            parameters +=
+                sp_stage_count(&stages[i], model, k) * sp_layer_expert_parameters(alike, &shard);
+        }
+    }
+    return parameters;
+}
+
+// States of parameters of which so many ranks hold the same.
+static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
+                       int64_t ranks, bool reduces, sp_bytes *bytes)
+{
+    int64_t gradient = (int64_t)sp_stack_gradient_bytes(stack);
+    int64_t steps = sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack);
+    bytes->of[SP_MEM_PARAMETERS] += sharded(2 * parameters, ranks, layout->zero >= 3);
+    bytes->of[SP_MEM_GRADIENTS] += sharded(gradient * parameters, ranks, layout->zero >= 2) +
+                                   (stack->gradient_buckets && reduces ? 2 * parameters : 0);
+    bytes->of[SP_MEM_OPTIMIZER] += sharded(steps * parameters, ranks, layout->zero >= 1);
+}
+
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes)
 {
     int64_t parameters = sp_footprint_parameters(model, layout, stages, n);
-    int64_t ranks = sp_layout_zero_ranks(layout);
     *bytes = (sp_bytes){{0}};
-    bytes->of[SP_MEM_PARAMETERS] = sharded(2 * parameters, ranks, layout->zero >= 3);
-    bytes->of[SP_MEM_GRADIENTS] =
-        sharded((int64_t)sp_stack_gradient_bytes(stack) * parameters, ranks, layout->zero >= 2) +
-        (stack->gradient_buckets && layout->dp * layout->cp > 1 ? 2 * parameters : 0);
-    bytes->of[SP_MEM_OPTIMIZER] =
-        sharded((sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack)) * parameters,
-                ranks, layout->zero >= 1);
+    if (sp_layout_dispatches(layout)) {
+        int64_t experts = sp_footprint_expert_parameters(model, layout, stages, n);
+        int replicas = sp_layout_expert_replicas(layout);
+        add_states(layout, stack, experts, replicas, replicas > 1, bytes);
+        parameters -= experts;
+    }
+    add_states(layout, stack, parameters, sp_layout_zero_ranks(layout), layout->dp * layout->cp > 1,
+               bytes);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);

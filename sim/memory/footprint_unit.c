@@ -144,7 +144,7 @@ static void measure_layer(unit *u, const sp_memory_options *options, const sp_un
         if (dropped == 0 && all == 0) {
             continue;
         }
-        int64_t bytes = sp_saved_bytes(&layer[i], u->layout, load->tokens, load->pairs);
+        int64_t bytes = sp_saved_load_bytes(&layer[i], u->layout, load);
         if (layer[i].is_kv) {
             bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
         }
@@ -223,8 +223,15 @@ static bool counts_kind(const units u, int kind)
     return u[kind].layers > 0 || (kind == 0 && u->stage->layers == 0);
 }
 
+// A rank's own tokens once for each of their experts, as they go to these and come back.
+static int64_t own_rows(const unit *u)
+{
+    return sp_mul_bytes(u->size.shard.active, u->size.hidden);
+}
+
 // What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
-// of its phases, beside what its second projection gives beyond hidden states.
+// of its phases. The second projection gives `output`, all rows before the reduce-scatter or those
+// of experts, beside hidden states.
 static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1, int64_t output)
 {
     const sp_unit_sizes *s = &u->size;
@@ -233,10 +240,7 @@ static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1
     int64_t product = drops_product ? s->width[ffn] : 0;
     int64_t silu = u->split_swiglu ? product : 0;
     int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
-    // The second projection gives its full width before the reduce-scatter.
-    int64_t fc2 = s->hidden + product + s->hidden +
-                  (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0) + output;
-    return sp_larger(activation, fc2);
+    return sp_larger(activation, s->hidden + product + s->hidden + output);
 }
 
 static sp_bytes layer_forward(const unit *u)
@@ -249,12 +253,16 @@ static sp_bytes layer_forward(const unit *u)
     int64_t gathered = s->kv_gathered > 0 ? s->kv_gathered - s->width[SP_WIDTH_KV] : 0;
 
     int64_t scores = s->kv_gathered + s->scores + u->dropped_scores;
+    // Of experts on other ranks the rank's own rows come back.
+    int64_t gathers = u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0;
+    int64_t returned = s->shard.dispatches ? own_rows(u) : gathers;
+    int64_t experts = passes_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t mlp =
-        gathered + shared +
-        mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, passes_experts ? s->width[SP_WIDTH_ROUTED] : 0);
+        gathered + shared + mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, returned + experts);
     if (shared > 0) {
-        int64_t first = gathered + mlp_forward(u, SP_WIDTH_SHARED_FFN, SP_WIDTH_SHARED_FC1,
-                                               u->alike->shared_gate ? s->hidden : 0);
+        int64_t ungated = u->alike->shared_gate ? s->hidden : 0;
+        int64_t first =
+            gathered + mlp_forward(u, SP_WIDTH_SHARED_FFN, SP_WIDTH_SHARED_FC1, gathers + ungated);
         mlp = sp_larger(mlp, first);
     }
     // Output of both blocks and their sum.
@@ -308,6 +316,10 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
     sp_bytes mlp = {{0}};
     int64_t halves = u->split_swiglu ? s->width[fc1] : 0;
     mlp.of[SP_MEM_WORKSPACE] = s->kv_gathered + s->width[ffn] + s->width[fc1] + halves;
+    if (s->shard.dispatches && ffn == SP_WIDTH_FFN) {
+        // Gradients of the expert output: sent, received, and sorted.
+        mlp.of[SP_MEM_WORKSPACE] += own_rows(u) + 2 * s->width[SP_WIDTH_ROUTED];
+    }
     mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? s->width[ffn] : 0;
     if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
         mlp.of[SP_MEM_RECOMPUTE] += s->width[fc1];
@@ -429,10 +441,14 @@ static int64_t layer_keeps_for_weights(const unit *u)
         sp_layer_linear linear;
         if (sp_layer_is_product(step) &&
             sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
-            layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
-                                                     : s->width[step->inputs];
-            layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)
-                                                      : s->width[step->outputs];
+            bool sent = linear.of_experts && s->shard.dispatches;
+            int64_t routed = s->width[SP_WIDTH_ROUTED];
+            layer += step->inputs != SP_WIDTH_HIDDEN ? s->width[step->inputs]
+                     : sent                          ? routed
+                                                     : sp_mul_bytes(linear.active, u->input);
+            layer += step->outputs != SP_WIDTH_HIDDEN ? s->width[step->outputs]
+                     : sent                           ? routed
+                                                      : sp_mul_bytes(linear.active, s->hidden);
         }
     }
     return layer;

@@ -39,10 +39,14 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
         if (tensor->part != part || !sp_layer_has(tensor, conditions)) {
             continue;
         }
-        bool splits = tensor->rows == SP_ROWS_RESIDUAL ||
-                      (tensor->rows == SP_ROWS_INPUT && !options->stack.keep_gathered_inputs);
+        bool splits =
+            tensor->rows == SP_ROWS_RESIDUAL ||
+            (tensor->rows == SP_ROWS_INPUT &&
+             (!options->stack.keep_gathered_inputs || (id == SP_TENSOR_NORM2 && shard.dispatches)));
+        bool experts = tensor->rows == SP_ROWS_EXPERTS;
         int element = sp_layer_element_bytes(tensor->type, &options->stack);
-        int64_t bytes = element * widths[tensor->width];
+        int64_t bytes = element * widths[tensor->width] * (experts ? shard.rows_of : 1);
+        int64_t split = experts ? shard.rows_over : splits ? shard.norm_split : 1;
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
         bool view = id == SP_TENSOR_GATE || id == SP_TENSOR_UP || id == SP_TENSOR_SHARED_HALF ||
                     id == SP_TENSOR_SHARED_UP;
@@ -52,7 +56,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .row_bytes = pairs ? 0 : bytes,
                               .pair_bytes = pairs ? bytes : 0,
                               .element_bytes = element,
-                              .shard = layout->cp * (splits ? shard.norm_split : 1),
+                              .shard = layout->cp * (int)split,
+                              .of_experts = experts,
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
@@ -76,6 +81,14 @@ int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, i
            sp_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
 }
 
+int64_t sp_saved_load_bytes(const sp_saved_tensor *tensor, const sp_layout *layout,
+                            const sp_unit_load *load)
+{
+    bool levelled = tensor->of_experts && load->expert_tokens > 0;
+    return sp_saved_bytes(tensor, layout, levelled ? load->expert_tokens : load->tokens,
+                          load->pairs);
+}
+
 // ---- A unit ----
 
 // Smaller tensors are not worth a copy.
@@ -93,8 +106,12 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(model, shard, widths);
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t mlp_rows = sp_layer_mlp_rows(
+        shard, layout,
+        shard->dispatches && load->expert_tokens > 0 ? load->expert_tokens : load->tokens);
     for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
-        sizes->width[w] = sp_mul_bytes(rows, BF16 * widths[w]);
+        bool experts = w == SP_WIDTH_ROUTED || w == SP_WIDTH_FFN || w == SP_WIDTH_FC1;
+        sizes->width[w] = sp_mul_bytes(experts ? mlp_rows : rows, BF16 * widths[w]);
     }
     int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
     sizes->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
@@ -146,7 +163,7 @@ static void add_part(list *to, const sp_model *model, const sp_layout *layout,
         if (row->is_statistic != statistics) {
             continue;
         }
-        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        int64_t bytes = sp_saved_load_bytes(row, layout, load);
         if (row->is_kv) {
             int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
             add(to, row, SP_MEM_KV_CACHE, times, cached);

@@ -16,6 +16,7 @@ typedef struct sp_saved_tensor {
     int element_bytes;
     int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
     int64_t pair_bytes; // attention scores of the unfused attention
+    bool of_experts;    // of rows that experts get
     bool is_kv;         // keys and values: later slices of the sample read them
     bool is_logits;     // softmax of the loss: counted as logits
     bool is_statistic;  // counted as workspace
@@ -42,6 +43,10 @@ sp_memory_category sp_saved_category(const sp_saved_tensor *tensor);
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
                        int64_t pairs);
 
+// The same for the pack of a load.
+int64_t sp_saved_load_bytes(const sp_saved_tensor *tensor, const sp_layout *layout,
+                            const sp_unit_load *load);
+
 // Tensors of one kind: one for each layer, or one of embedding or head.
 typedef struct sp_unit_tensor {
     sp_layer_tensor_id id;
@@ -59,7 +64,7 @@ typedef struct sp_unit_tensor {
 // Bytes of matrices of a pack on one rank, of bf16 numbers.
 typedef struct sp_unit_sizes {
     sp_shard shard;
-    // By width, of all rows that the rank has within attention and MLP.
+    // By width, of all rows that the rank has within attention and MLP, its experts' among them.
     int64_t width[SP_LAYER_WIDTHS];
     int64_t hidden;      // hidden states as the residual path holds them
     int64_t kv_gathered; // keys and values of all CP ranks that exchange them; 0: none do

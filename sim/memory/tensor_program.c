@@ -121,7 +121,7 @@ static bool keeps(const program_builder *b, sp_layer_tensor_id t)
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
 {
-    return sp_saved_bytes(row, b->layout, b->load->tokens, b->load->pairs);
+    return sp_saved_load_bytes(row, b->layout, b->load);
 }
 
 // A tensor that the layer does not have is no tensor.

@@ -36,6 +36,7 @@ typedef struct trace_part {
 
 static const trace_part p2p_wait = {"p2p wait", CATEGORY_WAIT, THREAD_COMMUNICATION};
 static const trace_part dp_part = {"dp", CATEGORY_COMMUNICATION, THREAD_COMMUNICATION};
+static const trace_part ep_part = {"experts", CATEGORY_COMMUNICATION, THREAD_COMMUNICATION};
 static const trace_part cp_part = {"cp", CATEGORY_COMMUNICATION, THREAD_COMMUNICATION};
 static const trace_part tp_part = {"tp", CATEGORY_COMMUNICATION, THREAD_COMMUNICATION};
 static const trace_part gradient_reduce = {"gradient reduce", CATEGORY_TAIL, THREAD_COMMUNICATION};
@@ -311,7 +312,9 @@ static void write_action(sp_trace *trace, size_t process, size_t index)
     // A span knows how long communication blocked it, not when: the sums are drawn at its end.
     int64_t tp_start_ns = span->end_ns - span->tp_ns;
     int64_t cp_start_ns = tp_start_ns - span->cp_ns;
-    write_part(trace, &dp_part, process, cp_start_ns - span->dp_ns, cp_start_ns);
+    int64_t dp_start_ns = cp_start_ns - span->dp_ns;
+    write_part(trace, &ep_part, process, dp_start_ns - span->ep_ns, dp_start_ns);
+    write_part(trace, &dp_part, process, dp_start_ns, cp_start_ns);
     write_part(trace, &cp_part, process, cp_start_ns, tp_start_ns);
     write_part(trace, &tp_part, process, tp_start_ns, span->end_ns);
 }

@@ -133,8 +133,10 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_
     layout.dp /= pack->dp_count;
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
     const sp_stage stage = stage_of(e, chunk);
-    const sp_unit_load load = {
-        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    const sp_unit_load load = {.tokens = pack->computed,
+                               .kv_tokens = pack->kv_tokens,
+                               .pairs = pack->full_pairs,
+                               .expert_tokens = e->costs->forward[index].expert_tokens};
     int count = sp_unit_tensors(e->model, &layout, &stage, e->options, &load, tensors);
     bool away = state->holds == SP_HOLDS_RESIDENT || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;

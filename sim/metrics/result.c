@@ -203,6 +203,8 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     result->tp_ns += (double)metrics->tp_ns;
     result->cp_ns += (double)metrics->cp_ns;
     result->dp_ns += (double)metrics->dp_ns;
+    result->ep_ns += (double)metrics->ep_ns;
+    result->ep_wait_ns += (double)metrics->ep_wait_ns;
     result->launch_ns += (double)metrics->launch_ns;
     result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
     result->reduce_ns += (double)metrics->reduce_ns;
@@ -246,14 +248,23 @@ void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS])
     double per_rank = ms_of_mean_rank(result);
     double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
     double idle_ns = result->rank_ns - result->busy_ns;
-    double compute_ns = result->busy_ns - result->tp_ns - result->cp_ns - result->dp_ns;
+    double compute_ns =
+        result->busy_ns - result->tp_ns - result->cp_ns - result->dp_ns - result->ep_ns;
     ms[SP_TIME_COMPUTE] = compute_ns * per_rank;
     ms[SP_TIME_TP] = result->tp_ns * per_rank;
     ms[SP_TIME_CP] = result->cp_ns * per_rank;
     ms[SP_TIME_PP] = result->wait_p2p_ns * per_rank;
     ms[SP_TIME_DP] = result->reduce_ns * per_batch + result->dp_ns * per_rank;
+    ms[SP_TIME_EP] = result->ep_ns * per_rank;
     ms[SP_TIME_OPTIMIZER] = result->optimizer_ns * per_batch;
     ms[SP_TIME_BUBBLE] = (idle_ns - result->wait_p2p_ns) * per_rank;
+}
+
+double sp_result_expert_wait_ms(const sp_result *result)
+{
+    return sp_layout_expert_ranks(&result->layout) > 1
+               ? result->ep_wait_ns * ms_of_mean_rank(result)
+               : (double)NAN;
 }
 
 double sp_result_launch_ms(const sp_result *result)

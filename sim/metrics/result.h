@@ -135,6 +135,7 @@ typedef struct sp_result {
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
+    double ep_ns, ep_wait_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
@@ -171,6 +172,7 @@ enum {
     SP_TIME_CP,
     SP_TIME_PP,
     SP_TIME_DP,
+    SP_TIME_EP, // 0 where experts are not on other ranks; documents then leave it out
     SP_TIME_OPTIMIZER,
     SP_TIME_BUBBLE,
     SP_TIME_PARTS
@@ -181,6 +183,9 @@ SP_API double sp_result_compute_share(const sp_result *result);
 // Time of a layer's micro-batch, forward and backward, with communication and all else but the
 // bubble: the mean rank's step without it over the micro-batches and layers of a rank.
 SP_API double sp_result_layer_ms(const sp_result *result, int layers);
+// Milliseconds a step that the mean rank waits, in its actions, for data-parallel ranks with which
+// it shares experts and whose micro-batches take longer; part of SP_TIME_EP. NAN: it shares none.
+SP_API double sp_result_expert_wait_ms(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
@@ -235,7 +240,7 @@ SP_API double sp_result_fit_probability(const sp_result *result);
 // Up to three quarters of the memory so many of all logged steps ran: a probability from here on
 // tells nothing of the memory.
 #define SP_FITS_SURELY 0.95
-// The probability over SP_FITS_SURELY, at most 1; 1 where it is not known.
+// The probability, no less than 0.01, over SP_FITS_SURELY, at most 1; 1 where it is not known.
 SP_API double sp_fit_chance(double fit_probability);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.
 SP_API int64_t sp_result_margin_bytes(const sp_result *result);

@@ -58,9 +58,12 @@ static json_t *json_published_bubble_ratio(const sp_result *result)
 static json_t *json_layout(const sp_result *result)
 {
     const sp_layout *layout = &result->layout;
+    bool dispatches = sp_layout_dispatches(layout);
     return sp_json_object(SP_JSON("tp", layout->tp), SP_JSON("cp", layout->cp),
                           SP_JSON("pp", layout->pp), SP_JSON("dp", layout->dp),
-                          SP_JSON("chunks", layout->chunks));
+                          SP_JSON("chunks", layout->chunks),
+                          SP_JSON("ep", dispatches ? json_integer(sp_layout_ep(layout)) : NULL),
+                          SP_JSON("etp", dispatches ? json_integer(sp_layout_etp(layout)) : NULL));
 }
 
 static json_t *json_chunks(const sp_result *result)
@@ -125,18 +128,26 @@ static json_t *json_fits(const sp_result *result)
 // `launch` is part of `compute`.
 static json_t *json_breakdown(const sp_result *result)
 {
-    static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm",   "cp_comm", "pp_comm",
-                                                     "dp_comm", "optimizer", "bubble"};
+    static const char *const names[SP_TIME_PARTS] = {"compute", "tp_comm", "cp_comm",   "pp_comm",
+                                                     "dp_comm", "ep_comm", "optimizer", "bubble"};
     double ms[SP_TIME_PARTS];
     json_t *b = json_object();
     sp_result_time_parts(result, ms);
     for (int i = 0; i < SP_TIME_PARTS; i++) {
+        if (i == SP_TIME_EP && !sp_layout_dispatches(&result->layout)) {
+            continue;
+        }
         sp_json_put(b, names[i], sp_json_figure(ms[i]));
         if (i == SP_TIME_COMPUTE) {
             sp_json_put(b, "launch", sp_json_figure(sp_result_launch_ms(result)));
         }
     }
     return b;
+}
+
+static bool shares_experts(const sp_result *result)
+{
+    return sp_layout_expert_ranks(&result->layout) > 1;
 }
 
 // Its members are figures.
@@ -317,6 +328,7 @@ typedef struct row {
     json_t *(*json)(const sp_result *result);
     // Place in sp_result: of a text, an integer, bytes (0: not known), a sum over batches.
     size_t text_at, int_at, bytes_at, mean_at;
+    bool (*is_there)(const sp_result *result); // NULL: in every document
 } row;
 
 #define AT(member) offsetof(sp_result, member)
@@ -404,6 +416,11 @@ static const row rows[] = {
         SHARE, MORE_IS_BETTER, .number = sp_result_fit_probability),
     KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
         .json = json_breakdown),
+    NUMBER("expert_wait_ms",
+           "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
+           "for data-parallel ranks that share its experts (parallel.ep).",
+           "expert wait ms", 1, false, .number = sp_result_expert_wait_ms,
+           .is_there = shares_experts),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
            "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),
@@ -549,6 +566,9 @@ json_t *sp_result_json(const sp_result *result, bool with_ranks)
     for (int i = 2; i < ROWS; i++) {
         const char *key = rows[i].figure.key;
         const char *dot = strchr(key, '.');
+        if (rows[i].is_there != NULL && !rows[i].is_there(result)) {
+            continue;
+        }
         if (dot != NULL) {
             put_member(b, key, value_of(&rows[i], result));
         } else if (with_ranks || strcmp(key, "ranks") != 0) {

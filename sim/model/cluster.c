@@ -429,6 +429,27 @@ static sp_group joint_group(const sp_cluster *cluster, const sp_layout *layout, 
                        : worst_group(cluster, layout, p);
 }
 
+// Neighbours in steps of their own, but for those that hold the same experts where pipeline ranks
+// lie between data-parallel ranks (layout.c, groups_experts).
+static sp_group expert_group(const sp_cluster *cluster, const sp_layout *layout,
+                             sp_dimension dimension)
+{
+    int64_t etp = sp_layout_etp(layout);
+    int64_t ep = sp_layout_ep(layout);
+    if (dimension != SP_DIM_EDP) {
+        int64_t step = dimension == SP_DIM_EP ? etp : 1;
+        int64_t size = dimension == SP_DIM_EP ? ep : dimension == SP_DIM_ETP ? etp : etp * ep;
+        return worst_group(cluster, layout, (progression){step, size, 0, 1});
+    }
+    if (!sp_layout_dispatches(layout)) {
+        return joint_group(cluster, layout, layout->dp);
+    }
+    int64_t block = (int64_t)layout->tp * layout->cp;
+    progression p = {etp * ep, sp_layout_expert_replicas(layout), 0, 1};
+    p.stride = etp * ep == block ? sp_layout_stride(layout, SP_AXIS_DP) : p.stride;
+    return worst_group(cluster, layout, p);
+}
+
 sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
                           sp_dimension dimension)
 {
@@ -441,6 +462,11 @@ sp_group sp_cluster_group(const sp_cluster *cluster, const sp_layout *layout,
         return worst_group(cluster, layout, along(layout, SP_AXIS_DP));
     case SP_DIM_DP_CP:
         return joint_group(cluster, layout, layout->dp);
+    case SP_DIM_EP:
+    case SP_DIM_ETP:
+    case SP_DIM_ETP_EP:
+    case SP_DIM_EDP:
+        return expert_group(cluster, layout, dimension);
     case SP_DIM_PP:
         break;
     }

@@ -129,7 +129,17 @@ json_t *sp_cluster_to_json(const sp_cluster *cluster);
 // (content error at `source`: nodes).
 sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source, sp_error *err);
 
-typedef enum sp_dimension { SP_DIM_TP, SP_DIM_CP, SP_DIM_DP, SP_DIM_DP_CP, SP_DIM_PP } sp_dimension;
+typedef enum sp_dimension {
+    SP_DIM_TP,
+    SP_DIM_CP,
+    SP_DIM_DP,
+    SP_DIM_DP_CP,
+    SP_DIM_PP,
+    SP_DIM_EP,     // that share a layer's experts
+    SP_DIM_ETP,    // that share each of them
+    SP_DIM_ETP_EP, // both: that hold all experts together
+    SP_DIM_EDP     // that hold the same
+} sp_dimension;
 
 // Where the groups of one dimension lie. A collective's rate follows the members in the group's
 // least populated node, so the worst group over the whole layout is described.

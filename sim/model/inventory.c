@@ -214,6 +214,12 @@ static void cp_exchange(builder *b, sp_pass pass)
     }
 }
 
+// Rows of the MLP for each row within attention, but for experts per token.
+static double expert_rows(const builder *b)
+{
+    return (double)b->shard.rows_of / (double)b->shard.rows_over;
+}
+
 // In elements of the activation's width read plus written. GELU maps one to one; its backward also
 // reads the output's gradient. SwiGLU in one kernel reads gate and up and writes their product; its
 // backward also reads the product's gradient and writes one for each input. As PyTorch runs it from
@@ -234,9 +240,10 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(b->model, &b->shard, widths);
     double width = (double)(BF16 * widths[sp_layer_steps[place].outputs]);
-    memory(b, sp_layer_steps[place].forward, tensors * width,
-           kernels * (experts ? b->model->experts : 1))
-        ->of_experts = experts;
+    double rows = place == SP_STEP_ACTIVATION ? expert_rows(b) : 1.0;
+    sp_op *op = memory(b, sp_layer_steps[place].forward, tensors * width * rows,
+                       kernels * (experts ? (int)b->shard.held : 1));
+    op->of_experts = op->routed = experts;
 }
 
 // Each expert sees its share of the tokens; the router and a gate work where the norms do.
@@ -251,19 +258,90 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
     if (!sp_layer_is_product(&sp_layer_steps[place])) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
-        op->token_share = (double)shape.active / (double)shape.weights;
+        op->token_share = (double)shape.active / (double)shape.weights * expert_rows(b);
         op->repeat = (int)shape.weights;
-        op->of_experts = true;
+        op->of_experts = op->routed = true;
     }
 }
 
 // Rows are copied to their experts and the weighted outputs are added up: each way one read and one
-// write per token and expert.
+// write per token and expert. Before they go to other ranks they are the rank's own tokens; those
+// that it receives are sorted by its experts, and back, where it holds several.
 static void permutation(builder *b)
 {
-    if (b->model->experts > 0) {
-        memory(b, "expert permutation", 4.0 * hidden_bytes(b) * (double)b->shard.active, 2);
+    double rows = 4.0 * hidden_bytes(b) * (double)b->shard.active;
+    if (b->model->experts == 0) {
+        return;
     }
+    if (!b->shard.dispatches) {
+        memory(b, "expert permutation", rows, 2);
+        return;
+    }
+    if (b->stack->dispatcher == SP_DISPATCH_ALLTOALL) {
+        memory(b, "expert permutation", rows / b->shard.norm_split, 2);
+    }
+    if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER || b->shard.held > 1) {
+        memory(b, "sorting by expert", rows * expert_rows(b), 2)->routed = true;
+    }
+}
+
+static void expert_exchange(builder *b, const char *name, sp_op_kind kind, int ranks,
+                            double bytes_per_token)
+{
+    if (ranks > 1) {
+        sp_op *op = add(b, name, kind);
+        op->bytes_per_token = bytes_per_token;
+        op->routed = kind == SP_OP_EXPERT_GATHER || kind == SP_OP_EXPERT_SCATTER;
+    }
+}
+
+// The tokens of a rank's sequence shard, T, on their way to their experts (`out`) or what these
+// give back, in a step of the dispatch or of the combination. All-to-all: T*k rows, in the dispatch
+// with the router's probability of each, then the same rows over the ranks of an expert; before the
+// forward's dispatch, how many rows go where. All-gather: T tokens of each of the ETP*EP ranks with
+// E probabilities (Megatron-LM, core/transformer/moe/token_dispatcher.py).
+static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool out)
+{
+    int etp = sp_layout_etp(b->layout);
+    int ranks = etp * sp_layout_ep(b->layout);
+    double tokens = 1.0 / b->shard.norm_split;
+    double rows = tokens * (double)b->shard.active;
+    double gathered = rows * etp * hidden_bytes(b);
+    if (!b->shard.dispatches) {
+        return;
+    }
+    if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER) {
+        double weights = of_dispatch ? (double)(FP32 * b->shard.experts) : 0.0;
+        expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, ranks,
+                        tokens * ranks * (hidden_bytes(b) + weights));
+        return;
+    }
+    double sent = rows * (hidden_bytes(b) + (of_dispatch ? FP32 : 0.0));
+    if (!out) {
+        expert_exchange(b, name, SP_OP_EXPERT_SCATTER, etp, gathered);
+    }
+    expert_exchange(b, name, SP_OP_EXPERT_ALL_TO_ALL, sp_layout_ep(b->layout), sent);
+    if (out) {
+        expert_exchange(b, name, SP_OP_EXPERT_GATHER, etp, gathered);
+    }
+}
+
+static void dispatch(builder *b, const char *name, bool forward)
+{
+    int ranks = sp_layout_etp(b->layout) * sp_layout_ep(b->layout);
+    bool counts = forward && b->shard.dispatches && b->stack->dispatcher == SP_DISPATCH_ALLTOALL;
+    if (counts && ranks > 1) {
+        add(b, "counts of rows by expert", SP_OP_EXPERT_COUNTS)->bytes_fixed =
+            (double)(FP32 * b->shard.experts * ranks);
+    }
+    exchange_tokens(b, name, true, forward);
+}
+
+// Do TP ranks have all tokens of their group in this step? Not where experts get them elsewhere.
+static bool is_of_tp(const builder *b, sp_layer_place place)
+{
+    bool mlp = place == SP_STEP_FC1_GATHER || place == SP_STEP_FC2_REDUCE;
+    return !mlp || !b->shard.dispatches;
 }
 
 // Routed and shared experts are added up: two tensors are read and one is written, backward the
@@ -281,7 +359,7 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
     const sp_layer_step *step = &sp_layer_steps[place];
     bool forward = pass == SP_PASS_F;
     const char *name = forward ? step->forward : step->backward;
-    if (name == NULL || !sp_layer_has_step(b->model, step)) {
+    if (name == NULL || !sp_layer_has_step(b->model, step) || !is_of_tp(b, place)) {
         return;
     }
     switch (step->kind) {
@@ -309,6 +387,12 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         break;
     case SP_LAYER_KIND_PERMUTATION:
         permutation(b);
+        break;
+    case SP_LAYER_KIND_DISPATCH:
+        dispatch(b, name, forward);
+        break;
+    case SP_LAYER_KIND_COMBINE:
+        exchange_tokens(b, name, false, !forward);
         break;
     case SP_LAYER_KIND_ACTIVATION:
         activation(b, place, pass);
@@ -350,17 +434,15 @@ static void accumulate(builder *b, int64_t weights)
         (apart ? 10.0 : 6.0) * (double)weights;
 }
 
-// The gather of what a column-parallel projection reads; NULL: it reads no gathered rows.
-static const sp_layer_step *entry_of(sp_layer_place place)
+// The step that gathers what a column-parallel projection reads; below 0: none does.
+static int entry_of(sp_layer_place place)
 {
-    const sp_layer_step *step = &sp_layer_steps[place];
-    for (int i = (int)place - 1; i >= 0; i--) {
-        const sp_layer_step *entry = &sp_layer_steps[i];
-        if (entry->kind == SP_LAYER_KIND_GATHER && entry->operation == step->operation) {
-            return entry;
-        }
+    int entry = (int)place - 1;
+    while (entry >= 0 && (sp_layer_steps[entry].kind != SP_LAYER_KIND_GATHER ||
+                          sp_layer_steps[entry].operation != sp_layer_steps[place].operation)) {
+        entry--;
     }
-    return NULL;
+    return entry;
 }
 
 // Column-parallel projections keep their input split over the sequence and gather it again
@@ -373,9 +455,9 @@ static void layer_weight_gradient(builder *b)
         if (!sp_layer_linear_of(b->model, &b->shard, (sp_layer_place)i, &shape)) {
             continue;
         }
-        const sp_layer_step *entry = entry_of((sp_layer_place)i);
-        if (entry != NULL) {
-            gather(b, entry->forward);
+        int entry = entry_of((sp_layer_place)i);
+        if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
+            gather(b, sp_layer_steps[entry].forward);
         }
         linear(b, (sp_layer_place)i, SP_PASS_W);
         weights += shape.weights * shape.inputs * shape.outputs;

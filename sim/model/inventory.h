@@ -26,7 +26,14 @@ typedef enum sp_op_kind {
     SP_OP_REDUCE_SCATTER, // over TP
     SP_OP_ALL_REDUCE,     // over TP
     SP_OP_CP_KV,          // keys and values (or their gradients) over CP ranks
-    SP_OP_CP_HEADS        // all-to-all over CP ranks: all heads of some tokens, or the reverse
+    SP_OP_CP_HEADS,       // all-to-all over CP ranks: all heads of some tokens, or the reverse
+    // Of experts on several ranks.
+    SP_OP_EXPERT_ALL_TO_ALL, // over EP
+    SP_OP_EXPERT_GATHER,     // over ETP of the rows that a rank received
+    SP_OP_EXPERT_SCATTER,    // its reverse: sums of what the parts of an expert gave
+    SP_OP_TOKENS_GATHER,     // over ETP x EP of the tokens of all
+    SP_OP_TOKENS_SCATTER,    // its reverse
+    SP_OP_EXPERT_COUNTS      // all-gather of bytes_fixed over ETP x EP, for which the host waits
 } sp_op_kind;
 
 // One operator on one rank for S local tokens (S = tokens of the pack / cp).
@@ -38,6 +45,7 @@ typedef struct sp_op {
     double token_share; // 1; experts_per_token/experts for an expert's GEMM
     int repeat;         // equal launches (experts); at least 1
     bool of_experts;    // runs for each expert: repeat or kernels are multiples of their number
+    bool routed;        // works on the rows that this rank's experts receive
     // Memory operator: bytes read and written = bytes_per_token*S + bytes_per_pair*pairs(full, on
     // this rank) + bytes_fixed. Collectives: bytes_per_token*S is the size of the full (gathered)
     // tensor, or of a rank's part before an all-to-all.

@@ -92,22 +92,35 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     // Fewer key and value heads than ranks: each rank holds one whole head.
     int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
     int64_t halves = sp_model_is_gated(model) ? 2 : 1;
+    bool dispatches = model->experts > 0 && sp_layout_dispatches(layout);
+    int64_t etp = dispatches ? sp_layout_etp(layout) : tp;
+    int64_t common = sp_gcd(etp, tp);
+    int64_t experts = model->experts > 0 ? model->experts : 1;
     sp_shard shard = {
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
         .kv = kv_heads * model->head_dim,
-        .ffn = model->ffn / tp,
-        .fc1 = halves * (model->ffn / tp),
+        .ffn = model->ffn / etp,
+        .fc1 = halves * (model->ffn / etp),
         .shared_ffn = model->shared_ffn / tp,
         .shared_fc1 = halves * (model->shared_ffn / tp),
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
-        .experts = model->experts > 0 ? model->experts : 1,
+        .experts = experts,
+        .held = experts / (dispatches ? sp_layout_ep(layout) : 1),
         .active = model->experts > 0 ? model->experts_per_token : 1,
+        .rows_of = etp / common,
+        .rows_over = tp / common,
+        .dispatches = dispatches,
         .norm_split = layout->sequence_parallel ? layout->tp : 1,
         .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
                                                       : model->dropout == SP_DROPOUT_ON,
     };
     return shard;
+}
+
+int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_t tokens)
+{
+    return sp_mul_bytes(sp_ceil_div(tokens, layout->cp * shard->rows_over), shard->rows_of);
 }
 
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])
@@ -180,24 +193,35 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
     sp_layer_widths(model, &one_expert, widths);
     *linear = (sp_layer_linear){.inputs = widths[s->inputs],
                                 .outputs = widths[s->outputs],
-                                .weights = is_mlp ? shard->experts : 1,
+                                .weights = is_mlp ? shard->held : 1,
                                 .active = is_mlp ? shard->active : 1,
                                 .of_experts = is_mlp && model->experts > 0,
                                 .bias = has_bias(model, step)};
     return true;
 }
 
-int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
+static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool experts_alone)
 {
-    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden +
-                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
-    int64_t total = (model->norm == SP_LAYERNORM ? 2 : 1) * norms;
-    total += model->attention_sinks ? shard->heads : 0;
+    int64_t total = 0;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
-        if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear)) {
+        if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
+            (linear.of_experts || !experts_alone)) {
             total += linear.weights * linear.outputs * (linear.inputs + (linear.bias ? 1 : 0));
         }
     }
     return total;
+}
+
+int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
+{
+    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden +
+                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
+    int64_t sinks = model->attention_sinks ? shard->heads : 0;
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks + weights_of(model, shard, false);
+}
+
+int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)
+{
+    return weights_of(model, shard, true);
 }

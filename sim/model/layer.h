@@ -72,6 +72,8 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_RESIDUAL,
     SP_LAYER_KIND_PERMUTATION, // to experts
     SP_LAYER_KIND_SUM,         // of routed and shared experts, these behind their gate
+    SP_LAYER_KIND_DISPATCH,    // to experts on other ranks; backward a combination
+    SP_LAYER_KIND_COMBINE,     // of what they give; backward a dispatch
     SP_LAYER_KIND_ACTIVATION
 } sp_layer_kind;
 
@@ -134,6 +136,8 @@ typedef enum sp_layer_kind {
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
+    ROW(DISPATCH, PERMUTATION, DISPATCH, "token dispatch", "combination of dispatched gradients",  \
+        .reads = SP_TENSOR_NORM2)                                                                  \
     ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
@@ -142,6 +146,8 @@ typedef enum sp_layer_kind {
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
         .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
+    ROW(COMBINE, FC2, COMBINE, "combination of expert outputs", "dispatch of output gradients",    \
+        .writes = SP_LAYER_TENSORS)                                                                \
     ROW(UNPERMUTATION, FC2, PERMUTATION, NULL, "expert permutation",                               \
         .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS)                              \
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
@@ -185,6 +191,7 @@ typedef enum sp_layer_rows {
     SP_ROWS_RESIDUAL, // as outside attention and MLP: over CP, and TP where sequences are split
     SP_ROWS_INPUT,    // the same, or as gathered over TP where the stack keeps inputs so
     SP_ROWS_BLOCK,    // as within attention and MLP: over CP
+    SP_ROWS_EXPERTS,  // the same, of experts over several ranks those that these send
     SP_ROWS_PAIRS     // one for each (query, key) pair, over CP
 } sp_layer_rows;
 
@@ -304,22 +311,22 @@ typedef enum sp_layer_condition {
     ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
         SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,           \
         SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
-    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, BLOCK, FP32,             \
+    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, EXPERTS, FP32,           \
         SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
         SP_IF_ROUTED)                                                                              \
-    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,            \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
-    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,     \
+    ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
         LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
-    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,         \
+    ROW(UP, "fc1 output, up half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,       \
         LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
-    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,       \
+    ROW(FC1, "fc1 output", LAYER, FC1, EXPERTS, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,     \
         STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
-    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,        \
+    ROW(SILU, "SiLU output", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,      \
         LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
-    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,     \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
-    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,        \
+    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
@@ -425,13 +432,22 @@ typedef struct sp_shard {
     int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
     int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none
     int64_t vocab;                  // rows of the vocabulary tables, rounded up
-    int64_t experts;                // 1 where the MLP is dense
+    int64_t experts;                // of a layer, 1 where the MLP is dense
+    int64_t held;                   // of them on this rank
     int64_t active;                 // experts per token, 1 where the MLP is dense
-    int norm_split; // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;   // as usual GPT models train with dropout, the Llama family without
+    // Of rows spread evenly over experts on several ranks this one has rows_of / rows_over for each
+    // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
+    int64_t rows_of, rows_over;
+    bool dispatches; // tokens go to experts on other ranks
+    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;    // as usual GPT models train with dropout, the Llama family without
 } sp_shard;
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
+
+// The rows of a rank's MLP, in tensors of SP_ROWS_EXPERTS and widths of the MLP, for so many tokens
+// of a pack.
+int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_t tokens);
 
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
@@ -451,5 +467,7 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
 // Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
 // norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
+// Those of them that are of experts: 0 of a dense MLP.
+int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
 
 #endif

@@ -19,6 +19,20 @@ int sp_layout_zero_ranks(const sp_layout *layout)
     return layout->zero_group > 0 ? layout->zero_group : layout->dp * layout->cp;
 }
 
+int sp_layout_expert_replicas(const sp_layout *layout)
+{
+    int64_t ranks = (int64_t)layout->tp * layout->cp * layout->dp;
+    return (int)(ranks / ((int64_t)sp_layout_etp(layout) * sp_layout_ep(layout)));
+}
+
+int sp_layout_expert_ranks(const sp_layout *layout)
+{
+    int64_t group = (int64_t)sp_layout_etp(layout) * sp_layout_ep(layout);
+    return sp_layout_dispatches(layout)
+               ? (int)(group / sp_gcd(group, (int64_t)layout->tp * layout->cp))
+               : 1;
+}
+
 static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
 
 static sp_axis axis_at(const sp_rank_order *order, int place)
@@ -369,6 +383,8 @@ static bool check_degrees(const sp_layout *layout, const char *source, sp_error 
         {"parallel.cp", layout->cp, MAX_DEGREE},
         {"parallel.pp", layout->pp, MAX_DEGREE},
         {"parallel.dp", layout->dp, MAX_DEGREE},
+        {"parallel.ep", layout->ep == 0 ? 1 : layout->ep, MAX_DEGREE},
+        {"parallel.etp", layout->etp == 0 ? 1 : layout->etp, MAX_DEGREE},
         {"parallel.chunks_per_rank", layout->chunks, MAX_CHUNKS},
     };
     bool good = true;
@@ -401,6 +417,59 @@ static bool check_degrees(const sp_layout *layout, const char *source, sp_error 
     return true;
 }
 
+// The ranks that share experts count the ranks of a pipeline rank one after the other: these must
+// lie next to each other, or a group within those of one data-parallel rank.
+static bool groups_experts(const sp_layout *layout)
+{
+    int64_t block = (int64_t)layout->tp * layout->cp;
+    bool next = layout->dp == 1 || sp_layout_stride(layout, SP_AXIS_DP) == block ||
+                (int64_t)sp_layout_etp(layout) * sp_layout_ep(layout) == block;
+    return (layout->tp == 1 || sp_layout_stride(layout, SP_AXIS_TP) == 1) &&
+           (layout->cp == 1 || sp_layout_stride(layout, SP_AXIS_CP) == layout->tp) && next;
+}
+
+// As Megatron-LM's core/parallel_state.py: ETP*EP*PP divides all ranks, EP the experts.
+static bool check_experts(const sp_layout *layout, const sp_model *model, const char *source,
+                          sp_error *err)
+{
+    int ep = sp_layout_ep(layout);
+    int etp = sp_layout_etp(layout);
+    int64_t ranks = (int64_t)layout->tp * layout->cp * layout->dp;
+    const char *key = ep > 1 ? "parallel.ep" : "parallel.etp";
+    if (sp_model_most_experts(model) == 0) {
+        sp_error_in(err, SP_ERR_CONTENT, source, key, "the model has no experts (model.experts)");
+        return false;
+    }
+    bool good = true;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        int experts = sp_model_of_kind(model, k, &space)->experts;
+        if (experts % ep != 0) {
+            good = false;
+            sp_error_in(err, SP_ERR_CONTENT, source, "parallel.ep",
+                        "%d experts cannot be spread over %d ranks", experts, ep);
+        }
+    }
+    if (ranks % ((int64_t)etp * ep) != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, key,
+                    "etp x ep, %d x %d, does not divide the %lld ranks of tp x cp x dp", etp, ep,
+                    (long long)ranks);
+    } else if (!groups_experts(layout)) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.order",
+                    "experts over several ranks need \"tp-cp-dp-pp\", or \"tp-cp-pp-dp\" with etp "
+                    "x ep = tp x cp");
+    }
+    if (layout->tp > 1 && !layout->sequence_parallel) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.sequence_parallel",
+                    "tokens are dispatched from the sequence shards of the TP ranks, so that it "
+                    "must be on with experts over several ranks (as in Megatron-LM)");
+    }
+    return good;
+}
+
 static bool check_split(const sp_layout *layout, const sp_model *model, const char *source,
                         sp_error *err)
 {
@@ -427,13 +496,21 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
         const sp_model *alike = sp_model_of_kind(model, k, &space);
-        int64_t ffn = alike->ffn % tp != 0 ? alike->ffn : alike->shared_ffn;
-        if (ffn % tp != 0) {
+        int ranks = alike->experts > 0 ? sp_layout_etp(layout) : tp;
+        if (alike->shared_ffn % tp != 0) {
             good = false;
             sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
-                        "an ffn of %lld cannot be split over %d ranks", (long long)ffn, tp);
+                        "a shared_ffn of %lld cannot be split over %d ranks",
+                        (long long)alike->shared_ffn, tp);
+        }
+        if (alike->ffn % ranks != 0) {
+            good = false;
+            sp_error_in(err, SP_ERR_CONTENT, source, ranks != tp ? "parallel.etp" : "parallel.tp",
+                        "an ffn of %lld cannot be split over %d ranks", (long long)alike->ffn,
+                        ranks);
         }
     }
+    good = (!sp_layout_dispatches(layout) || check_experts(layout, model, source, err)) && good;
     if (layout->placement == SP_PLACE_V && layout->chunks != 2) {
         good = false;
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",

@@ -34,6 +34,9 @@ extern const char *const sp_cp_sharding_names[]; // "even", ..., NULL; in the or
 
 typedef struct sp_layout {
     int tp, cp, pp, dp;
+    // Experts have a grid of their own over the ranks of a pipeline rank (Liu et al., MoE Parallel
+    // Folding, arXiv 2504.14960): rank = etp + ETP*(ep + EP*edp). 0 of ep: 1; of etp: tp.
+    int ep, etp;
     sp_cp_sharding cp_sharding;
     bool cp_ring_steps; // uneven shares wait for each other at each step of a ring
     // A CP group that exchanges by all-to-all and ring (stack.h): as many neighbours exchange heads
@@ -83,6 +86,32 @@ static inline bool sp_stage_is_empty(const sp_stage *stage)
 int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
 // Ranks among which ZeRO splits states; their peers in other such groups hold the same shares.
 int sp_layout_zero_ranks(const sp_layout *layout);
+// ---- Experts ----
+
+// Ranks over which the experts of a layer are spread, and among which each of them is split.
+static inline int sp_layout_ep(const sp_layout *layout)
+{
+    return layout->ep > 0 ? layout->ep : 1;
+}
+
+static inline int sp_layout_etp(const sp_layout *layout)
+{
+    return layout->etp > 0 ? layout->etp : layout->tp;
+}
+
+// Do tokens go to other ranks for their experts? Else every rank holds a share of all experts, as
+// of all other weights.
+static inline bool sp_layout_dispatches(const sp_layout *layout)
+{
+    return sp_layout_ep(layout) > 1 || sp_layout_etp(layout) != layout->tp;
+}
+
+// Ranks that hold the same experts, tp*cp*dp/(etp*ep), among which ZeRO splits their states.
+int sp_layout_expert_replicas(const sp_layout *layout);
+// Neighbouring data-parallel ranks that meet in the layers with experts, since groups of experts
+// span them: 1 where each keeps to itself.
+int sp_layout_expert_ranks(const sp_layout *layout);
+
 int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.
 int64_t sp_layout_stride(const sp_layout *layout, sp_axis axis);
@@ -92,8 +121,8 @@ void sp_layout_list_joint(const sp_layout *layout, int dp_first, int dp_count, i
                           int64_t *ranks);
 
 // "tp-cp-dp-pp" and the like, fastest first, as Megatron-LM's order of its rank generator. Reading
-// is false where `text` does not name each axis once; "ep" may stand among them and says nothing,
-// since expert parallelism is 1.
+// is false where `text` does not name each axis once; "ep" may stand among them and says nothing:
+// experts count the ranks of a pipeline rank in the order of the others.
 enum { SP_RANK_ORDER_TEXT = 12 };
 bool sp_rank_order_read(const char *text, sp_rank_order *order);
 void sp_rank_order_write(const sp_rank_order *order, char text[SP_RANK_ORDER_TEXT]);

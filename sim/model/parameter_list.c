@@ -105,7 +105,8 @@ static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_l
                               .columns = own.inputs,
                               .all_rows = all.outputs,
                               .all_columns = all.inputs,
-                              .spread = 1.0 / sqrt((double)all.inputs)};
+                              .spread = 1.0 / sqrt((double)all.inputs),
+                              .of_experts = own.of_experts};
     add(list, layer, sp_layer_steps[step].weight, parameter);
     if (own.bias) {
         parameter.columns = parameter.all_columns = 1;
@@ -132,7 +133,7 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     }
     add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_ROUTER);
-    for (int64_t e = 0; e < s->rank.experts; e++) {
+    for (int64_t e = 0; e < s->rank.held; e++) {
         add_linear(list, layer, s, SP_STEP_FC1);
         add_linear(list, layer, s, SP_STEP_FC2);
     }

@@ -60,6 +60,7 @@ typedef struct sp_parameter {
     int64_t all_rows, all_columns; // of the whole tensor, of which ranks hold rows or columns
     // Starting values are spread evenly around the centre with this standard deviation.
     double centre, spread;
+    bool of_experts;
     bool decays; // matrices have weight decay, vectors (norms, biases) have none
 } sp_parameter;
 

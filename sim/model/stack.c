@@ -177,6 +177,12 @@ static const sp_setting stack_rows[] = {
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
              "engine)."},
+    {.key = "stack.dispatcher", SP_ONE_OF(sp_dispatcher_names),
+     SP_FIELD(sp_stack, dispatcher), .if_changed = true,
+     .text = "How tokens get to experts on other ranks (parallel.ep): an all-to-all of each token's "
+             "row for each of its experts, or a gather of all tokens by all ranks that hold the "
+             "experts, and a reduction back.",
+     .aliases = "moe_token_dispatcher_type token_dispatcher_type"},
     {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
      SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -340,6 +346,7 @@ static const struct {
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
                                            "gathered",  "a2a", "a2a+p2p",  NULL};
+const char *const sp_dispatcher_names[] = {"alltoall", "allgather", NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 

@@ -28,6 +28,14 @@ typedef enum sp_cp_overlap {
     SP_CP_A2A_P2P,
 } sp_cp_overlap;
 
+// How tokens get to the ranks that hold their experts (Megatron-LM,
+// core/transformer/moe/token_dispatcher.py).
+typedef enum sp_dispatcher {
+    SP_DISPATCH_ALLTOALL, // each token's row to each of its experts, then over the ranks of an
+                          // expert
+    SP_DISPATCH_ALLGATHER // all tokens to all ranks that hold the experts together
+} sp_dispatcher;
+
 // Who frees tensors.
 typedef enum sp_tensor_lives {
     // PyTorch: what the forward saved lives to its function in the backward, all else to the end of
@@ -78,6 +86,7 @@ typedef struct sp_stack {
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
+    sp_dispatcher dispatcher;
     // Data parallelism.
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
@@ -149,6 +158,7 @@ const char *sp_stack_builtin_summary(int index);
 
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_cp_overlap_names[];
+extern const char *const sp_dispatcher_names[];
 extern const char *const sp_reduce_dtype_names[];
 extern const char *const sp_tensor_names[];
 

@@ -51,13 +51,15 @@ static inline bool sp_action_is_copy(sp_action action)
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
     int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
+    int64_t ep_ns;        // tokens sent to experts on other ranks and back, and waiting for these
+    int64_t ep_wait_ns;   // part of it: longer actions of the ranks that share experts
     int64_t attention_ns; // part of compute_ns: the attention core
     int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
 } sp_action_cost;
 
 static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
 {
-    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
+    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns + cost->ep_ns;
 }
 
 // The actions of one pipeline rank of one data-parallel rank, in order.

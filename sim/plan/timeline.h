@@ -11,12 +11,14 @@
 #include "sim/memory/footprint.h"
 #include "sim/plan/depends.h"
 
-// One action as it ran. tp_ns, cp_ns and dp_ns are the parts of [start, end) in which communication
-// blocked the rank, launch_ns that in which the GPU waited for launches; wait_p2p_ns is the part of
-// the idle time just before start that was spent on a transfer in flight, or on sending.
+// One action as it ran. tp_ns, cp_ns, dp_ns and ep_ns are the parts of [start, end) in which
+// communication blocked the rank (sp_action_cost), launch_ns that in which the GPU waited for
+// launches; wait_p2p_ns is the part of the idle time just before start that was spent on a transfer
+// in flight, or on sending.
 typedef struct sp_span {
     int64_t start_ns, end_ns;
-    int64_t tp_ns, cp_ns, dp_ns;
+    int64_t tp_ns, cp_ns, dp_ns, ep_ns;
+    int64_t ep_wait_ns; // part of ep_ns
     int64_t launch_ns;
     int64_t wait_p2p_ns;
     sp_action action;

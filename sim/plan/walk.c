@@ -444,6 +444,7 @@ static int64_t run_share(walk_state *w, walk_rank *rank, const sp_share *share,
                                                                        .tp_ns = took->tp_ns,
                                                                        .cp_ns = took->cp_ns,
                                                                        .dp_ns = took->dp_ns,
+                                                                       .ep_ns = took->ep_ns,
                                                                        .action = share->action},
                                                               .part = share->part,
                                                               .own = share->own};
@@ -767,6 +768,8 @@ static inline void note_span(const walk_rank *rank, sp_action action, const sp_a
                                              .tp_ns = took->tp_ns,
                                              .cp_ns = took->cp_ns,
                                              .dp_ns = took->dp_ns,
+                                             .ep_ns = took->ep_ns,
+                                             .ep_wait_ns = took->ep_wait_ns,
                                              .launch_ns = took->launch_ns,
                                              .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
                                              .action = action};

@@ -59,6 +59,12 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");
     }
+    if (sp_layout_dispatches(layout)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source,
+                           sp_layout_ep(layout) > 1 ? "parallel.ep" : "parallel.etp",
+                           "prompts have their experts on every rank, expected parallel.ep 1 and "
+                           "parallel.etp 0");
+    }
     return sp_scenario_check_shares(scenario, err);
 }
 

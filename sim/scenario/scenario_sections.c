@@ -345,6 +345,8 @@ static void refuse_parallel(const sp_i_scenario_reader *reader, sp_object *paral
     static const char reason[] = "has no use beside uniform_costs, got %s";
     static const char *const keys[] = {"tp",
                                        "cp",
+                                       "ep",
+                                       "etp",
                                        "zero",
                                        "sequence_parallel",
                                        "vocab_parallel",
@@ -355,6 +357,8 @@ static void refuse_parallel(const sp_i_scenario_reader *reader, sp_object *paral
     const sp_layout *layout = &reader->scenario->layout;
     bool neutral[] = {layout->tp == 1,
                       layout->cp == 1,
+                      layout->ep == 1,
+                      layout->etp == 0,
                       layout->zero == 1,
                       !layout->sequence_parallel,
                       !layout->vocab_parallel,
@@ -643,6 +647,40 @@ static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// What knows of one group of replicas alone, or of no experts on other ranks.
+static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_layout *layout = &scenario->layout;
+    const char *key = NULL;
+    const char *reason = NULL;
+    if (!sp_layout_dispatches(layout)) {
+        return SP_OK;
+    }
+    if (layout->zero_group != 0) {
+        key = "parallel.zero_group";
+        reason = "splits states in groups, which experts over several ranks (parallel.ep, "
+                 "parallel.etp) do not have; leave it out";
+    } else if (scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        key = "stack.tensors";
+        reason = "is \"explicit\": passes written by hand have no experts over several ranks "
+                 "(parallel.ep, parallel.etp); take a stack of Megatron-LM";
+    } else if (scenario->network == SP_NETWORK_FLOWS) {
+        key = "network.detail";
+        reason = "\"flows\" does not go with experts over several ranks (parallel.ep, "
+                 "parallel.etp); \"auto\" falls back on \"closed\"";
+    } else if (scenario->profile.algorithm != SP_ALGORITHM_PROFILE) {
+        key = "network.collectives";
+        reason = "other than \"profile\" does not go with experts over several ranks "
+                 "(parallel.ep, parallel.etp)";
+    } else if (scenario->schedule.exchange && sp_layout_expert_ranks(layout) > 1) {
+        key = "schedule.exchange";
+        reason = "moves attention between pipeline ranks, which is not priced where data-parallel "
+                 "ranks wait for each other's experts (etp x ep above tp x cp)";
+    }
+    return key == NULL ? SP_OK
+                       : sp_error_in(err, SP_ERR_CONTENT, scenario->source, key, "%s", reason);
+}
+
 // A share of a vocabulary stands in its rank's list, and flows need actions in the order of time
 // (sim/plan/walk.h).
 static sp_status check_flows(const sp_scenario *scenario, sp_error *err)
@@ -710,9 +748,9 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {
-        check_chunks,      check_layout,  check_layers,        check_exchange, check_cp_sharding,
-        check_head_groups, check_zero,    check_zero_group,    check_flows,    check_nvls,
-        check_planner,     check_offload, check_shared_experts};
+        check_chunks,      check_layout,  check_layers,     check_exchange,      check_cp_sharding,
+        check_head_groups, check_zero,    check_zero_group, check_experts,       check_flows,
+        check_nvls,        check_planner, check_offload,    check_shared_experts};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -13,11 +13,12 @@ static const char other_precisions[] = "other precisions than BF16 are not model
 static const struct {
     const char *names, *why, *modelled;
 } missing[] = {
-    {"ep etp ep_size expert_parallel expert_parallel_size expert_model_parallel_size "
-     "expert_tensor_parallel_size expert_parallel_degree moe_ep_size moe_tp_size dispatcher "
-     "moe_token_dispatcher_type expert_overlap expert_imbalance "
-     "parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
-     "expert parallelism is not modelled, every rank holds all experts of its layers", "1"},
+    {"expert_overlap overlap_moe_expert_parallel_comm moe_shared_expert_overlap "
+     "delay_wgrad_compute",
+     "the exchange of tokens with experts on other ranks is not hidden behind anything", "false 0"},
+    {"expert_imbalance moe_router_force_biased", "tokens are spread evenly over experts", "0"},
+    {"parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
+     "expert-parallel ranks are parallel.ep, the experts of a layer model.experts", ""},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
      "a number of copies of the states is not read: state the ranks that split them, "
      "parallel.zero_group, which is dp x cp over that number",

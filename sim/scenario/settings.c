@@ -494,6 +494,18 @@ static const sp_setting parallel_rows[] = {
      .derive = usual_dp, .fallback = "what fills the nodes where they are stated, else 1",
      .text = "Data-parallel ranks: so many replicas share the batch. The GPUs are tp x cp x pp x "
              "dp.", .aliases = "data_parallel_size dp_size data_parallel replicas"},
+    {.key = "parallel.ep", SP_INT(1, SP_I_MAX_PARALLEL), SP_FIELD(sp_scenario, layout.ep),
+     .usual = 1, .if_changed = true,
+     .text = "Expert-parallel ranks: the experts of each layer are spread over so many GPUs, which "
+             "send each other the tokens (stack.dispatcher). etp x ep divides tp x cp x dp; "
+             "where it is above tp x cp, data-parallel ranks wait for each other in every layer.",
+     .aliases = "expert_model_parallel_size expert_parallel_size ep_size expert_parallel "
+                "expert_parallel_degree moe_ep_size"},
+    {.key = "parallel.etp", SP_INT(0, SP_I_MAX_PARALLEL), SP_FIELD(sp_scenario, layout.etp),
+     .if_changed = true,
+     .text = "Tensor-parallel ranks of each expert (Megatron-LM's parallel folding sets 1); 0: "
+             "parallel.tp.",
+     .aliases = "expert_tensor_parallel_size moe_tp_size expert_tensor_parallel_degree"},
     {.key = "parallel.chunks_per_rank", SP_INT(1, SP_I_MAX_CHUNKS),
      SP_FIELD(sp_scenario, layout.chunks), .read = read_chunks,
      .fallback = "what the schedule runs: 2 for V schedules and interleaved, else 1",
@@ -536,8 +548,8 @@ static const sp_setting parallel_rows[] = {
     {.key = "parallel.order", SP_TEXT, .read = read_rank_order, .write = write_rank_order,
      .fallback = "\"tp-cp-dp-pp\"",
      .text = "Which ranks lie next to each other in a node, fastest first. Megatron-LM's \"ep\" "
-             "may stand among them: expert parallelism is 1. With network.detail flows it says "
-             "which transfers meet.", .aliases = "rank_order"},
+             "may stand among them and says nothing. With network.detail flows it says which "
+             "transfers meet.", .aliases = "rank_order"},
 };
 
 static const sp_setting network_rows[] = {

@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/plan/expert_rounds.h"
 #include "sim/simulate/allocator_units.h"
 #include "sim/simulate/engine.h"
 
@@ -24,6 +25,7 @@ typedef struct rank_replay {
     sp_i_unit_shape **shape_of;
     sp_i_unit_shape *last_shape; // and by it all others; owned
     const int32_t *unit_row;     // NULL: each pack has its own
+    int64_t *expert_tokens;      // [packs] (sp_unit_load); NULL: their own
     sp_i_unit *units;            // [packs * chunks]
     int32_t *next_forward;       // [actions]: the first forward at or behind it, or -1
     int32_t *next_backward;      // [actions]: the first B or I at or behind it, or -1
@@ -92,6 +94,14 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
     l->next_forward[l->action_count] = NONE;
     l->next_backward[l->action_count] = NONE;
     find_next(l);
+    if (sp_layout_expert_ranks(layout) > 1) {
+        const sp_pack_list *forward = &plan->packing->forward;
+        sp_expert_rounds rounds;
+        sp_expert_rounds_make(layout, forward, &rounds);
+        l->expert_tokens = sp_arena_take(&l->work, forward->count, sizeof *l->expert_tokens);
+        memcpy(l->expert_tokens, rounds.tokens, forward->count * sizeof *l->expert_tokens);
+        sp_expert_rounds_free(&rounds);
+    }
     sp_status status = sp_layout_stages(layout, model, "plan", l->vstages, err);
     for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
         l->stages[c] = l->vstages[sp_layout_vstage(layout, rank->pp, c)];
@@ -116,8 +126,9 @@ static size_t unit_index(const rank_replay *l, sp_action action)
     return (size_t)action.pack * (size_t)l->plan->layout.chunks + action.chunk;
 }
 
-static sp_i_unit_shape *make_shape(rank_replay *l, const sp_pack *pack, int chunk)
+static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
 {
+    const sp_pack *pack = &l->plan->packing->forward.packs[index];
     sp_i_unit_shape *shape = sp_arena_take(&l->work, 1, sizeof *shape);
     shape->before = l->last_shape;
     l->last_shape = shape;
@@ -125,8 +136,11 @@ static sp_i_unit_shape *make_shape(rank_replay *l, const sp_pack *pack, int chun
     sp_layout layout = l->plan->layout;
     layout.cp *= pack->dp_count;
     layout.dp /= pack->dp_count;
-    const sp_unit_load load = {
-        .tokens = pack->computed, .kv_tokens = pack->kv_tokens, .pairs = pack->full_pairs};
+    const sp_unit_load load = {.tokens = pack->computed,
+                               .kv_tokens = pack->kv_tokens,
+                               .pairs = pack->full_pairs,
+                               .expert_tokens =
+                                   l->expert_tokens != NULL ? l->expert_tokens[index] : 0};
     sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
                             &shape->program);
     sp_i_unit_shape_init(shape, l->options->offload_ratio);
@@ -139,7 +153,7 @@ static const sp_i_unit_shape *shape_for(rank_replay *l, sp_action action)
     row.pack = l->unit_row != NULL ? l->unit_row[action.pack] : action.pack;
     sp_i_unit_shape **known = &l->shape_of[unit_index(l, row)];
     if (*known == NULL) {
-        *known = make_shape(l, &l->plan->packing->forward.packs[action.pack], action.chunk);
+        *known = make_shape(l, action.pack, action.chunk);
     }
     return *known;
 }

@@ -275,34 +275,50 @@ static bool head_has_table(const sp_model *model, const sp_layout *layout, const
     return !model->tied_embeddings || !embedding;
 }
 
-static int64_t shares(const sp_layout *layout)
+// Experts on several ranks have buffers of their own, which others split.
+enum { COMMON, EXPERTS, BUFFERS };
+
+static int buffer_of(const sp_layout *layout, const sp_parameter *parameter)
 {
-    return sp_layout_zero_ranks(layout);
+    return parameter->of_experts && sp_layout_dispatches(layout) ? EXPERTS : COMMON;
 }
 
-static int64_t elements_of(const sp_parameter_list *list)
+static int64_t shares(const sp_layout *layout, int buffer)
+{
+    return buffer == EXPERTS ? sp_layout_expert_replicas(layout) : sp_layout_zero_ranks(layout);
+}
+
+static int64_t elements_of(const sp_layout *layout, const sp_parameter_list *list, int buffer)
 {
     int64_t elements = 0;
     for (size_t i = 0; i < list->count; i++) {
-        elements += list->items[i].elements;
+        elements += buffer_of(layout, &list->items[i]) == buffer ? list->items[i].elements : 0;
     }
     return elements;
 }
 
-// Parameters one by one, then the chunk's gradient buffer, padded to equal shares.
+// Parameters one by one, then the chunk's gradient buffers, padded to equal shares.
 static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, const sp_stack *stack,
                            const sp_parameter_list *list)
 {
-    int64_t ranks = shares(layout);
+    int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
     for (size_t i = 0; i < list->count; i++) {
         int64_t bytes = sp_mul_bytes(BF16, list->items[i].elements);
+        int64_t ranks = shares(layout, buffer_of(layout, &list->items[i]));
         sp_i_take(memory, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
     }
-    int64_t share = sp_ceil_div(elements_of(list), ranks);
-    int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
-    sp_i_take(memory, sp_mul_bytes(number, layout->zero >= 2 ? share : share * ranks));
-    if (stack->gradient_buckets && layout->dp * layout->cp > 1) {
-        sp_i_take(memory, sp_mul_bytes(BF16, elements_of(list)));
+    for (int b = COMMON; b < BUFFERS; b++) {
+        int64_t ranks = shares(layout, b);
+        int64_t elements = elements_of(layout, list, b);
+        int64_t share = sp_ceil_div(elements, ranks);
+        bool reduces = b == EXPERTS ? ranks > 1 : layout->dp * layout->cp > 1;
+        if (b == EXPERTS && elements == 0) {
+            continue;
+        }
+        sp_i_take(memory, sp_mul_bytes(number, layout->zero >= 2 ? share : share * ranks));
+        if (stack->gradient_buckets && reduces) {
+            sp_i_take(memory, sp_mul_bytes(BF16, elements));
+        }
     }
 }
 
@@ -366,12 +382,15 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
 
 // Which parameters lie in [begin, end) of a chunk's buffer, whose order is that of the backward:
 // the last parameter first (Megatron-LM, core/distributed/grad_buffer.py).
-static void cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool decays,
-                sp_i_pieces *pieces)
+static void cut(const sp_layout *layout, const sp_parameter_list *list, int buffer, int64_t begin,
+                int64_t end, bool decays, sp_i_pieces *pieces)
 {
     int64_t at = 0;
     for (size_t i = list->count; i-- > 0;) {
         const sp_parameter *parameter = &list->items[i];
+        if (buffer_of(layout, parameter) != buffer) {
+            continue;
+        }
         int64_t from = at > begin ? at : begin;
         at += parameter->elements;
         int64_t to = at < end ? at : end;
@@ -393,10 +412,13 @@ void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const
         for (int c = 0; c < layout->chunks; c++) {
             sp_parameter_list list = {0};
             sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
-            int64_t elements = elements_of(&list);
-            int64_t share = layout->zero >= 1 ? sp_ceil_div(elements, shares(layout)) : elements;
-            int64_t begin = layout->zero >= 1 ? rank % shares(layout) * share : 0;
-            cut(&list, begin, begin + share, group == 0, pieces);
+            for (int b = COMMON; b < BUFFERS; b++) {
+                int64_t elements = elements_of(layout, &list, b);
+                int64_t ranks = layout->zero >= 1 ? shares(layout, b) : 1;
+                int64_t share = sp_ceil_div(elements, ranks);
+                int64_t begin = rank % ranks * share;
+                cut(layout, &list, b, begin, begin + share, group == 0, pieces);
+            }
             sp_parameter_list_fini(&list);
         }
     }

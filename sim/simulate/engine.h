@@ -59,9 +59,9 @@ void sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline);
 // those that work together ----
 
 // How many times as long each pipeline rank computes, [dp * pp + pp rank], freed with sp_free: the
-// most of its tp * cp GPUs, of which GPU g takes 1 + gpu_cv * z, z being number g of a sequence of
-// normal variates (Box, Muller 1958) and the whole at least a half. The same seed gives the same
-// GPUs in every layout. O(ranks).
+// most of its tp * cp GPUs (and of those of ranks that share its experts), of which GPU g takes 1 +
+// gpu_cv * z, z being number g of a sequence of normal variates (Box, Muller 1958) and the whole at
+// least a half. The same seed gives the same GPUs in every layout. O(ranks).
 double *sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter);
 
 // How many times the mean the slowest GPU of a layout takes with the jitter's seed: what a step

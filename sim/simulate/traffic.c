@@ -708,6 +708,11 @@ static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_erro
         return sp_error_set(err, SP_ERR_CONTENT,
                             "network.detail: flows do not go with parallel.vocab_parallel");
     }
+    if (sp_layout_dispatches(&plan->layout)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "network.detail: flows do not go with experts over several ranks "
+                            "(parallel.ep, parallel.etp)");
+    }
     if (!costs->has_bytes) {
         return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
     }
@@ -721,7 +726,8 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     sp_topology *topology = NULL;
     *traffic = NULL;
     if (network->detail == SP_NETWORK_CLOSED ||
-        (network->detail == SP_NETWORK_AUTO && sp_shares_are(&plan->layout))) {
+        (network->detail == SP_NETWORK_AUTO &&
+         (sp_shares_are(&plan->layout) || sp_layout_dispatches(&plan->layout)))) {
         return SP_OK;
     }
     sp_status status = refuse(plan, costs, err);

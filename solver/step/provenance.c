@@ -212,6 +212,33 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
+// Where experts are, and what their exchange leaves out.
+static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_layout *layout = &scenario->layout;
+    int experts = scenario->uniform ? 0 : sp_model_most_experts(&scenario->model);
+    int ranks = sp_layout_expert_ranks(layout);
+    if (experts > 0 && !sp_layout_dispatches(layout)) {
+        sp_warnings_add(warnings,
+                        "every rank holds its share of all %d experts of a layer; parallel.ep "
+                        "spreads them over ranks",
+                        experts);
+    }
+    if (sp_layout_dispatches(layout)) {
+        sp_warnings_add(warnings,
+                        "experts over ranks: tokens are routed evenly, nothing hides their "
+                        "exchange, and the host's wait for the counts of rows is assumed (20 us "
+                        "in each forward of a layer)");
+    }
+    if (ranks > 1) {
+        sp_warnings_add(warnings,
+                        "parallel.ep: data-parallel ranks share experts in groups of %d and run "
+                        "their micro-batches in step (expert_wait_ms); the empty ones of ranks "
+                        "that have fewer are not counted",
+                        ranks);
+    }
+}
+
 // Settings whose time rests on an assumption, or is not counted.
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings)
 {
@@ -228,10 +255,12 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         scenario->layout.zero);
     }
     warn_of_sharding(scenario, warnings);
+    warn_of_experts(scenario, warnings);
     warn_of_planner(scenario, warnings);
     if (falls_back(scenario)) {
-        sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with "
-                                  "vocab_parallel");
+        sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",
+                        scenario->layout.vocab_parallel ? "vocab_parallel"
+                                                        : "experts over several ranks");
     }
     if (scenario->layout.vocab_parallel && scenario->layout.pp > 1) {
         sp_warnings_add(warnings,
@@ -244,7 +273,8 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
 // From network.detail auto to closed.
 static bool falls_back(const sp_scenario *scenario)
 {
-    return scenario->layout.vocab_parallel && scenario->network == SP_NETWORK_AUTO;
+    return scenario->network == SP_NETWORK_AUTO &&
+           (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
 }
 
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)

@@ -524,12 +524,6 @@ sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, s
 // several chunks a rank a multiple of the pipeline's ranks. Where there are too few samples for
 // that Megatron stops; here some ranks have a pack less.
 
-static int64_t row_tokens(const sp_strategy_input *input)
-{
-    int64_t stated = input->scenario->strategy.rank_tokens;
-    return stated > 0 ? stated * input->scenario->layout.cp : input->context;
-}
-
 static size_t packs_together(const sp_layout *layout)
 {
     return (size_t)layout->dp * (size_t)(layout->chunks > 1 ? layout->pp : 1);
@@ -559,7 +553,7 @@ static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input, co
     sp_arena memory = {0};
     int32_t *in_order = sp_arena_take(&memory, samples, sizeof *in_order);
     size_t *row_of = sp_arena_take(&memory, samples, sizeof *row_of);
-    sp_i_rows_fill_in_order(rows, input->batch, NULL, row_tokens(input));
+    sp_i_rows_fill_in_order(rows, input->batch, NULL, sp_i_row_tokens(input));
     for (size_t i = 0; i < samples; i++) {
         in_order[i] = (int32_t)i;
     }

@@ -114,9 +114,9 @@ static void add_exchanges(const char *strategy)
 static void list_rivals(const char *asked)
 {
     static const char *const in_every_order[] = {
-        "packed",   "packed-tuned", "sorted",      "ffd",       "bfd",       "lpfhp",
-        "balanced", "dynapipe",     "dp-balanced", "hybrid-cp", "bytescale", "te-cp",
-        "llama-cp", "hybrid-dp",    "zeppelin",    "concat"};
+        "packed",   "packed-tuned", "sorted",      "ffd",      "bfd",       "lpfhp",
+        "balanced", "dynapipe",     "dp-balanced", "kk-flops", "hybrid-cp", "bytescale",
+        "te-cp",    "llama-cp",     "hybrid-dp",   "zeppelin", "concat"};
     static const char *const with_exchanges[] = {"packed-tuned", "dynapipe", "hybrid-cp",
                                                  "bytescale"};
     static const struct {

@@ -226,6 +226,8 @@ TEST(texts_are_read_back_as_they_were)
     json_t *data = page_data(&m);
     json_t *document =
         json_object_get(json_array_get(json_object_get(data, "inputs"), 0), "document");
+    json_object_set_new(result, "expected_ms", json_real(1.5));
+    json_object_set_new(result, "risk", json_string(""));
     assert_true(json_equal(document, result));
     char *page = page_text(&m);
     assert_non_null(strstr(page, "<h1 id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
@@ -304,6 +306,27 @@ TEST(tight_points_come_behind_all_others)
     answers(SWEPT(1, 20, "yes", ", \"error\": {\"median\": 0.02}") SWEPT(2, 10, "tight", ""),
             "fastest of 2 points: one step, tp 1: 20.0 ms \xc2\xb1"
             "2.0 %, 70.00 GiB, fits");
+}
+
+// As a sweep ranks them: by time over the chance that a step runs, which 0.95 and more is certain.
+TEST(points_are_ranked_by_the_chance_that_they_run)
+{
+    answers(SWEPT(1, 90, "yes", ", \"fit_probability\": 0.76")
+                SWEPT(2, 100, "yes", ", \"fit_probability\": 0.95"),
+            "fastest of 2 points: one step, tp 2: 100.0 ms, 70.00 GiB, fits");
+    answers(SWEPT(1, 75, "yes", ", \"fit_probability\": 0.76")
+                SWEPT(2, 100, "yes", ", \"fit_probability\": 0.99"),
+            "fastest of 2 points: one step, tp 1: 75.0 ms, 70.00 GiB, fits, runs with probability "
+            "0.76");
+    answers("{\"schema\": \"slimpack/comparison/1\", \"rows\": [{\"strategy\": \"packed\", "
+            "\"status\": \"ok\", \"iteration_ms\": 90, \"tokens_per_s\": 1000, "
+            "\"fit_probability\": 0.5}, {\"strategy\": \"bfd\", \"status\": \"ok\", "
+            "\"iteration_ms\": 100, \"tokens_per_s\": 900, \"peak_memory_gib\": 70, "
+            "\"fit_probability\": 0.72}]}",
+            "fastest of 2: bfd: 100.0 ms, 70.00 GiB, runs with probability 0.72");
+    answers("{\"schema\": \"slimpack/result/1\", \"strategy\": \"packed\", \"iteration_ms\": 5, "
+            "\"peak_memory_gib\": 78, \"fits\": \"no\", \"fit_probability\": 0}",
+            "packed: 5.000 ms, 78.00 GiB, does not fit");
 }
 
 // What is hidden does not follow the rest; what is held to the last byte of the limit fits.

@@ -312,5 +312,5 @@ TEST(scenarios_that_are_refused)
                    "'stack': 'reference'", "s.json: stack.tensors: is \"explicit\"");
     scenario_fails(", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 33",
                    "'parallel': {'tp': 2}",
-                   "s.json: parallel.tp: an ffn of 33 cannot be split over 2 ranks");
+                   "s.json: parallel.tp: a shared_ffn of 33 cannot be split over 2 ranks");
 }

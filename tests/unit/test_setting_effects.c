@@ -59,6 +59,7 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define TIME_OR_MEMORY(...) {__VA_ARGS__, NULL, NULL}
 #define FIGURE(...) {__VA_ARGS__, NULL}
 #define NONE(key_, why) {.key = (key_), .none = (why)}
+#define ROUTED "model.experts=4 model.experts_per_token=2"
 static const effect effects[] = {
     NONE("schema", "there is one version"),
     NONE("chosen", "says what a resolved document has and nobody stated"),
@@ -205,6 +206,11 @@ static const effect effects[] = {
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "0"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "1", "2"),
     TIME_OR_MEMORY("parallel.zero", TRAIN, "parallel.dp=2", "2", "3"),
+    TIME_OR_MEMORY("parallel.ep", TRAIN, ROUTED " parallel.dp=4", "1", "4"),
+    TIME_OR_MEMORY("parallel.ep", TRAIN, ROUTED " parallel.dp=4 parallel.zero=3", "2", "4"),
+    FIGURE("parallel.ep", TRAIN, ROUTED " parallel.dp=4", "2", "4", "expert_wait_ms"),
+    TIME_OR_MEMORY("parallel.etp", TRAIN, ROUTED " parallel.tp=4", "0", "1"),
+    TIME_OR_MEMORY("stack.dispatcher", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "'alltoall'", "*"),
     TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16", "0", "8"),
     TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16 parallel.zero=3", "0", "8"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.tp=8 parallel.pp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),

@@ -31,6 +31,7 @@ static sp_status try_pack(const char *kind, int64_t microbatch_samples, sp_pad_t
     scenario.strategy =
         (sp_strategy_spec){.microbatch_samples = microbatch_samples, .pad_to = pad_to};
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = dp, .chunks = 1};
+    must_succeed(sp_model_builtin("llama-7b", &scenario.model, err));
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
     return sp_strategy_pack(sp_strategy_find(kind), &input, packing, err);
 }
@@ -216,5 +217,76 @@ TEST(dp_balanced_gives_ranks_as_many_packs)
         assert_true(packing.forward.count < rows.forward.count + (size_t)dp);
         sp_packing_fini(&packing);
         sp_packing_fini(&rows);
+    }
+}
+
+static int64_t pack_tokens(const sp_packing *packing, size_t pack)
+{
+    return packing->forward.packs[pack].computed;
+}
+
+// The example of Karmarkar and Karp (1982, in Stanford's STAN-CS-81-889): 8, 7, 6, 5 and 4 in two
+// parts of 16 and 14, over two ranks and over two packs of one rank.
+TEST(kk_flops_takes_differences)
+{
+    int64_t ids[] = {0, 1, 2, 3, 4};
+    int64_t tokens[] = {8, 7, 6, 5, 4};
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 5, .total_tokens = 30};
+    for (int dp = 1; dp <= 2; dp++) {
+        sp_packing packing;
+        pack("kk-flops", 1, &batch, dp == 1 ? 15 : 30, dp, &packing);
+        assert_int_equal(packing.forward.count, 2);
+        assert_int_equal(pack_tokens(&packing, 0), 16);
+        assert_int_equal(pack_tokens(&packing, 1), 14);
+        sp_packing_fini(&packing);
+    }
+}
+
+static double flops_of(const sp_model *model, int64_t tokens)
+{
+    double n = (double)tokens;
+    return sp_model_forward_flops(model, n, n * n);
+}
+
+// Ranks have as many samples, but for one, and as many packs; they differ by no more FLOPs than the
+// largest sample has, and so do the packs of a rank.
+TEST(kk_flops_levels_ranks_and_packs)
+{
+    sp_prng prng = prng_seeded(72);
+    sp_model model;
+    must_succeed(sp_model_builtin("llama-7b", &model, ERR));
+    for (int round = 0; round < test_draws(64); round++) {
+        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+        double rank_flops[9] = {0.0}, least[9], most[9] = {0.0};
+        int samples[9] = {0};
+        sp_batch batch;
+        sp_packing packing;
+        int dp = 1 + prng_below(&prng, 9);
+        random_batch(&prng, 1000, &batch, ids, tokens);
+        pack("kk-flops", 1, &batch, 1000, dp, &packing);
+        assert_lossless(&packing, &batch, INT64_MAX);
+        int ranks = (int)batch.count < dp ? (int)batch.count : dp;
+        assert_int_equal(packing.forward.count % (size_t)ranks, 0);
+        double largest = flops_of(&model, sp_batch_longest(&batch));
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            double flops = 0.0;
+            for (size_t i = 0; i < p->slice_count; i++) {
+                flops += flops_of(&model, packing.forward.slices[p->first_slice + i].tokens);
+            }
+            least[p->dp_first] = k < (size_t)dp ? flops : fmin(least[p->dp_first], flops);
+            most[p->dp_first] = fmax(most[p->dp_first], flops);
+            rank_flops[p->dp_first] += flops;
+            samples[p->dp_first] += (int)p->slice_count;
+        }
+        for (int r = 0; r < ranks; r++) {
+            assert_true(samples[r] == (int)batch.count / ranks ||
+                        samples[r] == (int)batch.count / ranks + 1);
+            assert_true(most[r] - least[r] <= largest * (1.0 + 1e-12));
+            for (int s = 0; s < ranks; s++) {
+                assert_true(rank_flops[r] - rank_flops[s] <= largest * (1.0 + 1e-12));
+            }
+        }
+        sp_packing_fini(&packing);
     }
 }
