@@ -220,6 +220,24 @@ TEST(kept_of_a_layer)
     }
 }
 
+// Four ranks that each hold whole experts, a quarter of them: a rank has as many rows as its own
+// tokens have experts, of whole width, and of the shared experts the features of a TP rank for the
+// tokens of all four.
+TEST(kept_of_a_layer_with_experts_on_other_ranks)
+{
+    sp_model model = routed;
+    gate(&model);
+    sp_layout layout = single;
+    layout.tp = layout.ep = 4;
+    layout.etp = 1;
+    layout.sequence_parallel = true;
+    int64_t attention = 4 * (2 * (A + 2 * G) * D + 2 * A * D + 4 * A) / 4;
+    int64_t own = 4 * 2 * H + (4 * E + E) + (2 * H + 2);
+    int64_t experts = K * (2 * H + 4 * F + 2 * F + 4 + 4);
+    int64_t shared = 4 * (4 * SHARED + 2 * SHARED) / 4;
+    assert_int_equal(kept_bytes(&model, &layout, true), attention + own + experts + shared);
+}
+
 // Megatron-LM's num_floating_point_operations without the router, with causal pairs: 6 FLOPs for
 // each weight that a token passes, and 6 * heads * head_dim * tokens for the attention.
 TEST(flops_count_shared_experts_and_no_router)
