@@ -201,12 +201,13 @@ static const char *const harmless_keys[] = {
     "gradient_checkpointing", "clip_qkv", "query_pre_attn_scalar", "sliding_window",
     "use_sliding_window", "max_window_layers", "layer_types", "hidden_act", "hidden_activation",
     "activation_function", "is_decoder", "is_causal", "tf_legacy_loss", "use_bfloat16",
-    "unsloth_", "cache_implementation", "_sliding_window_pattern", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "typical_p",
-    "do_sample", "num_beams", "num_beam_groups", "num_return_sequences", "_penalty_", "_ngram_",
-    "early_stopping", "bad_words_ids", "remove_invalid_values", "tie_encoder_decoder",
-    "transformers.js_config", "norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit",
-    "input_jitter_noise", "original_max_position_embeddings", "attn_scale", "attn_temperature_tuning",
-    "floor_scale", "for_llm_compression",
+    "unsloth_", "cache_implementation", "_sliding_window_pattern", "chunk_size_feed_forward",
+    "temperature", "top_k", "top_p", "typical_p", "do_sample", "num_beams", "num_beam_groups",
+    "num_return_sequences", "_penalty_", "_ngram_", "early_stopping", "bad_words_ids",
+    "remove_invalid_values", "tie_encoder_decoder", "transformers.js_config", "norm_topk_prob",
+    "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit", "input_jitter_noise",
+    "original_max_position_embeddings", "attn_scale", "attn_temperature_tuning", "floor_scale",
+    "for_llm_compression",
 };
 // clang-format on
 
