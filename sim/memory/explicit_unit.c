@@ -547,6 +547,9 @@ static void norm_backward(sp_i_explicit *x, const block *b)
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
+    if (!sp_layer_has_step(x->model, step)) {
+        return;
+    }
     switch (step->kind) {
     case SP_LAYER_KIND_REDUCE:
         b->own =

@@ -225,8 +225,9 @@ static double expert_rows(const builder *b)
 // backward also reads the product's gradient and writes one for each input. As PyTorch runs it from
 // SiLU and a product: 2 + 3 forward; backward 5 for the product, 3 for SiLU and 4 to put the halves
 // together.
-static void activation(builder *b, sp_pass pass)
+static void activation(builder *b, sp_layer_place place, sp_pass pass)
 {
+    bool experts = place == SP_STEP_ACTIVATION && b->model->experts > 0;
     bool forward = pass == SP_PASS_F;
     double tensors = forward ? 2.0 : 3.0;
     int kernels = 1;
@@ -236,12 +237,16 @@ static void activation(builder *b, sp_pass pass)
         tensors = forward ? 5.0 : 12.0;
         kernels = forward ? 2 : 4;
     }
-    double width = (double)(BF16 * b->shard.ffn * b->shard.active) * expert_rows(b);
-    sp_op *op = memory(b, "activation function", tensors * width, kernels * (int)b->shard.held);
-    op->of_experts = op->routed = b->model->experts > 0;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(b->model, &b->shard, widths);
+    double width = (double)(BF16 * widths[sp_layer_steps[place].outputs]);
+    double rows = place == SP_STEP_ACTIVATION ? expert_rows(b) : 1.0;
+    sp_op *op = memory(b, sp_layer_steps[place].forward, tensors * width * rows,
+                       kernels * (experts ? (int)b->shard.held : 1));
+    op->of_experts = op->routed = experts;
 }
 
-// Each expert sees its share of the tokens, and the router works where the norms do.
+// Each expert sees its share of the tokens; the router and a gate work where the norms do.
 static void linear(builder *b, sp_layer_place place, sp_pass pass)
 {
     sp_layer_linear shape;
@@ -250,7 +255,7 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
     }
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
-    if (place == SP_STEP_ROUTER) {
+    if (!sp_layer_is_product(&sp_layer_steps[place])) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
         op->token_share = (double)shape.active / (double)shape.weights * expert_rows(b);
@@ -339,12 +344,22 @@ static bool is_of_tp(const builder *b, sp_layer_place place)
     return !mlp || !b->shard.dispatches;
 }
 
+// Routed and shared experts are added up: two tensors are read and one is written, backward the
+// gradients of what both have read. The gate reads and writes what the shared ones give; backward
+// it also reads the gradient.
+static void sum_experts(builder *b, const char *name, sp_pass pass)
+{
+    double gate = !b->model->shared_gate ? 0.0 : pass == SP_PASS_F ? 2.0 : 3.0;
+    memory(b, name, (3.0 + gate) * hidden_bytes(b) / b->shard.norm_split,
+           b->model->shared_gate ? 2 : 1);
+}
+
 static void run_step(builder *b, sp_layer_place place, sp_pass pass)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
     bool forward = pass == SP_PASS_F;
     const char *name = forward ? step->forward : step->backward;
-    if (name == NULL || !is_of_tp(b, place)) {
+    if (name == NULL || !sp_layer_has_step(b->model, step) || !is_of_tp(b, place)) {
         return;
     }
     switch (step->kind) {
@@ -380,7 +395,10 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         exchange_tokens(b, name, false, !forward);
         break;
     case SP_LAYER_KIND_ACTIVATION:
-        activation(b, pass);
+        activation(b, place, pass);
+        break;
+    case SP_LAYER_KIND_SUM:
+        sum_experts(b, name, pass);
         break;
     }
 }
@@ -416,23 +434,30 @@ static void accumulate(builder *b, int64_t weights)
         (apart ? 10.0 : 6.0) * (double)weights;
 }
 
+// The step that gathers what a column-parallel projection reads; below 0: none does.
+static int entry_of(sp_layer_place place)
+{
+    int entry = (int)place - 1;
+    while (entry >= 0 && (sp_layer_steps[entry].kind != SP_LAYER_KIND_GATHER ||
+                          sp_layer_steps[entry].operation != sp_layer_steps[place].operation)) {
+        entry--;
+    }
+    return entry;
+}
+
 // Column-parallel projections keep their input split over the sequence and gather it again
 // (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
 static void layer_weight_gradient(builder *b)
 {
     int64_t weights = 0;
     for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
-        const sp_layer_step *step = &sp_layer_steps[i];
         sp_layer_linear shape;
         if (!sp_layer_linear_of(b->model, &b->shard, (sp_layer_place)i, &shape)) {
             continue;
         }
-        for (int j = 0; j < i; j++) {
-            const sp_layer_step *entry = &sp_layer_steps[j];
-            if (entry->kind == SP_LAYER_KIND_GATHER && entry->operation == step->operation &&
-                is_of_tp(b, (sp_layer_place)j)) {
-                gather(b, entry->forward);
-            }
+        int entry = entry_of((sp_layer_place)i);
+        if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
+            gather(b, sp_layer_steps[entry].forward);
         }
         linear(b, (sp_layer_place)i, SP_PASS_W);
         weights += shape.weights * shape.inputs * shape.outputs;

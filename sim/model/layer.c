@@ -57,14 +57,25 @@ _Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
+static unsigned mlp_conditions(const sp_model *model)
+{
+    return (model->experts > 0 ? SP_IF_ROUTED : 0) | (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
+           (model->shared_gate ? SP_IF_SHARED_GATE : 0);
+}
+
+bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
+{
+    return (step->conditions & ~mlp_conditions(model)) == 0;
+}
+
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
-           (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
-           (model->experts > 0 ? SP_IF_ROUTED : 0) | (is_explicit ? SP_IF_EXPLICIT : 0) |
+           (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) | mlp_conditions(model) |
+           (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
            (sp_model_is_gated(model) && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU
@@ -80,6 +91,7 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     int64_t tp = layout->tp;
     // Fewer key and value heads than ranks: each rank holds one whole head.
     int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
+    int64_t halves = sp_model_is_gated(model) ? 2 : 1;
     bool dispatches = model->experts > 0 && sp_layout_dispatches(layout);
     int64_t etp = dispatches ? sp_layout_etp(layout) : tp;
     int64_t common = sp_gcd(etp, tp);
@@ -89,7 +101,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .q = model->heads / tp * model->head_dim,
         .kv = kv_heads * model->head_dim,
         .ffn = model->ffn / etp,
-        .fc1 = (sp_model_is_gated(model) ? 2 : 1) * (model->ffn / etp),
+        .fc1 = halves * (model->ffn / etp),
+        .shared_ffn = model->shared_ffn / tp,
+        .shared_fc1 = halves * (model->shared_ffn / tp),
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
         .experts = experts,
         .held = experts / (dispatches ? sp_layout_ep(layout) : 1),
@@ -122,8 +136,11 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_QKV] = shard->q + 2 * shard->kv;
     widths[SP_WIDTH_HEADS] = shard->heads;
     widths[SP_WIDTH_EXPERTS] = shard->experts;
+    widths[SP_WIDTH_ROUTES] = 2 * shard->active;
     widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
     widths[SP_WIDTH_FC1] = shard->fc1 * shard->active;
+    widths[SP_WIDTH_SHARED_FFN] = shard->shared_ffn;
+    widths[SP_WIDTH_SHARED_FC1] = shard->shared_fc1;
     widths[SP_WIDTH_VOCAB] = shard->vocab;
 }
 
@@ -144,13 +161,30 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     }
 }
 
+static bool has_bias(const sp_model *model, sp_layer_place step)
+{
+    switch (step) {
+    case SP_STEP_QKV:
+        return model->bias || model->qkv_bias;
+    case SP_STEP_OUTPUT:
+        return model->bias || model->output_bias;
+    case SP_STEP_ROUTER:
+        return model->router_bias;
+    case SP_STEP_SHARED_GATE:
+        return false;
+    default:
+        return model->bias || model->mlp_bias;
+    }
+}
+
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear)
 {
     const sp_layer_step *s = &sp_layer_steps[step];
     bool is_router = step == SP_STEP_ROUTER;
     bool is_mlp = step == SP_STEP_FC1 || step == SP_STEP_FC2;
-    if (s->kind != SP_LAYER_KIND_LINEAR || (is_router && model->experts == 0)) {
+    if (s->kind != SP_LAYER_KIND_LINEAR || !sp_layer_has_step(model, s) ||
+        (is_router && model->experts == 0)) {
         return false;
     }
     sp_shard one_expert = *shard;
@@ -162,8 +196,7 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
                                 .weights = is_mlp ? shard->held : 1,
                                 .active = is_mlp ? shard->active : 1,
                                 .of_experts = is_mlp && model->experts > 0,
-                                .bias = !is_router &&
-                                        (model->bias || (step == SP_STEP_QKV && model->qkv_bias))};
+                                .bias = has_bias(model, step)};
     return true;
 }
 
@@ -182,9 +215,10 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool exp
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norm =
-        (model->post_norms ? 2 : 1) * model->hidden + (model->qk_norm ? model->head_dim : 0);
-    return 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * norm + weights_of(model, shard, false);
+    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden +
+                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
+    int64_t sinks = model->attention_sinks ? shard->heads : 0;
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks + weights_of(model, shard, false);
 }
 
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)

@@ -71,6 +71,7 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_REDUCE,      // exit of a tensor-parallel block; backward a gather
     SP_LAYER_KIND_RESIDUAL,
     SP_LAYER_KIND_PERMUTATION, // to experts
+    SP_LAYER_KIND_SUM,         // of routed and shared experts, these behind their gate
     SP_LAYER_KIND_DISPATCH,    // to experts on other ranks; backward a combination
     SP_LAYER_KIND_COMBINE,     // of what they give; backward a dispatch
     SP_LAYER_KIND_ACTIVATION
@@ -78,8 +79,11 @@ typedef enum sp_layer_kind {
 
 // The steps of the list in the order of the forward. Columns: identifier, operation that the step
 // is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
-// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), and of
-// projections the weight and its widths for one expert. SP_LAYER_TENSORS: the layer's output.
+// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
+// projections the weight and its widths for one expert, and the conditions under which the model
+// has the step. SP_LAYER_TENSORS: the layer's output. Shared experts are one dense MLP beside the
+// routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
+// core/transformer/moe/{moe_layer,shared_experts}.py).
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
         .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT)                            \
@@ -106,6 +110,28 @@ typedef enum sp_layer_kind {
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS)                                    \
+    ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
+        .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
+        .outputs = SP_WIDTH_ONE, .conditions = SP_IF_SHARED | SP_IF_SHARED_GATE)                   \
+    ROW(SHARED_GATHER, FC1, GATHER, "gather of the shared experts' input",                         \
+        "reduction of the shared experts' input gradient", .reads = SP_TENSOR_NORM2,               \
+        .conditions = SP_IF_SHARED)                                                                \
+    ROW(SHARED_FC1, FC1, LINEAR, "first projection of the shared experts",                         \
+        "first projection of the shared experts", .reads = SP_TENSOR_NORM2,                        \
+        .writes = SP_TENSOR_SHARED_FC1, .weight = SP_PARAMETER_SHARED_FC1_WEIGHT,                  \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_SHARED_FC1, .conditions = SP_IF_SHARED)     \
+    ROW(SHARED_ACTIVATION, ACTIVATION, ACTIVATION, "activation function of the shared experts",    \
+        "activation function of the shared experts", .reads = SP_TENSOR_SHARED_FC1,                \
+        .writes = SP_TENSOR_SHARED_FC2_INPUT, .outputs = SP_WIDTH_SHARED_FFN,                      \
+        .conditions = SP_IF_SHARED)                                                                \
+    ROW(SHARED_FC2, FC2, LINEAR, "second projection of the shared experts",                        \
+        "second projection of the shared experts", .reads = SP_TENSOR_SHARED_FC2_INPUT,            \
+        .writes = SP_TENSOR_SHARED_OUTPUT, .weight = SP_PARAMETER_SHARED_FC2_WEIGHT,               \
+        .inputs = SP_WIDTH_SHARED_FFN, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)     \
+    ROW(SHARED_REDUCE, FC2, REDUCE, "reduction of the shared experts' output",                     \
+        "gather of the shared experts' output gradient", .reads = SP_LAYER_TENSORS,                \
+        .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
@@ -116,7 +142,7 @@ typedef enum sp_layer_kind {
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
     ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
-        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT)                                     \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN)            \
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
         .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
@@ -127,6 +153,8 @@ typedef enum sp_layer_kind {
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
         "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
         .writes = SP_LAYER_TENSORS)                                                                \
+    ROW(SHARED_SUM, FC2, SUM, "sum with the shared experts", "sum with the shared experts",        \
+        .reads = SP_TENSOR_SHARED_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_SHARED)  \
     ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
         .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
 
@@ -149,8 +177,11 @@ typedef enum sp_layer_width {
     SP_WIDTH_QKV,
     SP_WIDTH_HEADS, // a number for each query head
     SP_WIDTH_EXPERTS,
+    SP_WIDTH_ROUTES, // a probability and a place for each expert of a token
     SP_WIDTH_FFN,
     SP_WIDTH_FC1,
+    SP_WIDTH_SHARED_FFN, // of the shared experts
+    SP_WIDTH_SHARED_FC1,
     SP_WIDTH_VOCAB,
     SP_LAYER_WIDTHS
 } sp_layer_width;
@@ -172,7 +203,7 @@ typedef enum sp_layer_type {
     SP_TYPE_LOGITS   // fp32, or bf16 where the loss works in the logits' place
 } sp_layer_type;
 
-// Bits: where a tensor exists. All of its row must hold.
+// Bits: where a tensor or a step exists. All of its row must hold.
 typedef enum sp_layer_condition {
     SP_IF_FLASH = 1 << 0,
     SP_IF_UNFUSED = 1 << 1, // attention
@@ -190,7 +221,9 @@ typedef enum sp_layer_condition {
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
     SP_IF_UNFUSED_NORMS = 1 << 9,
     SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
-    SP_IF_POST_NORMS = 1 << 15  // behind attention and MLP, before the residual path
+    SP_IF_POST_NORMS = 1 << 15, // behind attention and MLP, before the residual path
+    SP_IF_SHARED = 1 << 16,     // experts
+    SP_IF_SHARED_GATE = 1 << 17
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -255,6 +288,32 @@ typedef enum sp_layer_condition {
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
+    ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
+        STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(SHARED_HALF, "shared experts' fc1 output, gate half", LAYER, SHARED_FFN, BLOCK, BF16,      \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_UP, "shared experts' fc1 output, up half", LAYER, SHARED_FFN, BLOCK, BF16,          \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16, SP_LAYER_FC1,    \
+        STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE, STEP_SHARED_ACTIVATION,       \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
+    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,             \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
+        SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,           \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, EXPERTS, FP32,           \
+        SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
+        SP_IF_ROUTED)                                                                              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
@@ -333,7 +392,7 @@ static inline sp_layer_tensor_id sp_layer_set_first(sp_layer_set tensors)
     return (sp_layer_tensor_id)__builtin_ctzll(tensors);
 }
 
-// Columns of SP_LAYER_STEP_ROWS; weight, inputs and outputs are of projections alone.
+// Columns of SP_LAYER_STEP_ROWS.
 typedef struct sp_layer_step {
     sp_layer_operation operation;
     sp_layer_kind kind;
@@ -341,16 +400,20 @@ typedef struct sp_layer_step {
     sp_layer_tensor_id reads, writes;
     sp_parameter_kind weight;
     sp_layer_width inputs, outputs;
+    unsigned conditions;
 } sp_layer_step;
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
 
-// Is it a projection of hidden states? The router's input and gradient are not counted again for
-// its weights, and the executor has none.
+// Is it a projection of hidden states? The input and gradient of the router and of a gate are not
+// counted again for their weights, which every TP rank has whole, and the executor has none.
 static inline bool sp_layer_is_product(const sp_layer_step *step)
 {
     return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
 }
+
+// Does a layer of the model, whose layers are alike, run the step?
+bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -363,14 +426,15 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 
 // One rank's share of a model's widths.
 typedef struct sp_shard {
-    int64_t heads;   // query heads
-    int64_t q, kv;   // width of the queries; of the keys (and of the values)
-    int64_t ffn;     // of one expert
-    int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
-    int64_t vocab;   // rows of the vocabulary tables, rounded up
-    int64_t experts; // of a layer, 1 where the MLP is dense
-    int64_t held;    // of them on this rank
-    int64_t active;  // experts per token, 1 where the MLP is dense
+    int64_t heads;                  // query heads
+    int64_t q, kv;                  // width of the queries; of the keys (and of the values)
+    int64_t ffn;                    // of one expert
+    int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
+    int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none
+    int64_t vocab;                  // rows of the vocabulary tables, rounded up
+    int64_t experts;                // of a layer, 1 where the MLP is dense
+    int64_t held;                   // of them on this rank
+    int64_t active;                 // experts per token, 1 where the MLP is dense
     // Of rows spread evenly over experts on several ranks this one has rows_of / rows_over for each
     // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
     int64_t rows_of, rows_over;
@@ -400,8 +464,8 @@ typedef struct sp_layer_linear {
 // False: the step is no projection, or none that the model has.
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear);
-// Parameters of one layer: projections and their column-split biases are divided over TP, norms,
-// router and the biases after a reduction are not.
+// Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
+// norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 // Those of them that are of experts: 0 of a dense MLP.
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);

@@ -486,10 +486,23 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
     }
+    if (model->qk_norm_whole && tp > 1) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "is %d, and norms over the heads of all ranks (model.qk_norm_whole) are "
+                    "modelled on one alone",
+                    tp);
+    }
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
         const sp_model *alike = sp_model_of_kind(model, k, &space);
         int ranks = alike->experts > 0 ? sp_layout_etp(layout) : tp;
+        if (alike->shared_ffn % tp != 0) {
+            good = false;
+            sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                        "a shared_ffn of %lld cannot be split over %d ranks",
+                        (long long)alike->shared_ffn, tp);
+        }
         if (alike->ffn % ranks != 0) {
             good = false;
             sp_error_in(err, SP_ERR_CONTENT, source, ranks != tp ? "parallel.etp" : "parallel.tp",

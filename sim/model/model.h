@@ -31,6 +31,8 @@ typedef struct sp_layer_mlp {
     int64_t ffn; // f, of one expert where there are experts
     int experts; // 0: dense MLP
     int experts_per_token;
+    int64_t shared_ffn; // of all shared experts together, which every token passes; 0: none
+    bool shared_gate;   // their output is multiplied by a number for each token (h to 1, Qwen2-MoE)
     int64_t window_tokens, chunk_tokens; // as of sp_model
 } sp_layer_mlp;
 
@@ -60,11 +62,16 @@ typedef struct sp_model {
     sp_norm norm;
     sp_positional positional;
     bool tied_embeddings;
-    bool bias;       // on every linear layer
-    bool qkv_bias;   // on the QKV projection alone (Qwen2); implied by bias
-    bool qk_norm;    // norm of each head's q and k (Qwen3)
-    bool post_norms; // norms behind attention and MLP, too (Gemma 2)
-    bool soft_caps;  // of attention scores: read, and warned of
+    bool bias; // on every linear layer
+    // On the QKV projection (Qwen2), on that behind the attention, on MLPs and experts: implied by
+    // bias.
+    bool qkv_bias, output_bias, mlp_bias;
+    bool router_bias, head_bias; // on the router; on the LM head (Phi-3.5-MoE)
+    bool attention_sinks;        // a number for each query head that its softmax adds (gpt-oss)
+    bool qk_norm;                // norm of each head's q and k (Qwen3)
+    bool qk_norm_whole;          // of all heads at once (OLMoE)
+    bool post_norms;             // norms behind attention and MLP, too (Gemma 2)
+    bool soft_caps;              // of attention scores: read, and warned of
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     // Keys of a config.json: of what stands beside a text model, and of what nothing reads that may
@@ -73,6 +80,8 @@ typedef struct sp_model {
     sp_stored_dtype stored_dtype;
     int experts; // as ffn
     int experts_per_token;
+    int64_t shared_ffn;
+    bool shared_gate;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
     int kinds, runs;
     sp_layer_mlp kind[SP_LAYER_KINDS];
@@ -93,9 +102,8 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 // Is it the path of a file, or of a folder that holds a config.json?
 bool sp_model_is_there(const char *path);
 
-// Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
-// gpt_neox, gemma, gemma2, gemma3_text); keys that are not read are named in the model, missing
-// ones take the architecture's defaults.
+// Reads a Hugging Face config.json of one of the families of model_hf.c; keys that are not read are
+// named in the model, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
@@ -137,6 +145,8 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space);
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
+// The widest shared experts of a layer; 0: no layer has any.
+int64_t sp_model_most_shared(const sp_model *model);
 // The shortest window or chunk of a layer: samples that are no longer see all tokens; 0: all do.
 int64_t sp_model_least_seen(const sp_model *model);
 // From now on layers that see no fewer than the `longest` tokens of a sample see all.
@@ -150,7 +160,16 @@ bool sp_model_sees_alike(const sp_model *model, int kind, int other);
 int64_t sp_model_parameters(const sp_model *model);
 // One layer, all experts, norms, biases; of several kinds the mean, rounded down.
 int64_t sp_model_layer_parameters(const sp_model *model);
-int64_t sp_model_norm_parameters(const sp_model *model);      // a norm of hidden states
+int64_t sp_model_norm_parameters(const sp_model *model); // a norm of hidden states
+// Features of the norms of queries and of keys, which all TP ranks have whole.
+static inline int64_t sp_model_query_norm(const sp_model *model)
+{
+    return (model->qk_norm_whole ? model->heads : 1) * model->head_dim;
+}
+static inline int64_t sp_model_key_norm(const sp_model *model)
+{
+    return (model->qk_norm_whole ? model->kv_heads : 1) * model->head_dim;
+}
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
 
 // Twice the (query, key) pairs of tokens [begin, begin + tokens) of a sample and what they see; of
@@ -162,8 +181,8 @@ double sp_model_pairs2(const sp_model *model, double begin, double tokens);
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
 // whose attention covers pairs2/2 (query, key) pairs (sp_model_pairs2). pairs2 is twice the pair
 // count so that the causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l. Linear part: 2
-// FLOPs per weight and token (head included, embedding not); attention: 4*a*d per pair (QK^T and
-// PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2 pairs).
+// FLOPs per weight and token (head included, routers not, embedding not); attention: 4*a*d per pair
+// (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);

@@ -552,6 +552,7 @@ TEST(recomputation_never_keeps_more)
         sp_layout layout = {.tp = 2, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
         layout.sequence_parallel = i % 2 == 0;
         sp_stage stage = {.layers = 2, .embedding = true, .head = true};
+        sp_model_count_kinds(&model, 0, stage.layers, stage.count);
         for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
             int64_t held[SP_RECOMPUTE_MODES];
             for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {

@@ -32,12 +32,15 @@ TEST(published_parameters_of_builtins)
         const char *name;
         int64_t parameters;
     } published[] = {
-        {"llama-7b", 6738415616},        {"llama-2-7b", 6738415616},
-        {"llama-13b", 13015864320},      {"llama-2-13b", 13015864320},
-        {"llama-65b", 65285660672},      {"llama-70b", 68976648192},
-        {"llama-2-70b", 68976648192},    {"llama-3-8b", 8030261248},
-        {"llama-3-70b", 70553706496},    {"mixtral-8x7b", 46702792704},
-        {"mixtral-8x22b", 140620634112},
+        {"llama-7b", 6738415616},          {"llama-2-7b", 6738415616},
+        {"llama-13b", 13015864320},        {"llama-2-13b", 13015864320},
+        {"llama-65b", 65285660672},        {"llama-70b", 68976648192},
+        {"llama-2-70b", 68976648192},      {"llama-3-8b", 8030261248},
+        {"llama-3-70b", 70553706496},      {"mixtral-8x7b", 46702792704},
+        {"mixtral-8x22b", 140620634112},   {"qwen3-30b-a3b", 30532122624},
+        {"qwen3-235b-a22b", 235093634560}, {"glm-4.5", 352797814784},
+        {"glm-4.5-air", 106852245504},     {"gpt-oss-20b", 20914757184},
+        {"gpt-oss-120b", 116829156672},
     };
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         sp_model model = builtin(published[i].name);
@@ -272,11 +275,12 @@ TEST(huggingface_errors_name_key_and_file)
     assert_int_equal(read_text("[1]", &model, ERR), SP_ERR_CONTENT);
 
     // Another kind is no misspelt one.
-    must_fail(
-        read_text("{\"model_type\":\"llama4\"}", &model, ERR), SP_ERR_CONTENT,
-        "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
-        "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", \"gemma\", \"gemma2\", \"gemma3_text\", "
-        "got \"llama4\"");
+    must_fail(read_text("{\"model_type\":\"llama4\"}", &model, ERR), SP_ERR_CONTENT,
+              "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
+              "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", \"gemma\", \"gemma2\", "
+              "\"gemma3_text\", \"qwen2_moe\", \"qwen3_moe\", \"olmoe\", \"phimoe\", "
+              "\"glm4_moe\", \"gpt_oss\", \"llama4_text\", or in place of the file an object "
+              "with the shape of the model (model.layers, model.hidden, ...), got \"llama4\"");
     must_fail_with(read_text("{\"model_type\":\"gemma3n\",\"text_config\":{\"model_type\":"
                              "\"gemma3n_text\"}}",
                              &model, ERR),
@@ -285,9 +289,8 @@ TEST(huggingface_errors_name_key_and_file)
     const char *bias = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                        "\"attention_bias\":true}";
-    must_fail(read_text(bias, &model, ERR), SP_ERR_CONTENT,
-              "config.json: attention_bias: biases on the attention "
-              "alone are not supported");
+    must_succeed(read_text(bias, &model, ERR));
+    assert_true(model.qkv_bias && model.output_bias && !model.mlp_bias && !model.bias);
 
     const char *window = "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_attention_heads\":8,"
                          "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
@@ -398,12 +401,24 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'hidden_act':'relu'", "hidden_act"},
         {"gemma2", "'final_logit_softcapping':30.0,'cache_implementation':'hybrid'", NULL},
         {"gemma2", "'hidden_activation':'silu'", "hidden_activation"},
-        {"gemma", "'attention_bias':true", "attention_bias"},
+        {"gemma", "'attention_bias':true", NULL},
         {"gemma", "'sliding_window_pattern':6", "sliding_window_pattern"},
         {"mistral", "'hidden_act':'gelu_pytorch_tanh'", "hidden_act"},
         {"gpt2", "'activation_function':'relu'", "activation_function"},
         {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
         {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
+        {"qwen3", "'layer_types':['full_attention','chunked_attention'],'sliding_window':8",
+         "layer_types"},
+        {"mixtral", "'decoder_sparse_step':2,'mlp_only_layers':[0]", "mlp_only_layers"},
+        {"qwen2_moe", "'moe_intermediate_size':32,'first_k_dense_replace':1",
+         "first_k_dense_replace"},
+        {"qwen3_moe", "'moe_intermediate_size':32,'n_shared_experts':1", "n_shared_experts"},
+        {"olmoe", "'mamba_d_state':16", "mamba_d_state"},
+        {"glm4_moe", "'moe_intermediate_size':32,'kv_lora_rank':512", "kv_lora_rank"},
+        {"glm4_moe", "'first_k_dense_replace':0", "moe_intermediate_size' is missing"},
+        {"gpt_oss", "'experts_per_token':8", "experts_per_token"},
+        {"gpt_oss", "'quantization_config':{'quant_method':'mxfp4'}", "quantization_config"},
+        {"llama4_text", "'intermediate_size_mlp':256,'no_rope_layers':[1]", "no_rope_layers"},
         {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
         {"qwen3", "'layer_types':['full_attention']", "layer_types"},
         {"mistral", "'sliding_window':-1", "sliding_window"},
@@ -449,7 +464,8 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
             must_succeed(read_text(text, &model, ERR));
             continue;
         }
-        snprintf(expected, sizeof expected, "config.json: %s: ", cases[i].refused);
+        snprintf(expected, sizeof expected, "config.json: %s%s",
+                 strchr(cases[i].refused, ' ') != NULL ? "key '" : "", cases[i].refused);
         must_fail_with(read_text(text, &model, ERR), SP_ERR_CONTENT, expected);
         assert_int_equal(ERR->count, 1);
     }
