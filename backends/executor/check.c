@@ -215,6 +215,9 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     } else if (model->runs > 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
+    if (sp_model_is_latent(model)) {
+        status = cannot(backend, err, "latent attention");
+    }
     if (model->activation == SP_SQUARED_RELU) {
         status = cannot(backend, err, "squared ReLU");
     }

@@ -72,11 +72,11 @@ static void place_qkv(const place *p, sp_i_exec_weight *weight)
     int64_t all_kv = model->kv_heads * model->head_dim;
     int64_t kv_from = p->tp_rank * model->kv_heads / p->tp * model->head_dim;
     weight->run[0] = (sp_i_exec_row_run){shard->q, p->tp_rank * shard->q};
-    weight->run[1] = (sp_i_exec_row_run){shard->kv, all_q + kv_from};
-    weight->run[2] = (sp_i_exec_row_run){shard->kv, all_q + all_kv + kv_from};
+    weight->run[1] = (sp_i_exec_row_run){shard->k, all_q + kv_from};
+    weight->run[2] = (sp_i_exec_row_run){shard->k, all_q + all_kv + kv_from};
     weight->shared_first = shard->q * weight->columns;
     if (model->kv_heads < p->tp) {
-        weight->shared_elements = 2 * shard->kv * weight->columns;
+        weight->shared_elements = 2 * shard->k * weight->columns;
         weight->shared_by = (int)(p->tp / model->kv_heads);
     }
 }

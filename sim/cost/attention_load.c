@@ -8,9 +8,8 @@
 #include "sim/cost/op_time.h"
 #include "sim/plan/packing.h"
 
-// QK^T and PV; backward dV, dP, dQ, dK.
-#define UNFUSED_FORWARD_MATMULS 2.0
-#define UNFUSED_BACKWARD_MATMULS 4.0
+// Products (sp_model_pair_features).
+enum { FORWARD_PRODUCTS = 2, FLASH_BACKWARD_PRODUCTS = 5, UNFUSED_BACKWARD_PRODUCTS = 4 };
 
 // Where Megatron-LM's fused softmax serves (stack.h).
 enum { FUSED_MULTIPLE = 4, FUSED_KEYS = 2048 };
@@ -33,6 +32,7 @@ static const double *remembered_s(const sp_i_attention *attention, bool backward
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
+static double mean_features(const sp_i_attention *attention, bool backward);
 static bool is_sliced(const sp_i_attention *attention);
 static bool is_gathered(const sp_i_attention *attention);
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
@@ -144,18 +144,18 @@ static double most_of_blocks(const sp_i_attention *attention, const sp_curve *cu
 void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
 {
     const sp_profile *profile = attention->timer->profile;
-    double width = 0.5 * (double)attention->model->heads / attention->layout->tp *
-                   (double)attention->model->head_dim;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * width /
+    double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
+    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half * mean_features(attention, false) /
                  fmax(sp_i_curve_most(&profile->attention_forward_causal),
                       most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * width /
+    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half * mean_features(attention, true) /
                   fmax(sp_i_curve_most(&profile->attention_backward_causal),
                        most_of_blocks(attention, &profile->attention_backward_block));
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
-        double matmul = 2.0 * width / sp_gemm_most_rate(profile);
-        *forward_s = UNFUSED_FORWARD_MATMULS * matmul;
-        *backward_s = UNFUSED_BACKWARD_MATMULS * matmul;
+        const sp_model *model = attention->model;
+        double feature_s = 2.0 * half / sp_gemm_most_rate(profile);
+        *forward_s = feature_s * (double)sp_model_pair_features(model, FORWARD_PRODUCTS);
+        *backward_s = feature_s * (double)sp_model_pair_features(model, UNFUSED_BACKWARD_PRODUCTS);
     }
 }
 
@@ -191,11 +191,18 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
                                                : slice_s(attention, backward, r));
 }
 
+// Of a head, over the products of a pass of flash attention.
+static double mean_features(const sp_i_attention *attention, bool backward)
+{
+    int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
+    return (double)sp_model_pair_features(attention->model, products) / products;
+}
+
 static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
 {
     double heads = (double)attention->model->heads / attention->layout->tp;
     return sp_time_attention_slice(attention->timer, backward, r->length, r->context, heads,
-                                   (double)attention->model->head_dim);
+                                   mean_features(attention, backward));
 }
 
 static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
@@ -216,15 +223,20 @@ static const double *remembered_s(const sp_i_attention *attention, bool backward
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)
 {
     double batch = r->count * (double)attention->model->heads / attention->layout->tp;
-    double hd = (double)attention->model->head_dim;
+    double qk = (double)attention->model->head_dim;
+    double v = (double)sp_model_v_dim(attention->model);
     double l = r->length;
     double keys = r->context + r->length;
-    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, hd, hd);
-    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, hd, keys, hd);
+    double of_scores = backward ? v : qk; // dP = dO V^T, S = Q K^T
+    double of_rows = backward ? qk : v;   // dQ = dS K, O = P V
+    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, of_scores, of_scores);
+    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, of_rows, keys, of_rows);
     if (!backward) {
         return scores_s + rows_s;
     }
-    return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l, hd);
+    double keys_s = sp_time_batched_gemm(attention->timer, batch, keys, qk, l, qk);
+    double values_s = sp_time_batched_gemm(attention->timer, batch, keys, v, l, v);
+    return scores_s + rows_s + (keys_s + values_s);
 }
 
 static bool is_sliced(const sp_i_attention *attention)
@@ -244,7 +256,7 @@ static double sliced_s(const sp_i_attention *attention, bool backward, const run
 {
     double cp = attention->layout->cp;
     double heads = (double)attention->model->heads / attention->layout->tp;
-    double head_dim = (double)attention->model->head_dim;
+    double head_dim = mean_features(attention, backward);
     double l = r->length / (2.0 * cp);
     double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
     double own_s = sp_time_attention_slice(attention->timer, backward, l, 0.0, heads, head_dim);
@@ -351,7 +363,7 @@ void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
 // The pieces visited so far, by rank.
 typedef struct ranks {
     const sp_op_timer *timer;
-    double heads, head_dim;
+    double heads, forward_dim, backward_dim;
     double *forward_s, *backward_s; // [cp]; NULL: not asked for
     sp_i_cp_ring *ring;             // NULL: not asked for
 } ranks;
@@ -402,10 +414,12 @@ static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
     double l = (double)tokens;
     double o = (double)context;
     if (r->forward_s != NULL) {
-        r->forward_s[rank] += sp_time_attention_piece(r->timer, false, l, o, r->heads, r->head_dim);
+        r->forward_s[rank] +=
+            sp_time_attention_piece(r->timer, false, l, o, r->heads, r->forward_dim);
     }
     if (r->backward_s != NULL) {
-        r->backward_s[rank] += sp_time_attention_piece(r->timer, true, l, o, r->heads, r->head_dim);
+        r->backward_s[rank] +=
+            sp_time_attention_piece(r->timer, true, l, o, r->heads, r->backward_dim);
     }
     if (r->ring != NULL) {
         sp_i_cp_ring_add(r->ring, rank, tokens, context);
@@ -428,7 +442,8 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
     int cp = attention->layout->cp;
     ranks r = {.timer = timer,
                .heads = (double)attention->model->heads / attention->layout->tp,
-               .head_dim = (double)attention->model->head_dim,
+               .forward_dim = mean_features(attention, false),
+               .backward_dim = mean_features(attention, true),
                .forward_s = forward ? attention->rank_s : NULL,
                .backward_s = backward ? attention->rank_s + cp : NULL,
                .ring = ring};

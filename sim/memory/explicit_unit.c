@@ -28,9 +28,9 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
         }
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         if (tensor->part == SP_PART_LAYER) {
-            x->kinds[x->kind].made[tensor->made] |= 1u << t;
-            x->kinds[x->kind].last_read[tensor->last_read] |= 1u << t;
-            x->kinds[x->kind].read_back[tensor->read_back] |= 1u << t;
+            x->kinds[x->kind].made[tensor->made] |= SP_LAYER_SET(t);
+            x->kinds[x->kind].last_read[tensor->last_read] |= SP_LAYER_SET(t);
+            x->kinds[x->kind].read_back[tensor->read_back] |= SP_LAYER_SET(t);
         }
         x->kinds[x->kind].bytes[t] = cut(x->stage, bytes);
         x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, mode);
@@ -89,10 +89,10 @@ static void measure_cudnn(const sp_shard *shard, const sp_layout *layout, const 
 {
     bool alone = layout->cp == 1 && load->slices == 1 && seen == load->tokens;
     int64_t keys = run_keys(shard, layout, load, rows, seen);
-    int64_t joined = alone ? 0 : sp_mul_bytes(seen, 2 * BF16 * shard->kv);
-    int64_t spread = shard->q != shard->kv ? 2 * FP32 * shard->q : 0;
+    int64_t joined = alone ? 0 : sp_mul_bytes(seen, BF16 * (shard->k + shard->v));
+    int64_t spread = shard->q != shard->k ? 2 * FP32 * shard->q : 0;
     x->attend += joined;
-    x->attend_backward += joined + sp_mul_bytes(keys, 2 * BF16 * shard->kv) +
+    x->attend_backward += joined + sp_mul_bytes(keys, BF16 * (shard->k + shard->v)) +
                           sp_mul_bytes(planned_rows(rows), FP32 * (shard->q + shard->heads)) +
                           sp_mul_bytes(planned_rows(keys), spread);
 }
@@ -111,8 +111,8 @@ static void measure_attention(const sp_model *model, const sp_layout *layout, co
     int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
     x->attend_backward = sp_mul_bytes(rows, FP32 * shard.heads);
     if (layout->cp > 1) {
-        x->attend = sp_mul_bytes(seen, 2 * BF16 * shard.kv);
-        x->attend_backward += sp_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
+        x->attend = sp_mul_bytes(seen, BF16 * (shard.k + shard.v));
+        x->attend_backward += sp_mul_bytes(seen, (BF16 + FP32) * (shard.k + shard.v));
     }
     if (stack->cudnn_attention && load->slices > 0 && model->head_dim % HEAD_STEP == 0) {
         measure_cudnn(&shard, layout, load, rows, seen, x);
@@ -146,7 +146,8 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
     x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;
     measure_attention(model, layout, &options->stack, load, x);
-    int64_t kv = sp_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), sizes.shard.kv);
+    int64_t kv = sp_mul_bytes(sp_footprint_kv_gradient_bytes(&options->stack),
+                              sizes.shard.k + sizes.shard.v);
     x->kv_found = cut(x->stage, sp_mul_bytes(load->found_tokens / layout->cp, kv));
     x->kv_begun = cut(x->stage, sp_mul_bytes(load->begun_tokens / layout->cp, kv));
     x->kv_missing =
@@ -277,15 +278,10 @@ static void end_layer(sp_i_explicit *x)
     }
 }
 
-static sp_layer_tensor_id first_of(uint32_t tensors)
-{
-    return (sp_layer_tensor_id)__builtin_ctz(tensors);
-}
-
 static void make_all(sp_i_explicit *x, sp_layer_place step)
 {
-    for (uint32_t left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
-        make(x, first_of(left));
+    for (sp_layer_set left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
+        make(x, sp_layer_set_first(left));
     }
 }
 
@@ -356,8 +352,9 @@ static void layer_forward(sp_i_explicit *x)
 {
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(x, (sp_layer_place)step);
-        for (uint32_t left = sp_i_explicit_of(x)->last_read[step]; left != 0; left &= left - 1) {
-            leave(x, first_of(left));
+        for (sp_layer_set left = sp_i_explicit_of(x)->last_read[step]; left != 0;
+             left &= left - 1) {
+            leave(x, sp_layer_set_first(left));
         }
     }
 }
@@ -369,8 +366,8 @@ static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
     sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
-    for (uint32_t left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
-        sp_layer_tensor_id tensor = first_of(left);
+    for (sp_layer_set left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
+        sp_layer_tensor_id tensor = sp_layer_set_first(left);
         if (x->place[tensor] == SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0) {
             return true;
         }
@@ -549,6 +546,9 @@ static void norm_backward(sp_i_explicit *x, const block *b)
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
+    if (!sp_layer_has_step(x->model, step)) {
+        return;
+    }
     switch (step->kind) {
     case SP_LAYER_KIND_REDUCE:
         b->own = enter_block(x, step->reads);
@@ -582,8 +582,9 @@ static void layer_backward(sp_i_explicit *x, int layer)
     rebuild(x);
     for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
         step_backward(x, (sp_layer_place)step, &b);
-        for (uint32_t left = sp_i_explicit_of(x)->read_back[step]; left != 0; left &= left - 1) {
-            drop(x, first_of(left));
+        for (sp_layer_set left = sp_i_explicit_of(x)->read_back[step]; left != 0;
+             left &= left - 1) {
+            drop(x, sp_layer_set_first(left));
         }
     }
 }

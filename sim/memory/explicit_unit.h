@@ -27,8 +27,8 @@ typedef struct sp_i_explicit_kind {
     int64_t width[SP_LAYER_WIDTHS]; // of matrices that no table names (saved_tensors.h)
     // Tensors that the layer has, by the step that makes them, the last that reads them, and the
     // last of the backward that does: bits of sp_layer_tensor_id.
-    uint32_t made[SP_LAYER_STEPS + 1], last_read[SP_LAYER_STEPS + 1];
-    uint32_t read_back[SP_LAYER_STEPS + 1];
+    sp_layer_set made[SP_LAYER_STEPS + 1], last_read[SP_LAYER_STEPS + 1];
+    sp_layer_set read_back[SP_LAYER_STEPS + 1];
     // Parameters that a layer, embedding or LM head has gathered while it is at work, and its
     // gradients before they go to the ranks whose share they are: by part; 0 where ZeRO does not
     // split them. The last of a backward that leaves the weight gradients.

@@ -22,6 +22,7 @@ typedef struct unit {
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_unit_sizes size;
+    bool gathered_inputs;   // column-parallel layers keep them so
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
     int64_t dropped_scores; // score tensors that the mode rebuilds
@@ -105,6 +106,7 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
     u->split_swiglu = u->alike->activation == SP_SWIGLU && !options->stack.fused_swiglu;
     u->sequence_split = u->size.shard.norm_split > 1;
+    u->gathered_inputs = options->stack.keep_gathered_inputs;
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
     u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
@@ -180,7 +182,8 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
                                    const sp_stage *stage, const sp_stack *stack, int64_t tokens)
 {
     int64_t number = sp_footprint_kv_gradient_bytes(stack);
-    int64_t row = stage->layers * 2 * number * sp_shard_of(model, layout).kv;
+    sp_shard shard = sp_shard_of(model, layout);
+    int64_t row = stage->layers * number * (shard.k + shard.v);
     return sp_mul_bytes(tokens / layout->cp, row);
 }
 
@@ -239,9 +242,13 @@ static sp_bytes layer_forward(const unit *u)
                   (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0);
     // Output of both blocks and their sum.
     int64_t residual = s->kv_gathered + 3 * s->hidden;
+    // What queries, keys and values are made from.
+    int64_t latent =
+        sp_model_is_latent(u->model) ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP] : 0;
 
     sp_bytes layer = {{0}};
-    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, activation), sp_larger(fc2, residual));
+    layer.of[SP_MEM_WORKSPACE] =
+        sp_larger(sp_larger(sp_larger(scores, latent), activation), sp_larger(fc2, residual));
     return layer;
 }
 
@@ -302,8 +309,9 @@ static sp_bytes layer_backward(const unit *u)
     sp_bytes attention = {{0}};
     attention.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
-        s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_Q] + 2 * s->scores;
-    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE)) {
+        s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_CONTEXT] + 2 * s->scores;
+    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
+        sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 
@@ -364,7 +372,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     if (u->model->positional == SP_ROPE) {
         // cos and sin of every local token, cached by each model chunk.
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
-        buffers += sp_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+        buffers += sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(u->model) * u->layout->chunks);
     }
     if (u->layout->zero >= 3) {
         buffers += gathered_parameters(u);
@@ -394,16 +402,23 @@ static int64_t layer_keeps_for_weights(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
     int64_t layer = 0;
+    sp_layer_set counted = 0;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
-        if (sp_layer_is_product(step) &&
-            sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
-            layer += step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input)
-                                                     : s->width[step->inputs];
-            layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden)
-                                                      : s->width[step->outputs];
+        if (!sp_layer_is_product(step) ||
+            !sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
+            continue;
         }
+        bool is_split = sp_layer_tensors[step->reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        int64_t input = is_split ? s->split[step->inputs] : s->width[step->inputs];
+        int64_t output = step->duplicated ? s->split[step->outputs] : s->width[step->outputs];
+        if ((counted & SP_LAYER_SET(step->reads)) == 0) {
+            layer +=
+                step->inputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, u->input) : input;
+        }
+        counted |= SP_LAYER_SET(step->reads);
+        layer += step->outputs == SP_WIDTH_HIDDEN ? sp_mul_bytes(linear.active, s->hidden) : output;
     }
     return layer;
 }

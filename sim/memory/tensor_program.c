@@ -15,7 +15,7 @@ typedef struct layer_kind {
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
-    uint32_t exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
+    sp_layer_set exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
 } layer_kind;
 
 // A tensor program being written: its state, and single tensors that come and go.
@@ -110,17 +110,12 @@ static void free_tensor(program_builder *b, int32_t tensor)
 
 static bool has_row(const program_builder *b, sp_layer_tensor_id t)
 {
-    return (b->of->exist >> t & 1u) != 0;
+    return (b->of->exist & SP_LAYER_SET(t)) != 0;
 }
 
 static bool keeps(const program_builder *b, sp_layer_tensor_id t)
 {
     return has_row(b, t) && sp_saved_is_kept(&b->of->rows[t], b->mode);
-}
-
-static sp_layer_tensor_id first_of(uint32_t tensors)
-{
-    return (sp_layer_tensor_id)__builtin_ctz(tensors);
 }
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
@@ -138,10 +133,10 @@ static int32_t make(program_builder *b, sp_layer_tensor_id t)
     return b->now[t];
 }
 
-static void make_all(program_builder *b, uint32_t tensors)
+static void make_all(program_builder *b, sp_layer_set tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
-        make(b, first_of(tensors));
+        make(b, sp_layer_set_first(tensors));
     }
 }
 
@@ -159,10 +154,10 @@ static int32_t gather_parameters(program_builder *b, int layer)
 }
 
 // The end of the function that made these tensors, which only saved ones survive.
-static void leave_all(program_builder *b, uint32_t tensors)
+static void leave_all(program_builder *b, sp_layer_set tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
-        sp_layer_tensor_id t = first_of(tensors);
+        sp_layer_tensor_id t = sp_layer_set_first(tensors);
         if (!sp_saved_is_kept(&b->of->rows[t], b->mode)) {
             free_tensor(b, b->now[t]);
             b->now[t] = SP_NO_TENSOR;
@@ -199,17 +194,22 @@ typedef struct layer_values {
     const char *output_name;
 } layer_values;
 
-static void project_qkv(program_builder *b, layer_values *v)
+static void gather_keys(program_builder *b, layer_values *v)
 {
-    if (b->splits_qkv) {
-        v->mixed[0] = allocate(b, "own keys", b->of->size.width[SP_WIDTH_KV] / 2);
-        v->mixed[1] = allocate(b, "own values", b->of->size.width[SP_WIDTH_KV] / 2);
-    } else {
-        v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
-    }
     if (b->of->size.kv_gathered > 0) {
         v->gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
+}
+
+static void project_qkv(program_builder *b, layer_values *v)
+{
+    if (b->splits_qkv) {
+        v->mixed[0] = allocate_wide(b, "own keys", SP_WIDTH_K);
+        v->mixed[1] = allocate_wide(b, "own values", SP_WIDTH_V);
+    } else {
+        v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
+    }
+    gather_keys(b, v);
     if (b->splits_qkv) {
         v->mixed[2] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
     }
@@ -218,11 +218,12 @@ static void project_qkv(program_builder *b, layer_values *v)
 // Gathered keys and values stand in for this rank's own.
 static void split_qkv(program_builder *b, layer_values *v)
 {
-    uint32_t made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
+    sp_layer_set made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
     if (v->gathered != SP_NO_TENSOR) {
-        made &= ~(1u << SP_TENSOR_KEYS_VALUES);
+        made &= ~(SP_LAYER_SET(SP_TENSOR_KEYS_VALUES));
     } else if (b->mixed_views) {
-        make_all(b, made & ~(1u << SP_TENSOR_QUERIES | 1u << SP_TENSOR_KEYS_VALUES));
+        make_all(b,
+                 made & ~(SP_LAYER_SET(SP_TENSOR_QUERIES) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES)));
         make_view(b, SP_TENSOR_QUERIES, v->mixed[0]);
         make_view(b, SP_TENSOR_KEYS_VALUES, v->mixed[0]);
         made = 0;
@@ -275,7 +276,18 @@ static void add_to_residual(program_builder *b, layer_values *v)
 
 static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
 {
+    if (!sp_layer_has_step(b->model, &sp_layer_steps[step])) {
+        return;
+    }
     switch (step) {
+    case SP_STEP_Q_UP:
+    case SP_STEP_Q:
+        v->mixed[0] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
+        break;
+    case SP_STEP_KV_UP:
+        v->mixed[1] = allocate_wide(b, "output of the key and value up-projection", SP_WIDTH_KV_UP);
+        gather_keys(b, v);
+        break;
     case SP_STEP_QKV:
         project_qkv(b, v);
         break;
@@ -310,8 +322,8 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
     layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
                       .gathered = SP_NO_TENSOR,
                       .output_name = output_name};
-    const uint32_t norms = 1u << SP_TENSOR_NORM1 | 1u << SP_TENSOR_NORM2;
-    uint32_t staying = sp_recompute_is_whole(b->mode) ? norms : 0;
+    const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
+    sp_layer_set staying = sp_recompute_is_whole(b->mode) ? norms : 0;
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         b->now[t] = SP_NO_TENSOR;
     }
@@ -320,10 +332,10 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
         run_step(b, &v, (sp_layer_place)step);
         leave_all(b, b->of->scope[step] & ~staying);
         if (step == SP_STEP_NORM2) {
-            leave_all(b, staying & 1u << SP_TENSOR_NORM1);
+            leave_all(b, staying & SP_LAYER_SET(SP_TENSOR_NORM1));
         }
     }
-    leave_all(b, staying & 1u << SP_TENSOR_NORM2);
+    leave_all(b, staying & SP_LAYER_SET(SP_TENSOR_NORM2));
     return v.output;
 }
 
@@ -544,10 +556,16 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
 {
     bool parallel = gathered != SP_NO_TENSOR;
     int32_t rebuilt_output = SP_NO_TENSOR;
+    if (sp_recompute_repeats(b->mode, SP_LAYER_QKV)) {
+        rebuild(b, SP_TENSOR_Q_NORM);
+        rebuild(b, SP_TENSOR_KV_NORM);
+        rebuild(b, SP_TENSOR_QUERIES);
+        rebuild(b, SP_TENSOR_KEYS_VALUES);
+    }
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
-        rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_Q);
-        for (uint32_t made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
-            rebuild(b, first_of(made));
+        rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_CONTEXT);
+        for (sp_layer_set made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
+            rebuild(b, sp_layer_set_first(made));
         }
     }
     bool unfused = has_row(b, SP_TENSOR_PROBABILITIES);
@@ -574,10 +592,11 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     free_tensor(b, pairs[0]);
     free_tensor(b, pairs[1]);
     free_tensor(b, rebuilt_output);
-    const uint32_t later = 1u << SP_TENSOR_ATTENTION | 1u << SP_TENSOR_KEYS_VALUES;
-    uint32_t read = (b->of->made[SP_STEP_CORE] | b->of->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
+    const sp_layer_set later =
+        SP_LAYER_SET(SP_TENSOR_ATTENTION) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
+    sp_layer_set read = (b->of->made[SP_STEP_CORE] | b->of->made[SP_STEP_QKV_ELEMENTWISE]) & ~later;
     for (; read != 0; read &= read - 1) {
-        drop(b, first_of(read));
+        drop(b, sp_layer_set_first(read));
     }
     drop_for_weights(b, SP_TENSOR_ATTENTION);
     if (parallel) {
@@ -589,7 +608,13 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     drop(b, SP_TENSOR_KEYS_VALUES);
     outputs[0] = q;
     outputs[1] = kv;
-    if (!b->splits_qkv) {
+    if (sp_model_is_latent(b->model)) {
+        outputs[0] = allocate_wide(b, "gradient of the queries' projection", SP_WIDTH_Q);
+        outputs[1] = allocate_wide(b, "gradient of the key and value up-projection's output",
+                                   SP_WIDTH_KV_UP);
+        free_tensor(b, q);
+        free_tensor(b, kv);
+    } else if (!b->splits_qkv) {
         outputs[0] = allocate_wide(b, "gradient of the QKV output", SP_WIDTH_QKV);
         outputs[1] = SP_NO_TENSOR;
         free_tensor(b, q);
@@ -605,6 +630,7 @@ typedef struct layer_gradients {
     int32_t routed;     // of the outputs of experts
     int32_t outputs[2]; // of a column-parallel projection
     int32_t gathered;   // keys and values
+    bool of_hidden;     // the gradient is of hidden states that several products read
     bool rebuilds;      // the second projection of the MLP its input
 } layer_gradients;
 
@@ -613,7 +639,7 @@ typedef struct layer_gradients {
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     if (step == SP_STEP_OUTPUT) {
-        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_Q);
+        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
         make_weight_gradient(b, step);
         release_for_weights(b, g->behind);
         return;
@@ -675,6 +701,57 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     drop_for_weights(b, input);
 }
 
+// Rows as the residual path holds them, of another width than hidden states.
+static int32_t allocate_split(program_builder *b, const char *name, sp_layer_width width)
+{
+    return allocate(b, name, b->of->size.split[width]);
+}
+
+// A product of hidden states whose gradient is added to that of others.
+static void add_gradient(program_builder *b, layer_gradients *g)
+{
+    int32_t own = allocate_hidden(b, "gradient of a projection's input");
+    free_tensor(b, g->of_hidden ? own : SP_NO_TENSOR);
+    g->gradient = g->of_hidden ? g->gradient : own;
+    g->of_hidden = true;
+}
+
+// A projection of latent attention; outputs[0] is of the queries, outputs[1] of keys and values.
+static void latent_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    bool is_query = place == SP_STEP_Q || place == SP_STEP_Q_UP || place == SP_STEP_Q_DOWN;
+    int32_t *output = &g->outputs[is_query ? 0 : 1];
+    bool is_up = step->inputs != SP_WIDTH_HIDDEN;
+    int32_t read = *output;
+    rebuild(b, step->reads);
+    int32_t full = SP_NO_TENSOR;
+    if (b->sequence_split && !step->duplicated) {
+        full = allocate_wide(b, "gradient before its reduction", step->inputs);
+    }
+    if (is_up) {
+        *output = allocate_split(b, "gradient of a normed latent", step->inputs);
+    } else {
+        add_gradient(b, g);
+    }
+    free_tensor(b, full);
+    make_weight_gradient(b, place);
+    release_for_weights(b, read);
+    if (is_up) {
+        drop_for_weights(b, step->reads);
+    }
+}
+
+static void latent_norm_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    int32_t *output = &g->outputs[place == SP_STEP_Q_NORM ? 0 : 1];
+    int32_t inner = *output;
+    *output = allocate_split(b, "gradient of a latent", sp_layer_tensors[step->reads].width);
+    free_tensor(b, inner);
+    drop(b, step->reads);
+}
+
 // What a norm in PyTorch's operations kept beside its input and its output.
 static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
 {
@@ -691,6 +768,9 @@ static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
 static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
+    if (!sp_layer_has_step(b->model, step)) {
+        return;
+    }
     switch (step->kind) {
     case SP_LAYER_KIND_RESIDUAL:
         g->around = g->gradient;
@@ -712,7 +792,9 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         }
         break;
     case SP_LAYER_KIND_LINEAR:
-        if (step->inputs != SP_WIDTH_HIDDEN) {
+        if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
+            latent_backward(b, g, place);
+        } else if (step->inputs != SP_WIDTH_HIDDEN) {
             row_backward(b, g, place);
         } else if (sp_layer_is_product(step)) {
             column_backward(b, g, place);
@@ -726,6 +808,11 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         free_tensor(b, g->gradient);
         break;
     case SP_LAYER_KIND_NORM:
+        if (place != SP_STEP_NORM1 && place != SP_STEP_NORM2) {
+            latent_norm_backward(b, g, place);
+            break;
+        }
+        drop_for_weights(b, step->writes);
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
         drop(b, step->reads);
@@ -911,7 +998,8 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     }
     const sp_shard *shard = &b.of->size.shard;
     b.sequence_split = shard->norm_split > 1;
-    b.kv_cached = sp_mul_bytes(sp_ceil_div(load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
+    b.kv_cached =
+        sp_mul_bytes(sp_ceil_div(load->kv_tokens, layout->cp), BF16 * (shard->k + shard->v));
     b.table = sp_mul_bytes(shard->vocab, BF16 * model->hidden);
     size_t layers = (size_t)stage->layers;
     b.kept = sp_calloc(layers * SP_LAYER_TENSORS, sizeof *b.kept);
@@ -944,9 +1032,9 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         kind->rows[rows[r].id] = rows[r];
-        kind->exist |= 1u << rows[r].id;
-        kind->made[tensor->made] |= 1u << rows[r].id;
-        kind->scope[tensor->scope] |= 1u << rows[r].id;
+        kind->exist |= SP_LAYER_SET(rows[r].id);
+        kind->made[tensor->made] |= SP_LAYER_SET(rows[r].id);
+        kind->scope[tensor->scope] |= SP_LAYER_SET(rows[r].id);
     }
     sp_unit_sizes_of(alike, layout, options, load, &kind->size);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {

@@ -53,9 +53,21 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .scope = SP_##end,                                               \
                                 .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
-_Static_assert(SP_LAYER_TENSORS <= 32, "sets of a layer's tensors are 32 bits");
+_Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
+
+static unsigned attention_conditions(const sp_model *model)
+{
+    bool latent = sp_model_is_latent(model);
+    return (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
+           (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
+}
+
+bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
+{
+    return (step->conditions & ~attention_conditions(model)) == 0;
+}
 
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention)
@@ -63,7 +75,8 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
     bool swiglu = model->activation == SP_SWIGLU;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
-    return (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
+    return attention_conditions(model) |
+           (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
            (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
            (model->experts > 0 ? SP_IF_ROUTED : 0) | (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
@@ -82,7 +95,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     sp_shard shard = {
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
-        .kv = kv_heads * model->head_dim,
+        .k = kv_heads * model->head_dim,
+        .v = kv_heads * sp_model_v_dim(model),
+        .context = model->heads / tp * sp_model_v_dim(model),
         .ffn = model->ffn / tp,
         .fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * (model->ffn / tp),
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
@@ -102,10 +117,17 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_HIDDEN] = model->hidden;
     widths[SP_WIDTH_ROUTED] = model->hidden * shard->active;
     widths[SP_WIDTH_Q] = shard->q;
-    widths[SP_WIDTH_K] = shard->kv;
-    widths[SP_WIDTH_QK] = shard->q + shard->kv;
-    widths[SP_WIDTH_KV] = 2 * shard->kv;
-    widths[SP_WIDTH_QKV] = shard->q + 2 * shard->kv;
+    widths[SP_WIDTH_K] = shard->k;
+    widths[SP_WIDTH_V] = shard->v;
+    widths[SP_WIDTH_QK] = shard->q + shard->k;
+    widths[SP_WIDTH_KV] = shard->k + shard->v;
+    widths[SP_WIDTH_QKV] = shard->q + shard->k + shard->v;
+    widths[SP_WIDTH_CONTEXT] = shard->context;
+    widths[SP_WIDTH_Q_LATENT] = model->q_lora_rank;
+    widths[SP_WIDTH_KV_LATENT] = model->kv_lora_rank;
+    widths[SP_WIDTH_ROTARY] = model->qk_rope_dim;
+    widths[SP_WIDTH_KV_DOWN] = model->kv_lora_rank + model->qk_rope_dim;
+    widths[SP_WIDTH_KV_UP] = shard->heads * (model->qk_nope_dim + sp_model_v_dim(model));
     widths[SP_WIDTH_HEADS] = shard->heads;
     widths[SP_WIDTH_EXPERTS] = shard->experts;
     widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
@@ -136,7 +158,8 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
     const sp_layer_step *s = &sp_layer_steps[step];
     bool is_router = step == SP_STEP_ROUTER;
     bool is_mlp = step == SP_STEP_FC1 || step == SP_STEP_FC2;
-    if (s->kind != SP_LAYER_KIND_LINEAR || (is_router && model->experts == 0)) {
+    if (s->kind != SP_LAYER_KIND_LINEAR || !sp_layer_has_step(model, s) ||
+        (is_router && model->experts == 0)) {
         return false;
     }
     sp_shard one_expert = *shard;
@@ -155,8 +178,9 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norm = model->hidden + (model->qk_norm ? model->head_dim : 0);
-    int64_t total = 2 * (model->norm == SP_LAYERNORM ? 2 : 1) * norm;
+    int64_t norm = 2 * (model->hidden + (model->qk_norm ? model->head_dim : 0)) +
+                   model->q_lora_rank + model->kv_lora_rank;
+    int64_t total = (model->norm == SP_LAYERNORM ? 2 : 1) * norm;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
         if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear)) {

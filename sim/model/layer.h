@@ -21,7 +21,9 @@ enum { SP_PARTS = SP_PART_HEAD + 1 };
 // Bits, so that a recompute mode is a set of them.
 typedef enum sp_layer_operation {
     SP_LAYER_NORM1 = 1 << 0,
-    SP_LAYER_QKV = 1 << 1, // with the element-wise work on queries and keys
+    // From hidden states, or from their latents with the norms of these; with the element-wise work
+    // on queries and keys.
+    SP_LAYER_QKV = 1 << 1,
     SP_LAYER_CORE = 1 << 2,
     SP_LAYER_OUTPUT = 1 << 3,
     SP_LAYER_RESIDUAL1 = 1 << 4,
@@ -32,17 +34,20 @@ typedef enum sp_layer_operation {
     SP_LAYER_ACTIVATION = 1 << 9,
     SP_LAYER_FC2 = 1 << 10,
     SP_LAYER_RESIDUAL2 = 1 << 11,
-    SP_LAYER_ALL = (1 << 12) - 1
+    SP_LAYER_LATENT = 1 << 12, // hidden states to the latents of queries, and of keys and values
+    SP_LAYER_ALL = (1 << 13) - 1
 } sp_layer_operation;
 
 // The recompute modes: identifier, name, and the operations that run again before the backward. A
-// new mode is a new row, before FULL.
+// new mode is a new row, before FULL. Megatron-LM's mla_up_proj drops queries, keys and values and
+// the normed latents that they are made from.
 #define SP_RECOMPUTE_ROWS(ROW)                                                           \
     ROW(NONE, "none", 0)                                                                 \
     ROW(ACTIVATION, "activation", SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ACTIVATION) \
     ROW(PARTIAL_FC1, "partial-fc1",                                                      \
         SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION)            \
     ROW(ATTENTION, "attention", SP_LAYER_CORE)                                           \
+    ROW(MLA_UP_PROJ, "mla-up-proj", SP_LAYER_QKV)                                        \
     ROW(FULL, "full", SP_LAYER_ALL)
 
 #define SP_RECOMPUTE_IDENTIFIER(identifier, name, operations) SP_RECOMPUTE_##identifier,
@@ -76,23 +81,65 @@ typedef enum sp_layer_kind {
 
 // The steps of the list in the order of the forward. Columns: identifier, operation that the step
 // is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
-// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), and of
-// projections the weight and its widths for one expert. SP_LAYER_TENSORS: the layer's output.
+// the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
+// projections and norms the weight and its widths for one expert, of gathers theirs, whether every
+// TP rank has all of the weight and its share of the tokens, and the conditions under which the
+// model has the step. SP_LAYER_TENSORS: the layer's output. Latent attention (DeepSeek-V2, arXiv
+// 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers latents over
+// TP in place of hidden states; without a latent of the queries it projects these from hidden
+// states.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
-        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT)                            \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+    ROW(Q_DOWN, LATENT, LINEAR, "query down-projection", "query down-projection",                  \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_Q_LATENT,                                    \
+        .weight = SP_PARAMETER_Q_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                           \
+        .outputs = SP_WIDTH_Q_LATENT, .duplicated = true, .conditions = SP_IF_QUERY_LATENT)        \
+    ROW(KV_DOWN, LATENT, LINEAR, "key and value down-projection", "key and value down-projection", \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_KV_LATENT,                                   \
+        .weight = SP_PARAMETER_KV_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                          \
+        .outputs = SP_WIDTH_KV_DOWN, .duplicated = true, .conditions = SP_IF_LATENT)               \
+    ROW(ROTARY_GATHER, LATENT, GATHER, "gather of the rotary keys",                                \
+        "reduction of the rotary keys' gradient", .reads = SP_TENSOR_KV_LATENT,                    \
+        .inputs = SP_WIDTH_ROTARY, .conditions = SP_IF_LATENT)                                     \
+    ROW(Q_NORM, QKV, NORM, "norm of the query latent", "norm of the query latent",                 \
+        .reads = SP_TENSOR_Q_LATENT, .writes = SP_TENSOR_Q_NORM,                                   \
+        .weight = SP_PARAMETER_Q_LATENT_NORM_WEIGHT, .inputs = SP_WIDTH_Q_LATENT,                  \
+        .conditions = SP_IF_QUERY_LATENT)                                                          \
+    ROW(Q_GATHER, QKV, GATHER, "gather of the query latent",                                       \
+        "reduction of the query latent's gradient", .reads = SP_TENSOR_Q_NORM,                     \
+        .inputs = SP_WIDTH_Q_LATENT, .conditions = SP_IF_QUERY_LATENT)                             \
+    ROW(Q_UP, QKV, LINEAR, "query up-projection", "query up-projection",                           \
+        .reads = SP_TENSOR_Q_NORM, .writes = SP_TENSOR_QUERIES,                                    \
+        .weight = SP_PARAMETER_Q_UP_WEIGHT, .inputs = SP_WIDTH_Q_LATENT, .outputs = SP_WIDTH_Q,    \
+        .conditions = SP_IF_QUERY_LATENT)                                                          \
+    ROW(KV_NORM, QKV, NORM, "norm of the key and value latent",                                    \
+        "norm of the key and value latent", .reads = SP_TENSOR_KV_LATENT,                          \
+        .writes = SP_TENSOR_KV_NORM, .weight = SP_PARAMETER_KV_LATENT_NORM_WEIGHT,                 \
+        .inputs = SP_WIDTH_KV_LATENT, .conditions = SP_IF_LATENT)                                  \
+    ROW(KV_GATHER, QKV, GATHER, "gather of the key and value latent",                              \
+        "reduction of the key and value latent's gradient", .reads = SP_TENSOR_KV_NORM,            \
+        .inputs = SP_WIDTH_KV_LATENT, .conditions = SP_IF_LATENT)                                  \
+    ROW(KV_UP, QKV, LINEAR, "key and value up-projection", "key and value up-projection",          \
+        .reads = SP_TENSOR_KV_NORM, .writes = SP_TENSOR_KEYS_VALUES,                               \
+        .weight = SP_PARAMETER_KV_UP_WEIGHT, .inputs = SP_WIDTH_KV_LATENT,                         \
+        .outputs = SP_WIDTH_KV_UP, .conditions = SP_IF_LATENT)                                     \
     ROW(QKV_GATHER, QKV, GATHER, "gather of the attention input",                                  \
-        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1)                   \
+        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1,                   \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_QUERIES_OF_HIDDEN)                          \
+    ROW(Q, QKV, LINEAR, "query projection", "query projection", .reads = SP_TENSOR_NORM1,          \
+        .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_Q_WEIGHT, .inputs = SP_WIDTH_HIDDEN,   \
+        .outputs = SP_WIDTH_Q, .conditions = SP_IF_LATENT | SP_IF_QUERIES_OF_HIDDEN)               \
     ROW(QKV, QKV, LINEAR, "QKV projection", "QKV projection", .reads = SP_TENSOR_NORM1,            \
         .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
-        .outputs = SP_WIDTH_QKV)                                                                   \
+        .outputs = SP_WIDTH_QKV, .conditions = SP_IF_JOINT_QKV)                                    \
     ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
         "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
     ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
         .writes = SP_TENSOR_ATTENTION)                                                             \
     ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
         .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
-        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_Q,                            \
+        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_CONTEXT,                      \
         .outputs = SP_WIDTH_HIDDEN)                                                                \
     ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
@@ -100,12 +147,13 @@ typedef enum sp_layer_kind {
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
         .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
-        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT)                            \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS)                                    \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true)                \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
-        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
+        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
+        .inputs = SP_WIDTH_HIDDEN)                                                                 \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
     ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
@@ -137,11 +185,18 @@ typedef enum sp_layer_width {
     SP_WIDTH_HIDDEN,
     SP_WIDTH_ROUTED, // the hidden states once for each expert of a token
     SP_WIDTH_Q,
-    SP_WIDTH_K, // of the keys, and of the values
+    SP_WIDTH_K,
+    SP_WIDTH_V,
     SP_WIDTH_QK,
     SP_WIDTH_KV,
     SP_WIDTH_QKV,
-    SP_WIDTH_HEADS, // a number for each query head
+    SP_WIDTH_CONTEXT,  // of the attention's output
+    SP_WIDTH_Q_LATENT, // of latent attention from here on
+    SP_WIDTH_KV_LATENT,
+    SP_WIDTH_ROTARY,  // of the keys' rotary part, which all heads share
+    SP_WIDTH_KV_DOWN, // latent and rotary part
+    SP_WIDTH_KV_UP,   // keys without their rotary part, and values
+    SP_WIDTH_HEADS,   // a number for each query head
     SP_WIDTH_EXPERTS,
     SP_WIDTH_FFN,
     SP_WIDTH_FC1,
@@ -165,7 +220,7 @@ typedef enum sp_layer_type {
     SP_TYPE_LOGITS   // fp32, or bf16 where the loss works in the logits' place
 } sp_layer_type;
 
-// Bits: where a tensor exists. All of its row must hold.
+// Bits: where a tensor or a step exists. All of its row must hold.
 typedef enum sp_layer_condition {
     SP_IF_FLASH = 1 << 0,
     SP_IF_UNFUSED = 1 << 1, // attention
@@ -182,7 +237,12 @@ typedef enum sp_layer_condition {
     SP_IF_REORDERED = 1 << 8,
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
     SP_IF_UNFUSED_NORMS = 1 << 9,
-    SP_IF_WHOLE_LOSS = 1 << 10 // of all rows at once, with its gradient in the backward
+    SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
+    // Attention.
+    SP_IF_LATENT = 1 << 11,            // of keys and values at least
+    SP_IF_QUERY_LATENT = 1 << 12,      // of queries too
+    SP_IF_QUERIES_OF_HIDDEN = 1 << 13, // no latent of theirs
+    SP_IF_JOINT_QKV = 1 << 14          // no latent at all
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -204,6 +264,14 @@ typedef enum sp_layer_condition {
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
+    ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,  \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                       \
+    ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,       \
+        STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)              \
+    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,   \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                         \
+    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,      \
+        STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
@@ -219,7 +287,7 @@ typedef enum sp_layer_condition {
         STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
         STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
-    ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,         \
+    ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,   \
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                        \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                             \
@@ -256,8 +324,8 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)              \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                      \
-    ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,   \
-        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                  \
+    ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,              \
+        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED) \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                        \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
@@ -298,7 +366,16 @@ typedef struct sp_layer_tensor {
 
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
 
-// Columns of SP_LAYER_STEP_ROWS; weight, inputs and outputs are of projections alone.
+// A set of a layer's tensors: bit 1 << id.
+typedef uint64_t sp_layer_set;
+#define SP_LAYER_SET(id) (UINT64_C(1) << (id))
+
+static inline sp_layer_tensor_id sp_layer_set_first(sp_layer_set tensors)
+{
+    return (sp_layer_tensor_id)__builtin_ctzll(tensors);
+}
+
+// Columns of SP_LAYER_STEP_ROWS.
 typedef struct sp_layer_step {
     sp_layer_operation operation;
     sp_layer_kind kind;
@@ -306,6 +383,8 @@ typedef struct sp_layer_step {
     sp_layer_tensor_id reads, writes;
     sp_parameter_kind weight;
     sp_layer_width inputs, outputs;
+    bool duplicated;
+    unsigned conditions;
 } sp_layer_step;
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
@@ -316,6 +395,9 @@ static inline bool sp_layer_is_product(const sp_layer_step *step)
 {
     return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
 }
+
+// Does the model's attention run the step?
+bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
 // The conditions that hold: a set of sp_layer_condition.
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -329,7 +411,8 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 // One rank's share of a model's widths.
 typedef struct sp_shard {
     int64_t heads;   // query heads
-    int64_t q, kv;   // width of the queries; of the keys (and of the values)
+    int64_t q, k, v; // widths of queries, keys and values
+    int64_t context; // width of the attention's output
     int64_t ffn;     // of one expert
     int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
     int64_t vocab;   // rows of the vocabulary tables, rounded up

@@ -23,6 +23,9 @@ static double as_many_as_heads(const void *owner)
 static double share_of_hidden(const void *owner)
 {
     const sp_model *model = owner;
+    if (sp_model_is_latent(model)) {
+        return (double)(model->qk_nope_dim + model->qk_rope_dim);
+    }
     return fmax(1.0, (double)(model->hidden / model->heads));
 }
 
@@ -166,12 +169,34 @@ static const sp_setting model_rows[] = {
     {.key = "model.heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, heads), .required = true,
      .usual = 1, .fallback = "none, it must be given", .text = "Attention heads of the queries.",
      .aliases = "num_attention_heads num_heads n_head n_heads"},
+    {.key = "model.q_lora_rank", SP_INT(0, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, q_lora_rank),
+     .if_changed = true, .fallback = "0, none",
+     .text = "Width of the latent that queries are made from, with latent attention."},
+    {.key = "model.kv_lora_rank", SP_INT(0, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, kv_lora_rank),
+     .if_changed = true, .fallback = "0, no latent attention",
+     .text = "Width of the latent that keys and values are made from: latent attention (MLA, "
+             "DeepSeek), trained in its expanded form, with heads of qk_nope_dim, qk_rope_dim and "
+             "v_head_dim features."},
+    {.key = "model.qk_nope_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, qk_nope_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of queries and keys without positions, with latent attention.",
+     .aliases = "qk_nope_head_dim qk_head_dim"},
+    {.key = "model.qk_rope_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, qk_rope_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of queries and keys with rotary positions, with latent attention; "
+             "all heads share those of the keys.",
+     .aliases = "qk_rope_head_dim qk_pos_emb_head_dim"},
+    {.key = "model.v_head_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, v_head_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of the values, with latent attention.", .aliases = "v_dim"},
     {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
      .derive = as_many_as_heads, .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
      .aliases = "num_key_value_heads num_query_groups n_kv_heads"},
     {.key = "model.head_dim", SP_INT(1, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, head_dim),
-     .derive = share_of_hidden, .fallback = "hidden / heads", .text = "Features of a head.",
+     .derive = share_of_hidden,
+     .fallback = "hidden / heads; with latent attention qk_nope_dim + qk_rope_dim",
+     .text = "Features of a head of queries and keys.",
      .aliases = "kv_channels"},
     {.key = "model.vocab", SP_INT(1, SP_I_MAX_VOCAB), SP_FIELD(sp_model, vocab), .required = true,
      .usual = 1, .fallback = "none, it must be given",
@@ -376,7 +401,7 @@ double sp_model_layer_linear_flops_per_token(const sp_model *model)
 
 double sp_model_attention_flops_per_pair(const sp_model *model)
 {
-    return 4.0 * (double)(model->heads * model->head_dim);
+    return 2.0 * (double)(model->heads * sp_model_pair_features(model, 2));
 }
 
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)
@@ -451,9 +476,47 @@ static void check_experts(checker *check, const char *key, const sp_layer_mlp *m
     }
 }
 
+// Says that the value of `key` does not go with others, and why.
+static void refuse(checker *check, bool wrong, const char *key, const char *why)
+{
+    char place[SP_JSON_PATH];
+    if (wrong) {
+        place_of(check, key, place, sizeof place);
+        check->good = false;
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place, "%s", why);
+    }
+}
+
+static void check_latent(checker *check, const sp_model *model)
+{
+    static const char needed[] = "latent attention (kv_lora_rank) needs it";
+    static const char alone[] = "is of latent attention, which kv_lora_rank asks for";
+    if (!sp_model_is_latent(model)) {
+        refuse(check, model->q_lora_rank > 0, "q_lora_rank", alone);
+        refuse(check, model->qk_nope_dim > 0, "qk_nope_dim", alone);
+        refuse(check, model->qk_rope_dim > 0, "qk_rope_dim", alone);
+        refuse(check, model->v_head_dim > 0, "v_head_dim", alone);
+        return;
+    }
+    refuse(check, model->qk_nope_dim == 0, "qk_nope_dim", needed);
+    refuse(check, model->qk_rope_dim == 0, "qk_rope_dim", needed);
+    refuse(check, model->v_head_dim == 0, "v_head_dim", needed);
+    refuse(check, model->qk_nope_dim + model->qk_rope_dim != model->head_dim, "head_dim",
+           "is not qk_nope_dim + qk_rope_dim: with latent attention leave it out");
+    refuse(check, model->kv_heads != model->heads, "kv_heads",
+           "latent attention has as many heads of keys and values as of queries");
+    refuse(check, model->positional != SP_ROPE, "positional",
+           "latent attention needs rotary positions");
+    refuse(check, model->qk_norm, "qk_norm",
+           "latent attention has norms of its latents, which are counted without it");
+    refuse(check, model->qkv_bias && !model->bias, "qkv_bias",
+           "latent attention has no QKV projection");
+}
+
 static void check_relations(checker *check, const sp_model *model)
 {
     char place[SP_JSON_PATH];
+    check_latent(check, model);
     if (model->heads % model->kv_heads != 0) {
         check->good = false;
         place_of(check, "kv_heads", place, sizeof place);
@@ -467,11 +530,13 @@ static void check_relations(checker *check, const sp_model *model)
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
                     "is false, while \"bias\" gives every linear layer one, that of QKV too");
     }
-    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
+    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
+        const char *key = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
         check->good = false;
-        place_of(check, "head_dim", place, sizeof place);
+        place_of(check, key, place, sizeof place);
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "rotary positions need an even head_dim, got %lld", (long long)model->head_dim);
+                    "rotary positions need an even %s, got %lld", key,
+                    (long long)sp_model_rotary_dim(model));
     }
     if (layers_of_runs(model) > model->layers) {
         check->good = false;
@@ -499,7 +564,8 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     sp_settings_read(object, sp_model_settings, model, NULL);
     // Of a size that was refused nothing more is told.
     bool is_hidden = json_integer_value(json_object_get(object->json, "hidden")) == model->hidden;
-    if (!sp_object_has(object, "head_dim") && is_hidden && model->hidden % model->heads != 0) {
+    if (!sp_object_has(object, "head_dim") && !sp_model_is_latent(model) && is_hidden &&
+        model->hidden % model->heads != 0) {
         sp_object_error(object, "heads",
                         "%d heads do not divide a hidden size of %lld, and "
                         "head_dim is not given",

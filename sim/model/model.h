@@ -47,7 +47,7 @@ typedef struct sp_model {
     int64_t ffn;           // f of all layers, or of kinds that state none
     int heads;             // a
     int kv_heads;          // < heads: grouped-query attention
-    int64_t head_dim;      // d; hidden/heads unless given
+    int64_t head_dim;      // d, of queries and keys; hidden/heads unless given
     int64_t vocab;         // V, as given, never padded
     int64_t max_positions; // length of the learned position table; 0: not counted
     int64_t window_tokens; // that a token sees, itself among them; 0: all before it
@@ -64,6 +64,11 @@ typedef struct sp_model {
     // be something the model has; "": none.
     char ignored_parts[SP_MODEL_KEYS], ignored_keys[SP_MODEL_KEYS];
     sp_stored_dtype stored_dtype;
+    // Latent attention (MLA, DeepSeek-V2): ranks of the latents of queries (0: none) and of keys
+    // and values (0: no latent attention), and the parts of a head, of queries and keys one that
+    // the position does not turn and one that it does, which all keys share.
+    int64_t q_lora_rank, kv_lora_rank;
+    int64_t qk_nope_dim, qk_rope_dim, v_head_dim;
     int experts; // as ffn
     int experts_per_token;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
@@ -122,6 +127,29 @@ const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *spac
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
 
+// ---- Attention ----
+
+static inline bool sp_model_is_latent(const sp_model *model)
+{
+    return model->kv_lora_rank > 0;
+}
+// Features of a head of the values, and of those of queries and keys that rotary positions turn.
+static inline int64_t sp_model_v_dim(const sp_model *model)
+{
+    return sp_model_is_latent(model) ? model->v_head_dim : model->head_dim;
+}
+static inline int64_t sp_model_rotary_dim(const sp_model *model)
+{
+    return sp_model_is_latent(model) ? model->qk_rope_dim : model->head_dim;
+}
+// Features of a head that the products of an attention pass over a (query, key) pair take: forward
+// 2 products, QK^T and PV; backward dP, dV, dQ and dK, with flash attention QK^T again. Those with
+// queries or keys are half of them, or one more.
+static inline int64_t sp_model_pair_features(const sp_model *model, int products)
+{
+    return (products + 1) / 2 * model->head_dim + products / 2 * sp_model_v_dim(model);
+}
+
 // ---- Counts ----
 
 // Parameters, exact: equal to the published counts where they exist.
@@ -135,12 +163,12 @@ int64_t sp_model_embedding_parameters(const sp_model *model); // token (and lear
 // whose attention covers pairs2/2 (query, key) pairs. pairs2 is twice the pair count so that the
 // causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l.
 // Linear part: 2 FLOPs per weight and token (head included, embedding not); attention: 4*a*d per
-// pair (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2
-// pairs).
+// pair, with latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A
+// counts the same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);
-double sp_model_attention_flops_per_pair(const sp_model *model); // one layer: 4*a*d
+double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
 
 // Largest sizes that are read: every parameter count then fits int64_t (3*h*f*experts*layers is
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.

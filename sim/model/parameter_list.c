@@ -17,6 +17,20 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_QUERY_NORM_BIAS] = "query_norm.bias",
     [SP_PARAMETER_KEY_NORM_WEIGHT] = "key_norm.weight",
     [SP_PARAMETER_KEY_NORM_BIAS] = "key_norm.bias",
+    [SP_PARAMETER_Q_WEIGHT] = "q.weight",
+    [SP_PARAMETER_Q_BIAS] = "q.bias",
+    [SP_PARAMETER_Q_DOWN_WEIGHT] = "q_down.weight",
+    [SP_PARAMETER_Q_DOWN_BIAS] = "q_down.bias",
+    [SP_PARAMETER_Q_UP_WEIGHT] = "q_up.weight",
+    [SP_PARAMETER_Q_UP_BIAS] = "q_up.bias",
+    [SP_PARAMETER_KV_DOWN_WEIGHT] = "kv_down.weight",
+    [SP_PARAMETER_KV_DOWN_BIAS] = "kv_down.bias",
+    [SP_PARAMETER_KV_UP_WEIGHT] = "kv_up.weight",
+    [SP_PARAMETER_KV_UP_BIAS] = "kv_up.bias",
+    [SP_PARAMETER_Q_LATENT_NORM_WEIGHT] = "q_latent_norm.weight",
+    [SP_PARAMETER_Q_LATENT_NORM_BIAS] = "q_latent_norm.bias",
+    [SP_PARAMETER_KV_LATENT_NORM_WEIGHT] = "kv_latent_norm.weight",
+    [SP_PARAMETER_KV_LATENT_NORM_BIAS] = "kv_latent_norm.bias",
     [SP_PARAMETER_PROJECTION_WEIGHT] = "projection.weight",
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
     [SP_PARAMETER_NORM2_WEIGHT] = "norm2.weight",
@@ -94,6 +108,21 @@ static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_l
     }
 }
 
+static void add_latent(sp_parameter_list *list, int layer, const shares *s)
+{
+    static const sp_layer_place products[] = {SP_STEP_Q, SP_STEP_Q_DOWN, SP_STEP_Q_UP,
+                                              SP_STEP_KV_DOWN, SP_STEP_KV_UP};
+    for (size_t p = 0; p < sizeof products / sizeof products[0]; p++) {
+        add_linear(list, layer, s, products[p]);
+    }
+    if (s->model->q_lora_rank > 0) {
+        add_norm(list, layer, SP_PARAMETER_Q_LATENT_NORM_WEIGHT, s->model, s->model->q_lora_rank);
+    }
+    if (sp_model_is_latent(s->model)) {
+        add_norm(list, layer, SP_PARAMETER_KV_LATENT_NORM_WEIGHT, s->model, s->model->kv_lora_rank);
+    }
+}
+
 static void add_layer(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
@@ -103,6 +132,7 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
         add_norm(list, layer, SP_PARAMETER_QUERY_NORM_WEIGHT, model, model->head_dim);
         add_norm(list, layer, SP_PARAMETER_KEY_NORM_WEIGHT, model, model->head_dim);
     }
+    add_latent(list, layer, s);
     add_linear(list, layer, s, SP_STEP_OUTPUT);
     add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_ROUTER);

@@ -36,7 +36,7 @@ static const struct {
     {"sliding_window window_size attention_chunk_size",
      "attention over a window is not modelled where samples are longer (model.window_tokens)",
      "none"},
-    {"kv_lora_rank q_lora_rank multi_latent_attention", "latent attention (MLA) is not modelled",
+    {"multi_latent_attention", "latent attention (MLA) is asked for by model.kv_lora_rank",
      "none false"},
     {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size",
      "shared experts are not modelled", "0 none"},

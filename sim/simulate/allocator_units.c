@@ -332,7 +332,7 @@ static void allocate_buffers(sp_i_unit_memory *memory, const sp_model *model,
     }
     // Each chunk keeps its table of angles.
     for (int c = 0; model->positional == SP_ROPE && c < layout->chunks; c++) {
-        sp_i_take(memory, sp_mul_bytes(rows, 2 * BF16 * model->head_dim));
+        sp_i_take(memory, sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(model)));
     }
 }
 

@@ -90,7 +90,7 @@ static bool store_kv(const layer *l, int32_t i, const real *qkv)
     const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
     const sp_i_exec_slice *slice = slice_of(l, number);
-    int64_t kv = job->shard.kv;
+    int64_t kv = job->shard.k;
     int64_t width = job->shard.q + 2 * kv;
     void **place = sp_i_exec_kv(l->stage, number, l->index);
     if (*place != NULL) {
@@ -120,7 +120,7 @@ static bool split_qkv(layer *l, const real *qkv)
         return false;
     }
     real *queries = l->t[SP_TENSOR_QUERIES];
-    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.kv, queries, q);
+    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.k, queries, q);
     for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
         const sp_i_exec_piece *piece = &l->pack->piece[p];
         rotate(l, piece, job->shard.heads, false, queries + piece->row * q, q);
@@ -154,7 +154,7 @@ static void take_slice(const layer *l, int32_t i, real *dqkv)
     const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
     int64_t q = job->shard.q;
-    int64_t kv = job->shard.kv;
+    int64_t kv = job->shard.k;
     int64_t width = q + 2 * kv;
     void **gradient = sp_i_exec_kv_gradient(l->stage, number, l->index);
     void **stored = sp_i_exec_kv(l->stage, number, l->index);
@@ -321,7 +321,7 @@ static void **deferred_of(const layer *l, int32_t backward_pack, const sp_layer_
 {
     ptrdiff_t earlier = 0;
     for (const sp_layer_step *p = sp_layer_steps; p < o; p++) {
-        earlier += sp_layer_is_product(p) ? 2 : 0;
+        earlier += sp_layer_is_product(p) && sp_layer_has_step(model_of(l), p) ? 2 : 0;
     }
     return sp_i_exec_deferred_of(l->stage, backward_pack, l->index) + earlier;
 }
@@ -365,7 +365,7 @@ static bool finish_product(const walk *w, const sp_layer_step *o, real *gradient
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 {
     for (const sp_layer_step *o = sp_layer_steps; o < sp_layer_steps + SP_LAYER_STEPS; o++) {
-        if (!sp_layer_is_product(o)) {
+        if (!sp_layer_is_product(o) || !sp_layer_has_step(model_of(l), o)) {
             continue;
         }
         void **deferred = deferred_of(l, backward_pack, o);
@@ -545,7 +545,8 @@ static bool walk_forward(walk *w)
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         const sp_layer_step *step = &sp_layer_steps[s];
         run_step *run = step_of(forwards, step);
-        if (run == NULL || !runs(w->l, step->operation)) {
+        if (run == NULL || !runs(w->l, step->operation) ||
+            !sp_layer_has_step(model_of(w->l), step)) {
             continue;
         }
         if (!run(w, step)) {
@@ -561,7 +562,8 @@ static bool walk_backward(walk *w)
     for (int s = SP_LAYER_STEPS - 1; s >= 0; s--) {
         const sp_layer_step *step = &sp_layer_steps[s];
         run_step *run = step_of(backwards, step);
-        if (run != NULL && !run(w, step)) {
+        bool is_run = run != NULL && sp_layer_has_step(model_of(w->l), step);
+        if (is_run && !run(w, step)) {
             return false;
         }
         give_read(w->l, s);
