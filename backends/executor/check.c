@@ -218,6 +218,9 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (sp_model_is_latent(model)) {
         status = cannot(backend, err, "latent attention");
     }
+    if (model->mtp_layers > 0) {
+        status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
+    }
     if (model->activation == SP_SQUARED_RELU) {
         status = cannot(backend, err, "squared ReLU");
     }

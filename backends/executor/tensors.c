@@ -194,7 +194,7 @@ void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, cons
         int vstage = sp_layout_vstage(layout, pp, c);
         const sp_stage *stage = &stages[vstage];
         sp_parameter_list list = {0};
-        sp_parameter_list_add(model, layout, stage, !(model->tied_embeddings && embedding), &list);
+        sp_parameter_list_add(model, layout, stage, embedding, &list);
         for (size_t i = 0; i < list.count; i++) {
             add_weight(&p, &list.items[i], c, stage->layers, first_layer_of(stages, vstage),
                        weights);

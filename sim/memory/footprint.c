@@ -38,12 +38,19 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     }
     // A rank with embedding and LM head of a tied model holds the table once; where two ranks have
     // them, both do.
-    int tables = model->tied_embeddings ? embedding || head : embedding + head;
+    // What predicts further tokens looks them up on the head's rank.
+    bool looks_up = embedding || (head && model->mtp_layers > 0);
+    int tables = model->tied_embeddings ? looks_up || head : looks_up + head;
     parameters += tables * vocab * model->hidden;
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
-    return parameters + (head ? sp_model_norm_parameters(model) : 0);
+    if (head) {
+        int64_t projection = 2 * model->hidden * (model->hidden / layout->tp);
+        parameters += (1 + 3 * model->mtp_layers) * sp_model_norm_parameters(model) +
+                      model->mtp_layers * projection;
+    }
+    return parameters;
 }
 
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,

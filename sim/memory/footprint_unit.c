@@ -121,7 +121,7 @@ static void measure_loss(unit *u, const sp_stack *stack)
     bool fused = sp_stack_keeps_bf16_logits(stack);
     int64_t copy = stack->copied_logits ? s->width[SP_WIDTH_VOCAB] * FP32 / BF16 : 0;
     u->fresh_logits = fused ? 0 : s->width[SP_WIDTH_VOCAB] + copy;
-    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_VOCAB];
+    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_LOGITS];
     u->chunked_loss = stack->loss_chunks > 0;
     if (u->chunked_loss) {
         int64_t softmax = fused ? s->width[SP_WIDTH_VOCAB] : s->width[SP_WIDTH_VOCAB] * FP32 / BF16;
@@ -430,7 +430,7 @@ static void keep_for_weights(const units u, sp_bytes *bytes)
         bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(u[k].layers, layer_keeps_for_weights(&u[k]));
     }
     if (u->stage->head && !u->chunked_loss) {
-        bytes->of[SP_MEM_ACTIVATIONS] += u->input;
-        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];
+        bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(1 + 3 * u->model->mtp_layers, u->input);
+        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_LOGITS];
     }
 }

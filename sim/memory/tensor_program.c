@@ -849,7 +849,9 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 // row then stands for the gradient of the head's input.
 static bool is_read_by_weight(const program_builder *b, int row)
 {
-    return b->head_rows[row].id == SP_TENSOR_FINAL_NORM && b->loss_chunks == 0;
+    sp_layer_tensor_id id = b->head_rows[row].id;
+    return (id == SP_TENSOR_FINAL_NORM || id == SP_TENSOR_MTP_NORM || id == SP_TENSOR_MTP_JOINED) &&
+           b->loss_chunks == 0;
 }
 
 // The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
@@ -862,7 +864,7 @@ static int32_t head_backward(program_builder *b)
     if (b->loss_chunks == 0) {
         logits = b->head_saved[last];
         if (!b->fused_loss) {
-            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_VOCAB);
+            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_LOGITS);
             free_tensor(b, b->head_saved[last]);
         }
         last--;

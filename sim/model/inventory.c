@@ -401,7 +401,8 @@ static void embedding_pass(builder *b, sp_pass pass)
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
 
-static void head_pass(builder *b, sp_pass pass)
+// Norm, logits and loss of a token.
+static void prediction_pass(builder *b, sp_pass pass)
 {
     int64_t h = b->model->hidden;
     int64_t vocab = b->shard.vocab;
@@ -424,4 +425,45 @@ static void head_pass(builder *b, sp_pass pass)
         gemm(b, "logits", pass, h, vocab);
         accumulate(b, vocab * h);
     }
+}
+
+// What joins hidden states with the embedding of the next token, in front of the layer that
+// predicts a further one (Megatron-LM, core/transformer/multi_token_prediction.py): a lookup, two
+// norms, a copy into one matrix, and a column-parallel projection whose output is gathered.
+static void joining_pass(builder *b, sp_pass pass)
+{
+    int64_t h = b->model->hidden;
+    double joined = 2.0 * hidden_bytes(b);
+    if (pass == SP_PASS_F) {
+        embedding_pass(b, pass);
+        norm(b, "norm of the embedding", pass, h);
+        norm(b, "norm of the hidden states", pass, h);
+        memory(b, "joining", 2.0 * joined / b->shard.norm_split, 1);
+        gather(b, "gather of the joined states", joined);
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        collective(b, "gather of the projection", SP_OP_ALL_GATHER, hidden_bytes(b));
+    } else if (pass == SP_PASS_I) {
+        collective(b, "gather of the projection's gradient", SP_OP_ALL_GATHER, hidden_bytes(b));
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        reduce(b, "reduction of the joined states' gradient", joined);
+        memory(b, "joining", 2.0 * joined / b->shard.norm_split, 1);
+        norm(b, "norm of the hidden states", pass, h);
+        norm(b, "norm of the embedding", pass, h);
+        embedding_pass(b, pass);
+    } else if (pass == SP_PASS_W) {
+        gather(b, "gather of the joined states", joined);
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        accumulate(b, 2 * h * (h / b->layout->tp));
+        embedding_pass(b, pass);
+    }
+}
+
+// The layers that predict further tokens are the stage's.
+static void head_pass(builder *b, sp_pass pass)
+{
+    for (int further = 0; further < b->model->mtp_layers; further++) {
+        joining_pass(b, pass);
+        prediction_pass(b, pass);
+    }
+    prediction_pass(b, pass);
 }

@@ -84,7 +84,8 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0);
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (model->mtp_layers > 0 ? SP_IF_MTP : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -133,6 +134,9 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
     widths[SP_WIDTH_FC1] = shard->fc1 * shard->active;
     widths[SP_WIDTH_VOCAB] = shard->vocab;
+    widths[SP_WIDTH_LOGITS] = (1 + model->mtp_layers) * shard->vocab;
+    widths[SP_WIDTH_MTP] = model->mtp_layers * model->hidden;
+    widths[SP_WIDTH_MTP_JOINED] = 2 * model->mtp_layers * model->hidden;
 }
 
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)

@@ -201,6 +201,9 @@ typedef enum sp_layer_width {
     SP_WIDTH_FFN,
     SP_WIDTH_FC1,
     SP_WIDTH_VOCAB,
+    SP_WIDTH_LOGITS, // of all tokens that a position predicts
+    SP_WIDTH_MTP,    // hidden states of the further ones among them
+    SP_WIDTH_MTP_JOINED,
     SP_LAYER_WIDTHS
 } sp_layer_width;
 
@@ -242,7 +245,8 @@ typedef enum sp_layer_condition {
     SP_IF_LATENT = 1 << 11,            // of keys and values at least
     SP_IF_QUERY_LATENT = 1 << 12,      // of queries too
     SP_IF_QUERIES_OF_HIDDEN = 1 << 13, // no latent of theirs
-    SP_IF_JOINT_QKV = 1 << 14          // no latent at all
+    SP_IF_JOINT_QKV = 1 << 14,         // no latent at all
+    SP_IF_MTP = 1 << 15                // further tokens are predicted
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -253,94 +257,102 @@ typedef enum sp_layer_condition {
 // end of the layer); the same with autograd, whose tensors live to the end of the function that
 // makes them; the last step of the backward of hand-written passes that reads it, where products
 // read their inputs for weight gradients at the norm of their block; and its condition.
-#define SP_LAYER_TENSOR_ROWS(ROW)                                                                 \
-    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,         \
-        LAYER_STEPS, STEP_NORM1, 0)                                                               \
-    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,       \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                            \
-    ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,  \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
-    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
-    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)      \
-    ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,  \
-        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                       \
-    ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,       \
-        STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)              \
-    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,   \
-        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                         \
-    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,      \
-        STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                \
-    ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                 \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                         \
-        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                      \
-    ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,            \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
-    ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                  \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)          \
-    ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE, \
-        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                         \
-    ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                           \
-    ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,   \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
-    ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE, \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                \
-    ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,   \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                        \
-    ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,          \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                             \
-    ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,            \
-        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,   \
-        SP_IF_DROPOUT)                                                                            \
-    ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,  \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                               \
-    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,      \
-        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                        \
-    ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2, \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                         \
-    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
-    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,         \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)      \
-    ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,          \
-        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)              \
-    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,           \
-        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                 \
-    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,    \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
-    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,        \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                            \
-    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,      \
-        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                      \
-    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,       \
-        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                        \
-    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,    \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                              \
-    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,       \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                           \
-    ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,          \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)              \
-    ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                     \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                      \
-    ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,              \
-        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED) \
-    ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                        \
-    ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,            \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                 \
-    ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,  \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                              \
-    ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,           \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                       \
-    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,     \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
-    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,   \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                  \
-    ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                               \
-    ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,          \
+#define SP_LAYER_TENSOR_ROWS(ROW)                                                                  \
+    ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
+        LAYER_STEPS, STEP_NORM1, 0)                                                                \
+    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,        \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                             \
+    ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+    ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+    ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+    ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
+    ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
+        STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)               \
+    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,    \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
+    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,       \
+        STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
+    ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
+    ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,             \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+    ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                   \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+    ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE,  \
+        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                          \
+    ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,    \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                            \
+    ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,    \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+    ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE,  \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+    ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,    \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
+    ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+    ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
+        SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
+        SP_IF_DROPOUT)                                                                             \
+    ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                                \
+    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,       \
+        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                         \
+    ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+    ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+    ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+    ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
+        STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,            \
+        STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
+    ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,     \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+    ROW(UP, "fc1 output, up half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,         \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+    ROW(FC1, "fc1 output", LAYER, FC1, BLOCK, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
+    ROW(SILU, "SiLU output", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,        \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,     \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
+    ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,        \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
+    ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                       \
+    ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,               \
+        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)  \
+    ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,            \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                         \
+    ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                  \
+    ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                               \
+    ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,            \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                        \
+    ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,      \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+    ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,    \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+    ROW(MTP_EMBEDDING, "embeddings of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,  \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(MTP_INPUT, "hidden states of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(MTP_JOINED, "hidden states joined with embeddings", HEAD, MTP_JOINED, INPUT, BF16, 0,      \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                             \
+    ROW(MTP_NORM, "final norm output of further tokens", HEAD, MTP, INPUT, BF16, 0, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(LOGITS, "softmax of the logits", HEAD, LOGITS, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                                \
+    ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,           \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
 
 #define SP_TENSOR_IDENTIFIER(identifier, ...) SP_TENSOR_##identifier,

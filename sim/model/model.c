@@ -189,6 +189,12 @@ static const sp_setting model_rows[] = {
     {.key = "model.v_head_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, v_head_dim),
      .if_changed = true, .fallback = "0; required with kv_lora_rank",
      .text = "Features of a head of the values, with latent attention.", .aliases = "v_dim"},
+    {.key = "model.mtp_layers", SP_INT(0, SP_I_MAX_MTP_LAYERS), SP_FIELD(sp_model, mtp_layers),
+     .if_changed = true, .fallback = "0, none",
+     .text = "Layers that predict further tokens (multi-token prediction, DeepSeek-V3), on the last "
+             "stage: each is like the last layer, behind a projection of hidden states joined with "
+             "the embedding, and has logits and a loss of its own.",
+     .aliases = "num_nextn_predict_layers mtp_num_layers"},
     {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
      .derive = as_many_as_heads, .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
@@ -292,6 +298,7 @@ static int layers_of_runs(const sp_model *model)
 
 int sp_model_kind_of(const sp_model *model, int layer)
 {
+    layer = layer < model->layers ? layer : model->layers - 1;
     int left = model->runs > 0 ? layer % layers_of_runs(model) : 0;
     for (int r = 0; r < model->runs; r++) {
         if (left < model->run[r].layers) {
@@ -342,7 +349,7 @@ static double sum_layers(const sp_model *model, double (*of_layer)(const sp_mode
 {
     int count[SP_LAYER_KINDS];
     double sum = 0.0;
-    sp_model_count_kinds(model, 0, model->layers, count);
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
         sum += count[k] * of_layer(sp_model_of_kind(model, k, &space));
@@ -359,13 +366,18 @@ static double parameters_of_layer(const sp_model *alike)
 
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
-    return (int64_t)(sum_layers(model, parameters_of_layer) / model->layers);
+    return (int64_t)(sum_layers(model, parameters_of_layer) / sp_model_all_layers(model));
 }
 
 int64_t sp_model_embedding_parameters(const sp_model *model)
 {
     int64_t positions = model->positional == SP_LEARNED ? model->max_positions : 0;
     return (model->vocab + positions) * model->hidden;
+}
+
+int64_t sp_model_mtp_parameters(const sp_model *model)
+{
+    return 2 * model->hidden * model->hidden + 3 * sp_model_norm_parameters(model);
 }
 
 // Of the final norm, and of the head if untied.
@@ -378,7 +390,7 @@ static int64_t head_parameters(const sp_model *model)
 int64_t sp_model_parameters(const sp_model *model)
 {
     return (int64_t)sum_layers(model, parameters_of_layer) + sp_model_embedding_parameters(model) +
-           head_parameters(model);
+           head_parameters(model) + model->mtp_layers * sp_model_mtp_parameters(model);
 }
 
 static double linear_flops_of_layer(const sp_model *model)
@@ -396,7 +408,7 @@ static double linear_flops_of_layer(const sp_model *model)
 
 double sp_model_layer_linear_flops_per_token(const sp_model *model)
 {
-    return sum_layers(model, linear_flops_of_layer) / model->layers;
+    return sum_layers(model, linear_flops_of_layer) / sp_model_all_layers(model);
 }
 
 double sp_model_attention_flops_per_pair(const sp_model *model)
@@ -407,8 +419,9 @@ double sp_model_attention_flops_per_pair(const sp_model *model)
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)
 {
     double head = 2.0 * (double)(model->vocab * model->hidden);
-    double linear = sum_layers(model, linear_flops_of_layer) + head;
-    double attention = model->layers * sp_model_attention_flops_per_pair(model);
+    double further = 4.0 * (double)(model->hidden * model->hidden) + head;
+    double linear = sum_layers(model, linear_flops_of_layer) + head + model->mtp_layers * further;
+    double attention = sp_model_all_layers(model) * sp_model_attention_flops_per_pair(model);
     return linear * tokens + attention * (pairs2 / 2.0);
 }
 

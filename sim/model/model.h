@@ -69,7 +69,8 @@ typedef struct sp_model {
     // the position does not turn and one that it does, which all keys share.
     int64_t q_lora_rank, kv_lora_rank;
     int64_t qk_nope_dim, qk_rope_dim, v_head_dim;
-    int experts; // as ffn
+    int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
+    int experts;    // as ffn
     int experts_per_token;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
     int kinds, runs;
@@ -118,6 +119,12 @@ static inline int sp_model_kinds(const sp_model *model)
 {
     return model->runs > 0 ? model->kinds : 1;
 }
+// With those that predict further tokens (multi-token prediction, DeepSeek-V3, arXiv 2412.19437,
+// section 2.2), which stand behind the others.
+static inline int sp_model_all_layers(const sp_model *model)
+{
+    return model->layers + model->mtp_layers;
+}
 // The kind of a layer, counted from 0. O(runs).
 int sp_model_kind_of(const sp_model *model, int layer);
 // How many of `layers` layers from `first` on are of each kind. O(layers).
@@ -154,6 +161,8 @@ static inline int64_t sp_model_pair_features(const sp_model *model, int products
 
 // Parameters, exact: equal to the published counts where they exist.
 int64_t sp_model_parameters(const sp_model *model);
+// What a further predicted token has beside its layer: a projection of 2h to h and three norms.
+int64_t sp_model_mtp_parameters(const sp_model *model);
 // One layer, all experts, norms, biases; of several kinds the mean, rounded down.
 int64_t sp_model_layer_parameters(const sp_model *model);
 int64_t sp_model_norm_parameters(const sp_model *model);      // a norm of hidden states
@@ -174,6 +183,7 @@ double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.
 enum {
     SP_I_MAX_LAYERS = 1 << 12,
+    SP_I_MAX_MTP_LAYERS = 4,
     SP_I_MAX_HIDDEN = 1 << 18,
     SP_I_MAX_FFN = 1 << 21,
     SP_I_MAX_HEADS = 1 << 12,

@@ -44,7 +44,10 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_POSITION_TABLE] = "embedding.positions",
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
     [SP_PARAMETER_FINAL_BIAS] = "final_norm.bias",
-    [SP_PARAMETER_HEAD_TABLE] = "head.weight"};
+    [SP_PARAMETER_HEAD_TABLE] = "head.weight",
+    [SP_PARAMETER_MTP_WEIGHT] = "further.weight",
+    [SP_PARAMETER_MTP_NORM_WEIGHT] = "further_norm.weight",
+    [SP_PARAMETER_MTP_NORM_BIAS] = "further_norm.bias"};
 
 // Appends one; the rest of its description is the caller's.
 static void add(sp_parameter_list *list, int layer, sp_parameter_kind kind, sp_parameter parameter)
@@ -158,7 +161,7 @@ static void repeat_layer(sp_parameter_list *list, size_t first, int layers)
 }
 
 void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                           bool head_table, sp_parameter_list *list)
+                           bool embedded, sp_parameter_list *list)
 {
     const sp_layout alone = {.tp = 1};
     const shares s = {model, sp_shard_of(model, layout), sp_shard_of(model, &alone)};
@@ -184,8 +187,22 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
     }
     if (stage->head) {
         add_norm(list, -1, SP_PARAMETER_FINAL_WEIGHT, model, h);
-        if (head_table) {
+        if (!model->tied_embeddings || !embedded) {
             add_table(list, SP_PARAMETER_HEAD_TABLE, s.rank.vocab, model->vocab, h);
+        }
+        if (model->mtp_layers > 0 && !model->tied_embeddings && !embedded) {
+            add_table(list, SP_PARAMETER_TOKEN_TABLE, s.rank.vocab, model->vocab, h);
+        }
+        for (int further = 0; further < model->mtp_layers; further++) {
+            for (int norm = 0; norm < 3; norm++) {
+                add_norm(list, -1, SP_PARAMETER_MTP_NORM_WEIGHT, model, h);
+            }
+            add(list, -1, SP_PARAMETER_MTP_WEIGHT,
+                (sp_parameter){.rows = h / layout->tp,
+                               .columns = 2 * h,
+                               .all_rows = h,
+                               .all_columns = 2 * h,
+                               .spread = 1.0 / sqrt(2.0 * (double)h)});
         }
     }
 }

@@ -55,6 +55,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "prompts are read by GPUs of one speed, expected 0, got %g",
                            scenario->jitter.gpu_cv);
     }
+    if (scenario->model.mtp_layers > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.mtp_layers",
+                           "reading prompts predicts no further tokens, expected 0, got %d",
+                           scenario->model.mtp_layers);
+    }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "model.kv_lora_rank",
                            "prompts are not simulated with latent attention, whose keys and values "

@@ -718,6 +718,25 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// The last stage has layers and logits more than others.
+static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
+                       : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
+                       : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
+                           ? "handing attention to other stages (schedule.exchange)"
+                       : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+                           ? "memory.model \"slimpipe-planner\""
+                           : NULL;
+    if (scenario->model.mtp_layers == 0 || what == NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mtp_layers",
+                       "layers that predict further tokens are not simulated with %s", what);
+}
+
 // Before anything is packed, which may take long.
 static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 {
@@ -734,7 +753,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     static check *const checks[] = {
         check_chunks,      check_layout,  check_layers,     check_exchange, check_cp_sharding,
         check_head_groups, check_zero,    check_zero_group, check_flows,    check_nvls,
-        check_planner,     check_offload, check_latent};
+        check_planner,     check_offload, check_latent,     check_mtp};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
@@ -1065,6 +1084,12 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "jitter.gpu_cv",
                            "GPUs of one speed generate text, expected 0, got %g",
                            scenario->jitter.gpu_cv);
+    }
+    if (scenario->model.mtp_layers > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mtp_layers",
+                           "drafts by layers that predict further tokens are not simulated, "
+                           "expected 0, got %d",
+                           scenario->model.mtp_layers);
     }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.kv_lora_rank",

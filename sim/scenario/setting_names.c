@@ -31,8 +31,6 @@ static const struct {
     {"bf16", other_precisions, "true 1"},
     {"fp16 fp32", other_precisions, "false 0"},
     {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
-    {"mtp_num_layers num_nextn_predict_layers",
-     "layers that predict further tokens are not modelled", "0 none"},
     {"sliding_window window_size attention_chunk_size",
      "attention over a window is not modelled where samples are longer (model.window_tokens)",
      "none"},

@@ -265,14 +265,13 @@ enum {
     WORK_SPACE_BYTES = 32 << 20
 };
 
-// A rank with embedding and LM head of a tied model holds the table once.
-static bool head_has_table(const sp_model *model, const sp_layout *layout, const sp_stage *stages)
+static bool has_embedding(const sp_layout *layout, const sp_stage *stages)
 {
     bool embedding = false;
     for (int c = 0; c < layout->chunks; c++) {
         embedding = embedding || stages[c].embedding;
     }
-    return !model->tied_embeddings || !embedding;
+    return embedding;
 }
 
 static int64_t shares(const sp_layout *layout)
@@ -351,10 +350,10 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
                           const sp_stage *stages, const sp_i_pieces *pieces, const sp_stack *stack,
                           const sp_i_largest *largest)
 {
-    bool head_table = head_has_table(model, layout, stages);
+    bool embedded = has_embedding(layout, stages);
     for (int c = 0; memory->status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
-        sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+        sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
         allocate_chunk(memory, layout, stack, &list);
         sp_parameter_list_fini(&list);
     }
@@ -388,11 +387,11 @@ static void cut(const sp_parameter_list *list, int64_t begin, int64_t end, bool 
 void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                            int64_t rank, sp_i_pieces *pieces)
 {
-    bool head_table = head_has_table(model, layout, stages);
+    bool embedded = has_embedding(layout, stages);
     for (int group = 0; group < 2; group++) {
         for (int c = 0; c < layout->chunks; c++) {
             sp_parameter_list list = {0};
-            sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+            sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
             int64_t elements = elements_of(&list);
             int64_t share = layout->zero >= 1 ? sp_ceil_div(elements, shares(layout)) : elements;
             int64_t begin = layout->zero >= 1 ? rank % shares(layout) * share : 0;

@@ -33,6 +33,15 @@ static void draw_latents(sp_prng *prng, unit_draw *d)
     }
 }
 
+void make_usual(unit_draw *draw)
+{
+    sp_model *model = &draw->model;
+    model->q_lora_rank = model->kv_lora_rank = 0;
+    model->qk_nope_dim = model->qk_rope_dim = model->v_head_dim = 0;
+    model->mtp_layers = 0;
+    make_dense(draw);
+}
+
 void make_dense(unit_draw *draw)
 {
     draw->model.experts = draw->model.experts_per_token = 0;
@@ -102,6 +111,9 @@ unit_draw draw_unit(sp_prng *prng)
     }
     if (prng_below(prng, 3) == 0) {
         draw_latents(prng, &d);
+    }
+    if (d.stage.head && d.options.stack.loss_chunks == 0 && prng_below(prng, 4) == 0) {
+        d.model.mtp_layers = 1 + prng_below(prng, 2);
     }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     return d;

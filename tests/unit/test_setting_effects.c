@@ -82,6 +82,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.qk_nope_dim", TRAIN, LATENT, "64", "128"),
     TIME_OR_MEMORY("model.qk_rope_dim", TRAIN, LATENT, "32", "64"),
     TIME_OR_MEMORY("model.v_head_dim", TRAIN, LATENT, "64", "128"),
+    TIME_OR_MEMORY("model.mtp_layers", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
     TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
