@@ -170,7 +170,7 @@ typedef struct sp_backend_ops {
     uint32_t abi;                          // SP_BACKEND_ABI
     uint32_t size;                         // sizeof(sp_backend_ops); slots behind it count as NULL
     uint64_t types;                        // SP_BACKEND_TYPES
-    const char *name;                      // required: lower-case transfers, digits, '_'
+    const char *name;                      // required: lower-case letters, digits, '_'
     const char *description;               // required: one line
     const sp_backend_option_info *options; // that a request may set; ends with a NULL key
 

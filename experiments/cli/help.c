@@ -143,7 +143,7 @@ static const struct {
     {"baseline", "The first row of compare, over which speed-ups are; dense attention in prefill."},
     {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
     {"gain", "Time with the layout of the scenario over time with the best layout."},
-    {"bubble", "Share of the step in which a pipeline rank is idle: bubble_ratio."},
+    {"bubble", "Share of the makespan in which a pipeline rank is idle: bubble_ratio."},
     {"gap", "Milliseconds that the step takes beyond pure work, in parts (simulate); or how far it "
             "is above the best bound (compare)."},
     {"waiting",

@@ -528,8 +528,6 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 
 // ---- the actions of one pack on one virtual stage ----
 
-#define BYTES_BF16 2.0
-
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
     return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,

@@ -9,10 +9,11 @@
 
 #define BYTES_BF16 2.0
 
-// A unit's exchanges and what an action on it takes without them, in seconds.
+// A unit's exchanges and what an action on it takes without them, waits for launches among it, in
+// seconds.
 typedef struct unit {
     double gather_s, scatter_s;
-    double work_s;
+    double work_s, waits_s; // of it
 } unit;
 
 // The units of a stage in the order of the action.
@@ -22,13 +23,14 @@ typedef struct chain {
     sp_stage stage;
     int count;
     bool forward;
+    bool hides_none;      // each kernel is waited for
     double overlap_share; // of what is hidden: how much longer the work takes that hides it
 } chain;
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                       bool forward);
 static chain layers_of(const chain *whole);
-static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes);
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int64_t launch_ns);
 static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
 
 enum {
@@ -45,7 +47,7 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
         return;
     }
     chain c = chain_of(cost, timer, stage, true);
-    set_work(&c, time, FORWARD);
+    set_work(&c, time, FORWARD, f->launch_ns);
     f->dp_ns = exposed_ns(&c, true, false);
 }
 
@@ -58,15 +60,15 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
     }
     bool gathers = cost->layout->zero >= 3;
     chain c = chain_of(cost, timer, stage, false);
-    set_work(&c, time, AGAIN | INPUTS | WEIGHTS);
+    set_work(&c, time, AGAIN | INPUTS | WEIGHTS, b->launch_ns);
     b->dp_ns = exposed_ns(&c, gathers, true);
-    set_work(&c, time, AGAIN | INPUTS);
+    set_work(&c, time, AGAIN | INPUTS, i->launch_ns);
     i->dp_ns = exposed_ns(&c, gathers, false);
-    set_work(&c, time, WEIGHTS);
+    set_work(&c, time, WEIGHTS, w->launch_ns);
     w->dp_ns = exposed_ns(&c, false, true);
     if (gathers && r->compute_ns > 0) {
         c = layers_of(&c);
-        set_work(&c, time, AGAIN);
+        set_work(&c, time, AGAIN, r->launch_ns);
         r->dp_ns = exposed_ns(&c, true, false);
     }
 }
@@ -145,6 +147,7 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .stage = *stage,
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward,
+               .hides_none = cost->memory.stack.blocking_launches,
                .overlap_share = timer->profile->interference.overlap_share};
     for (int k = 0; k < sp_model_kinds(cost->model); k++) {
         c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &replicas, layer_parameters(cost, k));
@@ -165,10 +168,14 @@ static chain layers_of(const chain *whole)
     return c;
 }
 
-static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes)
+// Exchanges run while the GPU waits for launches, too, which nearly all are of layers.
+static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int64_t launch_ns)
 {
+    double waits_s = (double)launch_ns / SP_NS_PER_S / fmax(1.0, c->stage.layers);
     for (int part = 0; part < sp_i_parts(c->model); part++) {
-        c->of[part].work_s = 0.0;
+        bool is_layer = part != SP_PART_EMBEDDING && part != SP_PART_HEAD;
+        c->of[part].waits_s = is_layer ? waits_s : 0.0;
+        c->of[part].work_s = c->of[part].waits_s;
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
             if ((passes >> pass & 1u) != 0) {
                 const sp_i_time *of = &time->of[part][pass];
@@ -198,7 +205,7 @@ typedef struct added {
 
 static added beside(const chain *c, int index, bool gathers, bool scatters)
 {
-    double work_s = unit_at(c, index)->work_s;
+    unit of = c->hides_none ? (unit){0} : *unit_at(c, index);
     double beside_s = 0.0;
     if (gathers) {
         beside_s += index + 1 < c->count ? unit_at(c, index + 1)->gather_s : 0.0;
@@ -206,9 +213,8 @@ static added beside(const chain *c, int index, bool gathers, bool scatters)
     if (scatters) {
         beside_s += index > 0 ? unit_at(c, index - 1)->scatter_s : 0.0;
     }
-    bool longer = beside_s > work_s;
-    return (added){longer ? beside_s - work_s : 0.0,
-                   c->overlap_share * (longer ? work_s : beside_s)};
+    return (added){fmax(0.0, beside_s - of.work_s),
+                   c->overlap_share * fmax(0.0, fmin(beside_s, of.work_s) - of.waits_s)};
 }
 
 static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)

@@ -350,8 +350,8 @@ static const row rows[] = {
     NUMBER("iteration_ms", "Milliseconds of a step, the mean over the batches.", "iteration ms", 1,
            false, LESS_IS_BETTER, .number = sp_result_iteration_ms),
     NUMBER("bubble_ratio",
-           "Share of ranks x makespan in which no rank computes or waits for its own TP or CP "
-           "communication; gradient reduction and optimizer stand outside.",
+           "Share of ranks x makespan in which a rank neither computes nor waits for its own TP or "
+           "CP communication; gradient reduction and optimizer stand outside.",
            "bubble", 2, true, .figure.most = 1, LESS_IS_BETTER, .number = sp_result_bubble_ratio),
     NUMBER("bubble_ratio_longest_stage",
            "The longest stage's span without its work, over that span: the zero-bubble papers' "

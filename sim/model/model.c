@@ -151,9 +151,9 @@ static const sp_setting model_rows[] = {
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
      .fallback = "none, it must be given unless uniform_costs stand in its place",
      .text = "The transformer: a built-in name, the path of a Hugging Face config.json or of the "
-             "folder that holds one, or an object with its shape (model.*). What exists, beside "
-             "the scenario or in the working directory, goes before a built-in name. Case, hyphens "
-             "and underscores of a name do not count."},
+             "folder that holds one, or an object with its shape (model.*). A file, beside the "
+             "scenario or in the working directory, is taken before a built-in of the same name. Case, "
+             "hyphens and underscores of a name do not count."},
     {.key = "model.name", SP_TEXT, SP_FIELD(sp_model, name), .fallback = "\"custom\"",
      .text = "What the model is called in reports."},
     {.key = "model.layers", SP_INT(1, SP_I_MAX_LAYERS), SP_FIELD(sp_model, layers),

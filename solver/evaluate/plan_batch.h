@@ -20,7 +20,9 @@ typedef struct sp_planner sp_planner;
 
 // Holds pointers into itself.
 typedef struct sp_batch_plan {
-    sp_batch batch; // the samples that are planned; an id is the position among the lengths given
+    // The samples that are planned, or the pieces of joined ones; an id is the position among the
+    // lengths given.
+    sp_batch batch;
     sp_packing packing; // of the batch; `delayed` samples are the caller's to bring again
     sp_plan plan;       // of the packing
     double predicted_ms;

@@ -28,6 +28,8 @@ static void load_profile(priced_step *step)
     }
     must_succeed(flat_profile(overrides, &step->profile, ERR));
     step->profile.algorithm = step->of.algorithm;
+    step->profile.host.layer_s = step->of.launch_layer_s;
+    step->profile.host.overlap_power = 8.0;
 }
 
 static void make_packs(priced_step *step)

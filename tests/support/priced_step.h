@@ -17,6 +17,7 @@ typedef struct priced_case {
     int64_t tokens;
     double nvlink_gb_per_s;   // and so the rate of every group inside a node of 8 GPUs
     const char *overrides[4]; // of the profile, NULL-terminated
+    double launch_layer_s;    // what the host takes for a layer's launches
     sp_collective_algorithm algorithm;
     sp_fabric fabric;
 } priced_case;

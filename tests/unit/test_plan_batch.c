@@ -11,10 +11,10 @@
 enum { BATCHES = 3, PER_BATCH = 5, THREADS = 4 };
 
 #define LENGTHS "[700, 90, 1024, 31, 512, 640, 640, 3, 1000, 77, 1024, 1024, 1, 2, 300]"
-#define LIST_SCENARIO                                                               \
+#define LIST_SCENARIO(strategy)                                                     \
     TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': {" \
                "'lengths': " LENGTHS ", 'context': 1024, 'samples_per_batch': 5, "  \
-               "'batches': 3, 'order': 'file'}, 'strategy': {'kind': 'ffd'}}"
+               "'batches': 3, 'order': 'file'}, 'strategy': {'kind': '" strategy "'}}"
 #define SHORT_SCENARIO(more)                                               \
     TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {" \
                "'lengths': [5], 'context': 100, 'samples_per_batch': 1" more "}}"
@@ -86,19 +86,20 @@ static json_t *evaluated_document(const sp_scenario *scenario)
 }
 
 // The ids of a batch are positions: of the list there, of the lengths given here.
-static void renumber(json_t *batch)
+static void renumber(json_t *batch, json_int_t first)
 {
     json_t *samples = json_object_get(batch, "samples");
     for (size_t i = 0; i < json_array_size(samples); i++) {
-        json_object_set_new(json_array_get(samples, i), "id", json_integer((json_int_t)i));
+        json_t *id = json_object_get(json_array_get(samples, i), "id");
+        json_integer_set(id, json_integer_value(id) - first);
     }
 }
 
-TEST(same_plans_as_an_evaluation)
+static void must_plan_as_evaluated(const char *text)
 {
     sp_scenario scenario;
     sp_planner *planner;
-    make(LIST_SCENARIO, &scenario, &planner);
+    make(text, &scenario, &planner);
     json_t *expected = evaluated_document(&scenario);
     for (int b = 0; b < BATCHES; b++) {
         sp_batch_plan *plan;
@@ -106,7 +107,7 @@ TEST(same_plans_as_an_evaluation)
         must_succeed(sp_plan_check(&plan->plan, "plan", ERR));
         json_t *found = document_of(planner, plan);
         json_t *batch = json_array_get(json_object_get(expected, "batches"), (size_t)b);
-        renumber(batch);
+        renumber(batch, b * PER_BATCH);
         assert_true(json_equal(batch, json_array_get(json_object_get(found, "batches"), 0)));
         assert_true(
             json_equal(json_object_get(expected, "scenario"), json_object_get(found, "scenario")));
@@ -118,6 +119,17 @@ TEST(same_plans_as_an_evaluation)
     json_decref(expected);
     sp_planner_free(planner);
     sp_scenario_fini(&scenario);
+}
+
+TEST(same_plans_as_an_evaluation)
+{
+    must_plan_as_evaluated(LIST_SCENARIO("ffd"));
+}
+
+// Samples in pieces, of rows of several: its samples are the pieces.
+TEST(same_plans_of_joined_documents)
+{
+    must_plan_as_evaluated(LIST_SCENARIO("concat"));
 }
 
 // What shows after the last batch is said of each, and of no other: padding of its own documents.
@@ -225,7 +237,7 @@ TEST(text_reads_back)
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_plan_file file;
-    make(LIST_SCENARIO, &scenario, &planner);
+    make(LIST_SCENARIO("ffd"), &scenario, &planner);
     must_succeed(plan_of(planner, list, PER_BATCH, &plan, ERR));
     json_t *root = document_of(planner, plan);
     must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, ERR));
@@ -446,7 +458,7 @@ TEST(planners_share_a_scenario)
 {
     sp_scenario scenario;
     thread_run runs[THREADS] = {0};
-    must_succeed(run_read(LIST_SCENARIO, &scenario, ERR));
+    must_succeed(run_read(LIST_SCENARIO("ffd"), &scenario, ERR));
     for (int t = 0; t < THREADS; t++) {
         runs[t].scenario = &scenario;
         assert_int_equal(pthread_create(&runs[t].thread, NULL, plan_all, &runs[t]), 0);
