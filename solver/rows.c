@@ -291,17 +291,18 @@ static double stage_s(const sp_step_costs *costs, const sp_action_cost *table, i
 }
 
 // Solves the three equations; what rounding and curvature make negative is nothing.
-static sp_i_pass_work solve(const double t[PROBES], const probe p[PROBES])
+static sp_i_pass_work solve(const sp_model *model, const double t[PROBES], const probe p[PROBES])
 {
     double tokens[PROBES];
     double pairs[PROBES];
     for (int i = 0; i < PROBES; i++) {
         double l = (double)p[i].tokens;
         tokens[i] = p[i].samples * l;
-        pairs[i] = p[i].samples * (l * (double)p[i].context + 0.5 * l * l);
+        pairs[i] = p[i].samples * 0.5 * sp_model_pairs2(model, (double)p[i].context, l);
     }
-    // The second and third pack have equal tokens: their difference is pairs alone.
-    double pair_s = fmax(0.0, (t[2] - t[1]) / (pairs[2] - pairs[1]));
+    // The second and third pack have equal tokens: their difference is pairs alone. With short
+    // chunks there is none: a token has as many pairs in either, and what they take is its own.
+    double pair_s = pairs[2] > pairs[1] ? fmax(0.0, (t[2] - t[1]) / (pairs[2] - pairs[1])) : 0.0;
     double token_s =
         fmax(1e-15, (t[1] - t[0] - pair_s * (pairs[1] - pairs[0])) / (tokens[1] - tokens[0]));
     double pack_s = fmax(0.0, t[0] - token_s * tokens[0] - pair_s * pairs[0]);
@@ -330,7 +331,8 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
             f_s[i] = stage_s(&costs, costs.action[SP_ACTION_F], i, vstages);
             b_s[i] = stage_s(&costs, costs.action[SP_ACTION_B], i, vstages);
         }
-        *work = (sp_i_work){solve(f_s, probes), solve(b_s, probes)};
+        *work = (sp_i_work){solve(cost->model, f_s, probes), solve(cost->model, b_s, probes),
+                            sp_model_least_seen(cost->model) > 0 ? cost->model : NULL};
     }
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);
@@ -347,10 +349,37 @@ static double pair_s(const sp_i_work *work)
     return work->forward.pair_s + work->backward.pair_s;
 }
 
-double sp_i_slice_work_s(const sp_i_work *work, int64_t begin, int64_t tokens)
+static double pairs_of(const sp_i_work *work, int64_t begin, int64_t tokens)
 {
     double l = (double)tokens;
-    return token_s(work) * l + pair_s(work) * (l * (double)begin + 0.5 * l * l);
+    return work->model != NULL ? 0.5 * sp_model_pairs2(work->model, (double)begin, l)
+                               : l * (double)begin + 0.5 * l * l;
+}
+
+double sp_i_slice_work_s(const sp_i_work *work, int64_t begin, int64_t tokens)
+{
+    return token_s(work) * (double)tokens + pair_s(work) * pairs_of(work, begin, tokens);
+}
+
+double sp_i_slice_pass_s(const sp_i_work *work, bool backward, int64_t begin, int64_t tokens)
+{
+    const sp_i_pass_work *pass = backward ? &work->backward : &work->forward;
+    return pass->token_s * (double)tokens + pass->pair_s * pairs_of(work, begin, tokens);
+}
+
+// No fewer than `low`, whose work fits.
+static int64_t most_tokens(const sp_i_work *work, int64_t begin, double work_s, int64_t low)
+{
+    int64_t high = sp_whole(work_s / token_s(work));
+    while (low < high) {
+        int64_t middle = high - (high - low) / 2;
+        if (sp_i_slice_work_s(work, begin, middle) <= work_s) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
 }
 
 int64_t sp_i_slice_tokens(const sp_i_work *work, int64_t begin, double work_s)
@@ -361,5 +390,6 @@ int64_t sp_i_slice_tokens(const sp_i_work *work, int64_t begin, double work_s)
     // 0.5 q l^2 + (t + q o) l = w, in the form without cancellation.
     double q = pair_s(work);
     double linear = token_s(work) + q * (double)begin;
-    return sp_whole(2.0 * work_s / (linear + sqrt(linear * linear + 2.0 * q * work_s)));
+    int64_t tokens = sp_whole(2.0 * work_s / (linear + sqrt(linear * linear + 2.0 * q * work_s)));
+    return work->model != NULL ? most_tokens(work, begin, work_s, tokens) : tokens;
 }

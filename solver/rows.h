@@ -103,13 +103,15 @@ void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing);
 
 // The planner weighs samples by three numbers a pass before anything is simulated.
 
-// Seconds of one pass on the mean virtual stage: pack_s + token_s * tokens + pair_s * causal pairs.
+// Seconds of one pass on the mean virtual stage: pack_s + token_s * tokens + pair_s * pairs, the
+// mean of a layer's (sp_model_pairs2).
 typedef struct sp_i_pass_work {
     double pack_s, token_s, pair_s;
 } sp_i_pass_work;
 
 typedef struct sp_i_work {
     sp_i_pass_work forward, backward;
+    const sp_model *model; // of layers that do not all see all tokens; NULL: they do
 } sp_i_work;
 
 // From the cost model's times of three packs: few tokens, many in short samples, and a late slice
@@ -120,6 +122,9 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
 // Forward and backward of tokens [begin, begin + tokens) of a sample, without the fixed cost of a
 // pack.
 double sp_i_slice_work_s(const sp_i_work *work, int64_t begin, int64_t tokens);
+
+// The same of one pass.
+double sp_i_slice_pass_s(const sp_i_work *work, bool backward, int64_t begin, int64_t tokens);
 
 // The most tokens from `begin` on whose work is at most work_s.
 int64_t sp_i_slice_tokens(const sp_i_work *work, int64_t begin, double work_s);

@@ -13,6 +13,7 @@ enum { POSITIONS = 64 }; // of a row, at which its shortest slices can be cut
 // Cost of the first x tokens of a sample: per_token * x + per_pair * x*x/2.
 typedef struct prefix_cost {
     double per_token, per_pair;
+    const sp_model *model; // of layers that do not all see all tokens; NULL: they do
 } prefix_cost;
 
 // A row and its cuts, counted in tokens of the row without padding.
@@ -110,12 +111,16 @@ static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model)
         return (prefix_cost){.per_token = 1.0};
     }
     return (prefix_cost){.per_token = sp_model_layer_linear_flops_per_token(model),
-                         .per_pair = sp_model_attention_flops_per_pair(model)};
+                         .per_pair = sp_model_attention_flops_per_pair(model),
+                         .model = sp_model_least_seen(model) > 0 ? model : NULL};
 }
 
 static double until(prefix_cost cost, int64_t tokens)
 {
     double x = (double)tokens;
+    if (cost.model != NULL) {
+        return cost.per_token * x + 0.5 * cost.per_pair * sp_model_pairs2(cost.model, 0.0, x);
+    }
     return cost.per_token * x + 0.5 * cost.per_pair * x * x;
 }
 

@@ -221,6 +221,11 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (model->mtp_layers > 0) {
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
     }
+    int64_t seen = sp_model_least_seen(model);
+    if (seen > 0 && longest > seen) {
+        status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
+                        (long long)seen, (long long)longest);
+    }
     if (model->activation == SP_SQUARED_RELU) {
         status = cannot(backend, err, "squared ReLU");
     }

@@ -29,10 +29,11 @@ static void add_run(const sp_i_attention *attention, const run *r, bool forward,
 static double run_s(const sp_i_attention *attention, bool backward, const run *r);
 static double slice_s(const sp_i_attention *attention, bool backward, const run *r);
 static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r);
+// Of all keys: what a query does not see is masked.
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
-static double mean_features(const sp_i_attention *attention, bool backward);
+static double mean_features(const sp_model *model, bool backward);
 static bool is_sliced(const sp_i_attention *attention);
 static bool is_gathered(const sp_i_attention *attention);
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
@@ -145,10 +146,10 @@ void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, 
 {
     const sp_profile *profile = attention->timer->profile;
     double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half * mean_features(attention, false) /
+    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, false) /
                  fmax(sp_i_curve_most(&profile->attention_forward_causal),
                       most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half * mean_features(attention, true) /
+    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, true) /
                   fmax(sp_i_curve_most(&profile->attention_backward_causal),
                        most_of_blocks(attention, &profile->attention_backward_block));
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
@@ -192,17 +193,54 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
 }
 
 // Of a head, over the products of a pass of flash attention.
-static double mean_features(const sp_i_attention *attention, bool backward)
+static double mean_features(const sp_model *model, bool backward)
 {
     int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
-    return (double)sp_model_pair_features(attention->model, products) / products;
+    return (double)sp_model_pair_features(model, products) / products;
+}
+
+typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,
+                           double head_dim);
+
+// Queries [context, context + length) of chunks that run like samples of their own, at most as long
+// as all of them with a mask.
+static double chunks_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
+                       bool backward, double length, double context, double heads)
+{
+    double head_dim = mean_features(model, backward);
+    double chunk = (double)model->chunk_tokens;
+    if (context + length <= chunk) {
+        return time(timer, backward, length, context, heads, head_dim);
+    }
+    double inside = fmod(context, chunk);
+    double first = fmin(chunk - inside, length);
+    double last = fmod(length - first, chunk);
+    double whole = (length - first - last) / chunk;
+    double sum_s = time(timer, backward, first, inside, heads, head_dim) +
+                   time(timer, backward, last, 0.0, heads, head_dim);
+    if (whole > 0.0) {
+        sum_s += whole * time(timer, backward, chunk, 0.0, heads, head_dim);
+    }
+    sp_op_timer quiet = *timer;
+    quiet.uncalibrated = NULL;
+    return fmin(sum_s, time(&quiet, backward, length, context, heads, head_dim));
 }
 
 static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
 {
-    double heads = (double)attention->model->heads / attention->layout->tp;
+    const sp_model *model = attention->model;
+    double heads = (double)model->heads / attention->layout->tp;
+    double head_dim = mean_features(model, backward);
+    if (model->window_tokens > 0) {
+        return sp_time_attention_window(attention->timer, backward, r->length, r->context,
+                                        (double)model->window_tokens, heads, head_dim);
+    }
+    if (model->chunk_tokens > 0) {
+        return chunks_s(attention->timer, model, sp_time_attention_slice, backward, r->length,
+                        r->context, heads);
+    }
     return sp_time_attention_slice(attention->timer, backward, r->length, r->context, heads,
-                                   mean_features(attention, backward));
+                                   head_dim);
 }
 
 static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
@@ -249,6 +287,19 @@ static bool is_gathered(const sp_i_attention *attention)
     return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_GATHERED;
 }
 
+// The blocks that all 2*cp runs of a slice see before them where a query does not see all: a block
+// of which a run's first query sees a part runs whole.
+static double blocks_seen(const sp_model *model, double l, double context, double cp)
+{
+    double blocks = 0.0;
+    for (double begin = context; begin < context + (2.0 * cp - 0.5) * l; begin += l) {
+        double before = model->window_tokens > 0 ? fmin(begin, (double)model->window_tokens - 1.0)
+                                                 : fmod(begin, (double)model->chunk_tokens);
+        blocks += ceil(before / l);
+    }
+    return blocks;
+}
+
 // All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a
 // rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context. Every run with
 // itself is a call as well, and takes no less than the shortest block.
@@ -256,10 +307,15 @@ static double sliced_s(const sp_i_attention *attention, bool backward, const run
 {
     double cp = attention->layout->cp;
     double heads = (double)attention->model->heads / attention->layout->tp;
-    double head_dim = mean_features(attention, backward);
+    double head_dim = mean_features(attention->model, backward);
     double l = r->length / (2.0 * cp);
     double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
-    double own_s = sp_time_attention_slice(attention->timer, backward, l, 0.0, heads, head_dim);
+    const run own = {.length = l, .count = 1.0};
+    int64_t most = sp_model_least_seen(attention->model);
+    if (most > 0 && r->context + r->length > (double)most) {
+        seen = blocks_seen(attention->model, l, r->context, cp) / cp;
+    }
+    double own_s = slice_s(attention, backward, &own);
     double seen_s = sp_time_attention_block(attention->timer, backward, l, l, heads, head_dim);
     double one = fmin(l, 1.0);
     double least_s = sp_time_attention_block(attention->timer, backward, one, one, heads, head_dim);
@@ -363,7 +419,8 @@ void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
 // The pieces visited so far, by rank.
 typedef struct ranks {
     const sp_op_timer *timer;
-    double heads, forward_dim, backward_dim;
+    const sp_model *model;
+    double heads;
     double *forward_s, *backward_s; // [cp]; NULL: not asked for
     sp_i_cp_ring *ring;             // NULL: not asked for
 } ranks;
@@ -379,8 +436,8 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
 // and values anew, so that the ranks wait for the slowest of each pass. The layout must shard in
 // another way than evenly and have several CP ranks. Adaptive takes the way whose passes of the
 // whole step, forward (again where it is recomputed) and backward, are the shorter together, the
-// sequence where they are alike: the forward and the backward of a pack agree on it. O(slices *
-// cp).
+// sequence where they are alike: the forward and the backward of a pack agree on it, and so do its
+// layers, by attention to all tokens where they see different ones. O(slices * cp).
 static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
                          const sp_pack *pack, bool forward, bool backward,
                          sp_i_attention_load *load)
@@ -400,12 +457,30 @@ static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack
     if (attention->layout->cp_sharding != SP_SHARD_ADAPTIVE) {
         return attention->layout->cp_sharding;
     }
+    sp_model whole = *attention->model;
+    sp_i_attention trial = *attention;
+    if (attention->is_mixed) {
+        whole.window_tokens = whole.chunk_tokens = 0;
+        trial.model = &whole;
+    }
     for (int i = 0; i < 2; i++) {
         sp_i_attention_load load;
-        slowest(attention, &quiet, ways[i], list, pack, true, true, NULL, &load);
+        slowest(&trial, &quiet, ways[i], list, pack, true, true, NULL, &load);
         step_s[i] = load.forward_s * (attention->recomputes ? 2.0 : 1.0) + load.backward_s;
     }
     return ways[step_s[1] < step_s[0] ? 1 : 0];
+}
+
+static double piece_s(const ranks *r, bool backward, double l, double o)
+{
+    double window = (double)r->model->window_tokens;
+    double head_dim = mean_features(r->model, backward);
+    if (window > 0.0) {
+        return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads, head_dim);
+    }
+    return r->model->chunk_tokens > 0
+               ? chunks_s(r->timer, r->model, sp_time_attention_piece, backward, l, o, r->heads)
+               : sp_time_attention_piece(r->timer, backward, l, o, r->heads, head_dim);
 }
 
 static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
@@ -414,12 +489,10 @@ static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
     double l = (double)tokens;
     double o = (double)context;
     if (r->forward_s != NULL) {
-        r->forward_s[rank] +=
-            sp_time_attention_piece(r->timer, false, l, o, r->heads, r->forward_dim);
+        r->forward_s[rank] += piece_s(r, false, l, o);
     }
     if (r->backward_s != NULL) {
-        r->backward_s[rank] +=
-            sp_time_attention_piece(r->timer, true, l, o, r->heads, r->backward_dim);
+        r->backward_s[rank] += piece_s(r, true, l, o);
     }
     if (r->ring != NULL) {
         sp_i_cp_ring_add(r->ring, rank, tokens, context);
@@ -441,9 +514,8 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
 {
     int cp = attention->layout->cp;
     ranks r = {.timer = timer,
+               .model = attention->model,
                .heads = (double)attention->model->heads / attention->layout->tp,
-               .forward_dim = mean_features(attention, false),
-               .backward_dim = mean_features(attention, true),
                .forward_s = forward ? attention->rank_s : NULL,
                .backward_s = backward ? attention->rank_s + cp : NULL,
                .ring = ring};

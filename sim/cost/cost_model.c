@@ -186,8 +186,9 @@ double sp_cost_model_least_p2p_s(sp_cost_model *cost)
 
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
 {
-    double n = (double)tokens;
-    return n * cost->work_per_token_s + n * n * cost->work_per_square_s;
+    sp_sample_sums sums = {0};
+    sp_sample_sums_add(&sums, cost->model, tokens);
+    return sp_least_work_s(&cost->work, &sums);
 }
 
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)

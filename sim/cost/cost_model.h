@@ -22,7 +22,20 @@ typedef struct sp_least_work {
     double b_token_s, b_square_s; // whole backward, with what is recomputed
     double i_token_s, i_square_s; // a whole backward without weight gradients
     double f_pack_s, b_pack_s, i_pack_s;
+    // Attention of layers that see a window or a chunk stands in none of these, but here: forward
+    // and whole backward by kind of layer, for twice the pairs of a sample (sp_sample_sums).
+    double seen_s[SP_LAYER_KINDS];
 } sp_least_work;
+
+// Sums over samples that their least work follows from.
+typedef struct sp_sample_sums {
+    double tokens, squares;
+    double seen[SP_LAYER_KINDS]; // twice the pairs of a layer of the kind that does not see all
+} sp_sample_sums;
+
+void sp_sample_sums_add(sp_sample_sums *sums, const sp_model *model, int64_t tokens);
+// Seconds of their forward and whole backward, without what packs take.
+double sp_least_work_s(const sp_least_work *least, const sp_sample_sums *sums);
 
 // The least work by size: beside the work of slope 1, a pack of up to so many tokens takes the
 // fixed time at least. Sizes double; the fixed time falls with them, since it is the least of all
@@ -56,10 +69,9 @@ typedef struct sp_cost_model {
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
-    bool approximate;        // sp_cost_model_interpolate
-    double slowest_rank;     // time of computation on it over that of a rank alone
-    double work_per_token_s; // of sp_cost_model_sample_work_s
-    double work_per_square_s;
+    bool approximate;             // sp_cost_model_interpolate
+    double slowest_rank;          // time of computation on it over that of a rank alone
+    struct sp_least_work work;    // of all virtual stages: its sums of forward and backward alone
     sp_uncalibrated uncalibrated; // filled as costs are asked for
     // sp_cost_model_searching hands this out first, with the next in it; owned, NULL: none yet.
     struct sp_cost_model *searching;

@@ -149,7 +149,8 @@ typedef struct sp_i_cp_ring sp_i_cp_ring;
 
 // Whose attention, and what prices it.
 typedef struct sp_i_attention {
-    const sp_model *model;
+    const sp_model *model;   // whose layers are alike
+    bool is_mixed;           // other layers see other tokens
     const sp_layout *layout; // with cp grown by the pack's data-parallel ranks
     const sp_memory_options *memory;
     const sp_op_timer *timer;
@@ -344,6 +345,8 @@ void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
 typedef struct sp_i_least_work {
     double token_s[SP_I_PARTS][SP_I_PASSES];
     double square_s[SP_I_PARTS][SP_I_PASSES]; // per square of the sample's tokens
+    // Per twice the pairs of layers of a kind that do not see all tokens; they have no squares.
+    double seen_s[SP_LAYER_KINDS][SP_I_PASSES];
 } sp_i_least_work;
 
 void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,

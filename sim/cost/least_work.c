@@ -40,9 +40,33 @@ void sp_i_least_work_find(sp_cost_model *cost)
     }
     for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
         const sp_least_work *least = sp_cost_model_least_work(cost, s, 0);
-        cost->work_per_token_s += least->f_token_s + least->b_token_s;
-        cost->work_per_square_s += least->f_square_s + least->b_square_s;
+        cost->work.f_token_s += least->f_token_s + least->b_token_s;
+        cost->work.f_square_s += least->f_square_s + least->b_square_s;
+        for (int k = 0; k < SP_LAYER_KINDS; k++) {
+            cost->work.seen_s[k] += least->seen_s[k];
+        }
     }
+}
+
+void sp_sample_sums_add(sp_sample_sums *sums, const sp_model *model, int64_t tokens)
+{
+    double n = (double)tokens;
+    sums->tokens += n;
+    sums->squares += n * n;
+    for (int k = 0; sp_model_least_seen(model) > 0 && k < sp_model_kinds(model); k++) {
+        sp_model space;
+        sums->seen[k] += sp_model_pairs2(sp_model_of_kind(model, k, &space), 0.0, n);
+    }
+}
+
+double sp_least_work_s(const sp_least_work *least, const sp_sample_sums *sums)
+{
+    double work_s = sums->tokens * (least->f_token_s + least->b_token_s) +
+                    sums->squares * (least->f_square_s + least->b_square_s);
+    for (int k = 0; k < SP_LAYER_KINDS; k++) {
+        work_s += sums->seen[k] * least->seen_s[k];
+    }
+    return work_s;
 }
 
 const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
@@ -119,6 +143,11 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
     least.b_token_s = least.i_token_s + of_stage(model, stage, parts->token_s, SP_PASS_W);
     least.b_square_s = least.i_square_s + of_stage(model, stage, parts->square_s, SP_PASS_W);
     least.b_pack_s = least.i_pack_s + sp_i_unit_share[SP_PASS_W] * unit_s;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            least.seen_s[k] += sp_stage_count(stage, model, k) * parts->seen_s[k][pass];
+        }
+    }
     return least;
 }
 

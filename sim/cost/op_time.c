@@ -273,6 +273,15 @@ static double with_flops(double rate_pairs_s, int backward, double heads, double
            (backward ? SP_I_BACKWARD_FLOPS_PER_PAIR : SP_I_FORWARD_FLOPS_PER_PAIR);
 }
 
+static double slice_pairs_s(const attention_rates *r, double l, double o)
+{
+    double rate_pairs_s = causal_pairs_s(r, l);
+    if (o > 0.0) {
+        rate_pairs_s += rectangle_pairs_s(r, l, o);
+    }
+    return l < r->first ? rate_pairs_s * falloff(r, l) : rate_pairs_s;
+}
+
 double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim)
 {
@@ -280,13 +289,45 @@ double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l,
         return 0.0;
     }
     attention_rates r = rates_of(timer, backward, l, o);
-    double rate_pairs_s = causal_pairs_s(&r, l);
-    if (o > 0.0) {
-        rate_pairs_s += rectangle_pairs_s(&r, l, o);
+    return with_flops(slice_pairs_s(&r, l, o), backward, heads, head_dim);
+}
+
+// Those of l queries after o tokens that see all before them, because the window still holds it.
+static double queries_before(double l, double o, double w)
+{
+    return fmin(l, fmax(0.0, w - o));
+}
+
+// Queries that see w keys each.
+static double band_pairs_s(const attention_rates *r, double queries, double w)
+{
+    double rate = sp_i_curve_hold(r->causal, w);
+    if (r->full->points > 0) {
+        rate = fmin(rate, sp_i_curve_hold(r->full, sqrt(fmax(queries, r->first) * w)));
     }
-    if (l < r.first) {
-        rate_pairs_s *= falloff(&r, l);
+    return queries * w / rate;
+}
+
+// `least`: the rate of all falls below the shortest measured length with this one.
+static double window_pairs_s(const attention_rates *r, double l, double o, double w, double least)
+{
+    double before = queries_before(l, o, w);
+    double rate_pairs_s = band_pairs_s(r, l - before, w);
+    if (before > 0.0) {
+        rate_pairs_s += causal_pairs_s(r, before);
+        rate_pairs_s += o > 0.0 ? rectangle_pairs_s(r, before, o) : 0.0;
     }
+    return least < r->first ? rate_pairs_s * falloff(r, least) : rate_pairs_s;
+}
+
+double sp_time_attention_window(const sp_op_timer *timer, int backward, double l, double o,
+                                double w, double heads, double head_dim)
+{
+    if (!(l > 0.0) || l + o <= w) {
+        return sp_time_attention_slice(timer, backward, l, o, heads, head_dim);
+    }
+    attention_rates r = rates_of(timer, backward, fmin(l, w), fmax(0.0, w - l));
+    double rate_pairs_s = fmin(slice_pairs_s(&r, l, o), window_pairs_s(&r, l, o, w, fmin(l, w)));
     return with_flops(rate_pairs_s, backward, heads, head_dim);
 }
 
@@ -311,6 +352,24 @@ double sp_time_attention_block(const sp_op_timer *timer, int backward, double l,
     return with_flops(pairs / sp_i_curve_hold(curve, sqrt(pairs)), backward, heads, head_dim);
 }
 
+static double rows_of_piece(const attention_rates *r, double l)
+{
+    double tile = tile_of(r);
+    return tile > 1.0 ? ceil(l / tile) * tile : l;
+}
+
+static double piece_pairs_s(const attention_rates *r, double rows, double o)
+{
+    double rate_pairs_s = causal_pairs_s(r, rows);
+    if (rows < r->first) {
+        rate_pairs_s *= falloff(r, rows);
+    }
+    if (o > 0.0) {
+        rate_pairs_s += rectangle_pairs_s(r, rows, o);
+    }
+    return rate_pairs_s;
+}
+
 double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,
                                double heads, double head_dim)
 {
@@ -318,14 +377,17 @@ double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l,
         return 0.0;
     }
     attention_rates r = rates_of(timer, backward, l, o);
-    double tile = tile_of(&r);
-    double rows = tile > 1.0 ? ceil(l / tile) * tile : l;
-    double rate_pairs_s = causal_pairs_s(&r, rows);
-    if (rows < r.first) {
-        rate_pairs_s *= falloff(&r, rows);
+    return with_flops(piece_pairs_s(&r, rows_of_piece(&r, l), o), backward, heads, head_dim);
+}
+
+double sp_time_attention_window_piece(const sp_op_timer *timer, int backward, double l, double o,
+                                      double w, double heads, double head_dim)
+{
+    if (!(l > 0.0) || l + o <= w) {
+        return sp_time_attention_piece(timer, backward, l, o, heads, head_dim);
     }
-    if (o > 0.0) {
-        rate_pairs_s += rectangle_pairs_s(&r, rows, o);
-    }
+    attention_rates r = rates_of(timer, backward, fmin(l, w), fmax(0.0, w - l));
+    double rows = rows_of_piece(&r, l);
+    double rate_pairs_s = fmin(piece_pairs_s(&r, rows, o), window_pairs_s(&r, rows, o, w, w));
     return with_flops(rate_pairs_s, backward, heads, head_dim);
 }

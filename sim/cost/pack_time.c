@@ -14,6 +14,13 @@ enum { MEMO = 4096 }; // token counts kept: candidates of a search repeat them
 // of a GEMM's tile, so that no step of the tiles falls between the two.
 enum { CELL = 64 };
 
+// Layers whose attention sees the same tokens.
+typedef struct view {
+    const sp_model *model; // with such layers alone
+    sp_model space;
+    sp_i_attention_memo *memo; // NULL unless times are interpolated
+} view;
+
 // One part in one pass.
 typedef struct pass_ops {
     sp_inventory inventory;
@@ -55,6 +62,8 @@ typedef struct memo_key {
 struct sp_i_pack_timer {
     const sp_model *model;
     int parts; // of the model
+    view view[SP_LAYER_KINDS];
+    int views, view_of_part[SP_I_PARTS]; // of parts other than layers the first
     const sp_layout *layout;
     const sp_cluster *cluster;
     sp_memory_options memory, gathered; // the second of packs that gather keys and values
@@ -62,7 +71,6 @@ struct sp_i_pack_timer {
     memo_key *keys;                     // [MEMO], by a hash of the token count
     memo *memos;                        // [MEMO]
     bool interpolates;
-    sp_i_attention_memo *attention;  // NULL unless it interpolates
     memo between;                    // interpolated last
     double kept_share, kept_fixed_s; // of a forward's attention: sp_i_pack_timer_keep
     sp_i_zones zones;                // of the pack that is priced; its tables are made when needed
@@ -76,15 +84,32 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
                                int dp_count, int64_t tokens);
 static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
                                       const variant *v, int dp_count, int64_t tokens);
-static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
+static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
                                    const sp_op_timer *timer);
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
-static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                       const sp_pack *pack, bool backward);
+static void fill_zones(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
+                       const sp_pack_list *list, const sp_pack *pack, bool backward);
 static double remapped_bytes(const sp_i_pack_timer *packs);
+
+static void find_views(sp_i_pack_timer *packs)
+{
+    int view_of_kind[SP_LAYER_KINDS];
+    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+        int like = 0;
+        while (!sp_model_sees_alike(packs->model, k, like)) {
+            like++;
+        }
+        view_of_kind[k] = like < k ? view_of_kind[like] : packs->views;
+        packs->view_of_part[sp_i_part_of_kind(k)] = view_of_kind[k];
+        if (like == k) {
+            view *made = &packs->view[packs->views++];
+            made->model = sp_model_of_kind(packs->model, k, &made->space);
+        }
+    }
+}
 
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
                                      const sp_cluster *cluster, const sp_memory_options *memory)
@@ -92,6 +117,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
     packs->model = model;
     packs->parts = sp_i_parts(model);
+    find_views(packs);
     packs->layout = layout;
     packs->cluster = cluster;
     packs->memory = *memory;
@@ -127,7 +153,9 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
     sp_free(packs->zones.work);
     sp_free(packs->zones.move);
     sp_free(packs->zones.rank);
-    sp_free(packs->attention);
+    for (int i = 0; i < packs->views; i++) {
+        sp_free(packs->view[i].memo);
+    }
     sp_free(packs->keys);
     sp_free(packs->memos);
     sp_free(packs);
@@ -136,7 +164,9 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
 void sp_i_pack_timer_interpolate(sp_i_pack_timer *packs)
 {
     packs->interpolates = true;
-    packs->attention = sp_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->attention);
+    for (int i = 0; i < packs->views; i++) {
+        packs->view[i].memo = sp_calloc(SP_I_ATTENTION_MEMOS, sizeof *packs->view[i].memo);
+    }
 }
 
 void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s)
@@ -160,65 +190,80 @@ static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
     return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
 }
 
-void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
+// What attention adds to the layers of one view.
+static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *of,
+                          const sp_op_timer *timer, const sp_pack_list *list, const sp_pack *pack,
+                          const memo *tokens, bool forward, bool backward, sp_i_pack_time *time)
 {
-    const variant *v = variant_of(packs, pack->dp_count);
-    bool zones = has_zones(list, pack);
-    const memo *tokens = packs->interpolates
-                             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
-                             : token_times(packs, timer, v, pack->dp_count, pack->computed);
-    const pass_ops *layer = v->ops[SP_PART_LAYER];
-    sp_i_attention attention = attention_of(packs, v, timer);
+    bool zones = time->zones != NULL;
+    sp_i_attention attention = attention_of(packs, v, of, timer);
     bool gathers = pack->gathers && !zones && v->head_ranks == 1;
     attention.memory = gathers ? &packs->gathered : &packs->memory;
-    bool recomputes = attention.recomputes;
     sp_i_attention_load load =
-        sp_i_attention_load_of(&attention, list, pack, forward || recomputes, backward);
+        sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
-    time->layout = &v->layout;
-    time->recompute_share =
-        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
-    time->recomputes_attention = recomputes;
-    time->zones = zones ? &packs->zones : NULL;
+    time->recomputes_attention = attention.recomputes;
     time->ring_steps = ring_steps(attention.memory, &v->layout);
     time->unfused_softmax = load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         bool of_forward = pass == SP_PASS_F;
-        time->cp[pass] = (sp_cp_exchange){0};
         if (!(of_forward ? forward : backward)) {
-            for (int part = 0; part < packs->parts; part++) {
-                time->of[part][pass] = (sp_i_time){0};
-            }
             continue;
         }
         if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
-            fill_zones(packs, timer, list, pack, !of_forward);
+            fill_zones(packs, of, timer, list, pack, !of_forward);
         }
         for (int part = 0; part < packs->parts; part++) {
-            sp_i_time *of = &time->of[part][pass];
             const pass_ops *ops = &v->ops[part][pass];
-            if (ops->attends && zones) {
-                *of = sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs));
-            } else if (ops->attends) {
-                *of = pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
-                                &time->cp[pass]);
-            } else {
-                *of = (sp_i_time){0};
+            if (!ops->attends || &packs->view[packs->view_of_part[part]] != of) {
+                continue;
             }
-            of->compute_s += tokens->compute_s[part][pass];
-            of->tp_s += tokens->tp_s[part][pass];
+            time->of[part][pass] =
+                zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
+                      : pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
+                                  &time->cp[pass]);
+        }
+    }
+}
+
+void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
+{
+    const variant *v = variant_of(packs, pack->dp_count);
+    const memo *tokens = packs->interpolates
+                             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
+                             : token_times(packs, timer, v, pack->dp_count, pack->computed);
+    const pass_ops *layer = v->ops[SP_PART_LAYER];
+    time->layout = &v->layout;
+    time->recompute_share =
+        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
+    time->zones = has_zones(list, pack) ? &packs->zones : NULL;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        time->cp[pass] = (sp_cp_exchange){0};
+        for (int part = 0; part < packs->parts; part++) {
+            time->of[part][pass] = (sp_i_time){0};
+        }
+    }
+    for (int i = 0; i < packs->views; i++) {
+        add_attention(packs, v, &packs->view[i], timer, list, pack, tokens, forward, backward,
+                      time);
+    }
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        for (int part = 0; (pass == SP_PASS_F ? forward : backward) && part < packs->parts;
+             part++) {
+            time->of[part][pass].compute_s += tokens->compute_s[part][pass];
+            time->of[part][pass].tp_s += tokens->tp_s[part][pass];
         }
     }
 }
 
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
-// scores are read and written.
+// scores are read and written. Unfused attention computes what windows and chunks mask.
 void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer,
                           sp_i_least_work *least)
 {
     const variant *v = packs->variants[1];
-    sp_i_attention attention = attention_of(packs, v, timer);
+    sp_i_attention attention = attention_of(packs, v, &packs->view[0], timer);
     double cp = v->layout.cp;
     double forward_s;
     double backward_s;
@@ -236,6 +281,15 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
                       ? 0.0
                       : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
                 cp;
+        }
+    }
+    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+        int part = sp_i_part_of_kind(k);
+        const sp_model *model = packs->view[packs->view_of_part[part]].model;
+        bool masks = packs->memory.attention == SP_ATTENTION_UNFUSED;
+        for (int pass = 0; sp_model_least_seen(model) > 0 && !masks && pass < SP_I_PASSES; pass++) {
+            least->seen_s[k][pass] = least->square_s[part][pass];
+            least->square_s[part][pass] = 0.0;
         }
     }
 }
@@ -372,17 +426,18 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     return m;
 }
 
-static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v,
+static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
                                    const sp_op_timer *timer)
 {
-    return (sp_i_attention){.model = packs->model,
+    return (sp_i_attention){.model = of->model,
+                            .is_mixed = packs->views > 1,
                             .layout = &v->layout,
                             .memory = &packs->memory,
                             .timer = timer,
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
                             .ring = v->ring,
-                            .memo = packs->attention};
+                            .memo = of->memo};
 }
 
 // A ring cuts an attention call into one for each block; after a gather it runs on the two halves
@@ -471,8 +526,8 @@ static void begin_zones(sp_i_pack_timer *packs, const sp_pack *pack)
 }
 
 // The slices of `pack` have one zone.
-static void add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                     const sp_pack *pack, bool backward)
+static void add_zone(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
+                     const sp_pack_list *list, const sp_pack *pack, bool backward)
 {
     sp_i_zones *z = &packs->zones;
     int32_t zone = list->slices[pack->first_slice].zone;
@@ -481,7 +536,7 @@ static void add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_
     void *parts = z->part;
     sp_reserve(&parts, &z->capacity, z->count + 1, sizeof *z->part);
     z->part = parts;
-    sp_i_attention attention = attention_of(packs, v, timer);
+    sp_i_attention attention = attention_of(packs, v, of, timer);
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);
     bool ring = sp_stack_passes_keys(&packs->memory.stack);
@@ -504,8 +559,8 @@ static void add_zone(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_
     }
 }
 
-static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                       const sp_pack *pack, bool backward)
+static void fill_zones(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
+                       const sp_pack_list *list, const sp_pack *pack, bool backward)
 {
     size_t end = pack->first_slice + pack->slice_count;
     sp_pack run = *pack;
@@ -517,7 +572,7 @@ static void fill_zones(sp_i_pack_timer *packs, const sp_op_timer *timer, const s
                list->slices[run.first_slice + run.slice_count].zone == zone) {
             run.slice_count++;
         }
-        add_zone(packs, timer, list, &run, backward);
+        add_zone(packs, of, timer, list, &run, backward);
         run.first_slice += run.slice_count;
     }
 }

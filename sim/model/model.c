@@ -47,21 +47,40 @@ static double any_expert(const void *owner)
 // The model's own MLP, which is that of kinds that state none.
 static sp_layer_mlp own_mlp(const sp_model *model)
 {
-    return (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token};
+    return (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token,
+                          model->window_tokens, model->chunk_tokens};
+}
+
+static bool is_same_kind(const sp_layer_mlp *a, const sp_layer_mlp *b)
+{
+    return a->ffn == b->ffn && a->experts == b->experts &&
+           a->experts_per_token == b->experts_per_token && a->window_tokens == b->window_tokens &&
+           a->chunk_tokens == b->chunk_tokens;
 }
 
 static int kind_like(sp_model *model, const sp_layer_mlp *mlp)
 {
     int k = 0;
-    while (k < model->kinds &&
-           (model->kind[k].ffn != mlp->ffn || model->kind[k].experts != mlp->experts ||
-            model->kind[k].experts_per_token != mlp->experts_per_token)) {
+    while (k < model->kinds && !is_same_kind(&model->kind[k], mlp)) {
         k++;
     }
     if (k == model->kinds && k < SP_LAYER_KINDS) {
         model->kind[model->kinds++] = *mlp;
     }
     return k;
+}
+
+// Tokens that a layer sees: a window of the layer's own takes the place of the model's chunks, and
+// the other way round.
+static void read_seen(sp_object *object, sp_layer_mlp *mlp)
+{
+    bool window = sp_object_has(object, "window_tokens");
+    bool chunk = sp_object_has(object, "chunk_tokens");
+    int64_t usual_window = chunk ? 0 : mlp->window_tokens;
+    int64_t usual_chunk = window ? 0 : mlp->chunk_tokens;
+    const sp_setting_table rows = sp_model_settings;
+    mlp->window_tokens = sp_setting_read_int(object, rows, "window_tokens", usual_window);
+    mlp->chunk_tokens = sp_setting_read_int(object, rows, "chunk_tokens", usual_chunk);
 }
 
 // False: it would be one kind too many.
@@ -77,6 +96,7 @@ static bool read_run(sp_object *object, sp_model *model)
     if (mlp.experts > 0 && usual == 0) {
         sp_object_require(object, "experts_per_token");
     }
+    read_seen(object, &mlp);
     run.kind = kind_like(model, &mlp);
     if (run.kind < SP_LAYER_KINDS) {
         model->run[model->runs++] = run;
@@ -122,6 +142,11 @@ static json_t *write_layer_kinds(const void *owner, const void *context)
                     SP_JSON("experts", mlp->experts));
         if (mlp->experts > 0) {
             sp_json_add(run, SP_JSON("experts_per_token", mlp->experts_per_token));
+        }
+        if (mlp->window_tokens != model->window_tokens ||
+            mlp->chunk_tokens != model->chunk_tokens) {
+            sp_json_add(run, SP_JSON("window_tokens", mlp->window_tokens),
+                        SP_JSON("chunk_tokens", mlp->chunk_tokens));
         }
         json_array_append_new(array, run);
     }
@@ -221,11 +246,18 @@ static const sp_setting model_rows[] = {
      .if_changed = true, .fallback = "0, not counted",
      .text = "Rows of a learned table of positions, in tokens.",
      .aliases = "max_position_embeddings n_positions"},
-    {.key = "model.window_tokens", SP_TOKENS(1, SP_I_MAX_POSITIONS),
+    {.key = "model.window_tokens", SP_TOKENS(0, SP_I_MAX_POSITIONS),
      SP_FIELD(sp_model, window_tokens), .if_changed = true,
-     .fallback = "none, all tokens before it",
+     .fallback = "0, all tokens before it",
      .text = "Tokens that a token attends to, itself among them (sliding_window of a config.json). "
-             "Attention reads all tokens here: samples longer than the window are refused."},
+             "Layers that differ in it are model.layer_kinds.",
+     .aliases = "sliding_window window_size"},
+    {.key = "model.chunk_tokens", SP_TOKENS(0, SP_I_MAX_POSITIONS),
+     SP_FIELD(sp_model, chunk_tokens), .if_changed = true,
+     .fallback = "0, all tokens before it",
+     .text = "A token attends to those before it in its own chunk of so many tokens of the sample "
+             "(attention_chunk_size of a config.json). Not with model.window_tokens.",
+     .aliases = "attention_chunk_size"},
     {.key = "model.stored_dtype", SP_ONE_OF(sp_stored_dtype_names),
      SP_FIELD(sp_model, stored_dtype), .if_changed = true,
      .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
@@ -265,10 +297,11 @@ static const sp_setting model_rows[] = {
      .aliases = "moe_router_topk num_experts_per_tok topk"},
     {.key = "model.layer_kinds", .type = "an array of 1 to 8 objects", .read = read_layer_kinds,
      .write = write_layer_kinds, .fallback = "none, all layers are alike",
-     .text = "Layers that differ in their MLP, in the order of the model and again up to "
-             "model.layers: objects with layers (how many, 1 unless stated), ffn, experts and "
-             "experts_per_token, each as the model's where it is not stated. [{\"layers\": 3, "
-             "\"experts\": 0, \"ffn\": 18432}, {\"layers\": 58}] begins with three dense layers."},
+     .text = "Layers that differ in their MLP or in what they attend to, in the order of the model "
+             "and again up to model.layers: objects with layers (how many, 1 unless stated), ffn, "
+             "experts, experts_per_token, window_tokens and chunk_tokens (0: all tokens), each as "
+             "the model's where it is not stated. [{\"layers\": 3, \"experts\": 0, \"ffn\": 18432}, "
+             "{\"layers\": 58}] begins with three dense layers."},
 };
 // clang-format on
 
@@ -296,6 +329,36 @@ static int layers_of_runs(const sp_model *model)
     return layers;
 }
 
+// The fewest layers after which the kinds begin anew.
+static int period_of(const sp_layer_mlp *of_layer, int layers)
+{
+    int period = 1;
+    for (int i = period; i < layers; i++) {
+        if (!is_same_kind(&of_layer[i], &of_layer[i - period])) {
+            i = period++; // anew, from one layer further on
+        }
+    }
+    return period;
+}
+
+bool sp_model_set_kinds(sp_model *model, const sp_layer_mlp *of_layer)
+{
+    int period = period_of(of_layer, model->layers);
+    model->kinds = model->runs = 0;
+    for (int i = 0; i < period; i++) {
+        int kind = kind_like(model, &of_layer[i]);
+        bool begins = model->runs == 0 || model->run[model->runs - 1].kind != kind;
+        if (kind == SP_LAYER_KINDS || (begins && model->runs == SP_LAYER_RUNS)) {
+            return false;
+        }
+        if (begins) {
+            model->run[model->runs++] = (sp_layer_run){.kind = kind};
+        }
+        model->run[model->runs - 1].layers++;
+    }
+    return true;
+}
+
 int sp_model_kind_of(const sp_model *model, int layer)
 {
     layer = layer < model->layers ? layer : model->layers - 1;
@@ -309,6 +372,19 @@ int sp_model_kind_of(const sp_model *model, int layer)
     return 0;
 }
 
+// Adds `times` for each of the first `layers` layers to its kind.
+static void add_kinds(const sp_model *model, int layers, int times, int count[SP_LAYER_KINDS])
+{
+    int period = layers_of_runs(model);
+    int left = layers % period;
+    for (int r = 0; r < model->runs; r++) {
+        int own = model->run[r].layers;
+        int begun = left < own ? left : own;
+        count[model->run[r].kind] += times * (layers / period * own + begun);
+        left -= begun;
+    }
+}
+
 void sp_model_count_kinds(const sp_model *model, int first, int layers, int count[SP_LAYER_KINDS])
 {
     memset(count, 0, SP_LAYER_KINDS * sizeof *count);
@@ -316,9 +392,12 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
         count[0] = layers;
         return;
     }
-    for (int layer = first; layer < first + layers; layer++) {
-        count[sp_model_kind_of(model, layer)]++;
-    }
+    // Those behind the model's own are like its last.
+    int beyond = first + layers - model->layers;
+    int further = beyond <= 0 ? 0 : beyond < layers ? beyond : layers;
+    add_kinds(model, first + layers - further, 1, count);
+    add_kinds(model, first, -1, count);
+    count[sp_model_kind_of(model, model->layers - 1)] += further;
 }
 
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space)
@@ -330,6 +409,8 @@ const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *spac
     space->ffn = model->kind[kind].ffn;
     space->experts = model->kind[kind].experts;
     space->experts_per_token = model->kind[kind].experts_per_token;
+    space->window_tokens = model->kind[kind].window_tokens;
+    space->chunk_tokens = model->kind[kind].chunk_tokens;
     space->kinds = space->runs = 0;
     return space;
 }
@@ -342,6 +423,94 @@ int sp_model_most_experts(const sp_model *model)
         most = experts > most ? experts : most;
     }
     return most;
+}
+
+// 0: all tokens.
+static int64_t seen_of(int64_t window_tokens, int64_t chunk_tokens)
+{
+    return window_tokens > 0 ? window_tokens : chunk_tokens;
+}
+
+int64_t sp_model_least_seen(const sp_model *model)
+{
+    int64_t least = model->runs == 0 ? seen_of(model->window_tokens, model->chunk_tokens) : 0;
+    for (int r = 0; r < model->runs; r++) {
+        const sp_layer_mlp *kind = &model->kind[model->run[r].kind];
+        int64_t seen = seen_of(kind->window_tokens, kind->chunk_tokens);
+        least = seen > 0 && (least == 0 || seen < least) ? seen : least;
+    }
+    return least;
+}
+
+static void drop_seen(int64_t *seen, int64_t longest)
+{
+    *seen = *seen >= longest ? 0 : *seen;
+}
+
+void sp_model_drop_seen(sp_model *model, int64_t longest)
+{
+    drop_seen(&model->window_tokens, longest);
+    drop_seen(&model->chunk_tokens, longest);
+    for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
+        drop_seen(&model->kind[k].window_tokens, longest);
+        drop_seen(&model->kind[k].chunk_tokens, longest);
+    }
+}
+
+bool sp_model_sees_alike(const sp_model *model, int kind, int other)
+{
+    const sp_layer_mlp *a = &model->kind[kind];
+    const sp_layer_mlp *b = &model->kind[other];
+    return kind == other ||
+           (a->window_tokens == b->window_tokens && a->chunk_tokens == b->chunk_tokens);
+}
+
+static double causal_pairs2(double begin, double tokens)
+{
+    return 2.0 * tokens * begin + tokens * tokens;
+}
+
+static double window_pairs2(double begin, double tokens, double window)
+{
+    double before = fmin(fmax(window - begin, 0.0), tokens); // that see all before them
+    return causal_pairs2(begin, before) + 2.0 * window * (tokens - before);
+}
+
+static double chunk_pairs2(double begin, double tokens, double chunk)
+{
+    double inside = fmod(begin, chunk);
+    double first = fmin(chunk - inside, tokens);
+    double left = tokens - first;
+    double last = fmod(left, chunk);
+    return causal_pairs2(inside, first) + (left - last) * chunk + last * last;
+}
+
+static double pairs2_of(int64_t window_tokens, int64_t chunk_tokens, double begin, double tokens)
+{
+    if (window_tokens > 0) {
+        return window_pairs2(begin, tokens, (double)window_tokens);
+    }
+    return chunk_tokens > 0 ? chunk_pairs2(begin, tokens, (double)chunk_tokens)
+                            : causal_pairs2(begin, tokens);
+}
+
+double sp_model_pairs2(const sp_model *model, double begin, double tokens)
+{
+    int64_t least = sp_model_least_seen(model);
+    if (least == 0 || begin + tokens <= (double)least) {
+        return causal_pairs2(begin, tokens);
+    }
+    if (model->runs == 0) {
+        return pairs2_of(model->window_tokens, model->chunk_tokens, begin, tokens);
+    }
+    int count[SP_LAYER_KINDS];
+    double sum = 0.0;
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
+    for (int k = 0; k < model->kinds; k++) {
+        const sp_layer_mlp *kind = &model->kind[k];
+        sum += count[k] * pairs2_of(kind->window_tokens, kind->chunk_tokens, begin, tokens);
+    }
+    return sum / sp_model_all_layers(model);
 }
 
 // The sum of a figure over all layers.
@@ -451,7 +620,8 @@ static void check_range(checker *check, const char *key, int64_t value, int64_t 
                 (long long)value);
 }
 
-static void check_experts(checker *check, const char *key, const sp_layer_mlp *mlp);
+static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
+                       const sp_layer_mlp *kind);
 static void check_relations(checker *check, const sp_model *model);
 
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
@@ -465,9 +635,9 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
         }
     }
     const sp_layer_mlp own = own_mlp(model);
-    check_experts(&check, "experts_per_token", &own);
+    check_kind(&check, "experts_per_token", "chunk_tokens", &own);
     for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
-        check_experts(&check, "layer_kinds", &model->kind[k]);
+        check_kind(&check, "layer_kinds", "layer_kinds", &model->kind[k]);
     }
     if (check.good) {
         check_relations(&check, model);
@@ -524,6 +694,20 @@ static void check_latent(checker *check, const sp_model *model)
            "latent attention has norms of its latents, which are counted without it");
     refuse(check, model->qkv_bias && !model->bias, "qkv_bias",
            "latent attention has no QKV projection");
+}
+
+static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
+                       const sp_layer_mlp *kind)
+{
+    check_experts(check, experts_key, kind);
+    if (kind->window_tokens > 0 && kind->chunk_tokens > 0) {
+        char place[SP_JSON_PATH];
+        place_of(check, chunk_key, place, sizeof place);
+        check->good = false;
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "a layer attends to a window (window_tokens) or to its chunk (chunk_tokens), "
+                    "not both");
+    }
 }
 
 static void check_relations(checker *check, const sp_model *model)

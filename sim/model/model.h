@@ -24,12 +24,13 @@ extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
 enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40, SP_MODEL_KEYS = 160 };
 
-// The MLP of a layer: dense, or routed to experts. It may differ from layer to layer; all else is
-// alike in all layers.
+// What may differ from layer to layer: the MLP, dense or routed to experts, and the tokens that
+// attention sees. All else is alike in all layers.
 typedef struct sp_layer_mlp {
     int64_t ffn; // f, of one expert where there are experts
     int experts; // 0: dense MLP
     int experts_per_token;
+    int64_t window_tokens, chunk_tokens; // as of sp_model
 } sp_layer_mlp;
 
 // So many layers of one kind behind each other.
@@ -50,7 +51,10 @@ typedef struct sp_model {
     int64_t head_dim;      // d, of queries and keys; hidden/heads unless given
     int64_t vocab;         // V, as given, never padded
     int64_t max_positions; // length of the learned position table; 0: not counted
-    int64_t window_tokens; // that a token sees, itself among them; 0: all before it
+    // A token attends to the last so many tokens of its sample, itself among them (a window), or to
+    // those of its own chunk (of so many tokens, counted from the sample's first); 0: to all before
+    // it. One of them at most.
+    int64_t window_tokens, chunk_tokens;
     sp_activation activation;
     sp_norm norm;
     sp_positional positional;
@@ -125,14 +129,23 @@ static inline int sp_model_all_layers(const sp_model *model)
 {
     return model->layers + model->mtp_layers;
 }
+// Gives the model its kinds and runs from those of its layers, [layers]: the shortest order that
+// repeats. False: there are more than a model may have.
+bool sp_model_set_kinds(sp_model *model, const sp_layer_mlp *of_layer);
 // The kind of a layer, counted from 0. O(runs).
 int sp_model_kind_of(const sp_model *model, int layer);
-// How many of `layers` layers from `first` on are of each kind. O(layers).
+// How many of `layers` layers from `first` on are of each kind. O(runs).
 void sp_model_count_kinds(const sp_model *model, int first, int layers, int count[SP_LAYER_KINDS]);
 // The model that has such layers alone: itself where all are alike, else *space.
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space);
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
+// The shortest window or chunk of a layer: samples that are no longer see all tokens; 0: all do.
+int64_t sp_model_least_seen(const sp_model *model);
+// From now on layers that see no fewer than the `longest` tokens of a sample see all.
+void sp_model_drop_seen(sp_model *model, int64_t longest);
+// Do layers of the two kinds see the same tokens?
+bool sp_model_sees_alike(const sp_model *model, int kind, int other);
 
 // ---- Attention ----
 
@@ -168,12 +181,18 @@ int64_t sp_model_layer_parameters(const sp_model *model);
 int64_t sp_model_norm_parameters(const sp_model *model);      // a norm of hidden states
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
 
+// Twice the (query, key) pairs of tokens [begin, begin + tokens) of a sample and what they see; of
+// several kinds of layers the mean over all layers. A row that sees all tokens up to its own counts
+// half of its own, as causal pairs do (l*o + l*l/2), a row behind a window of w tokens w: those of
+// n > w tokens are n*w - w*w/2, those of a chunk of c tokens c*c/2. O(runs).
+double sp_model_pairs2(const sp_model *model, double begin, double tokens);
+
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
-// whose attention covers pairs2/2 (query, key) pairs. pairs2 is twice the pair count so that the
-// causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l.
-// Linear part: 2 FLOPs per weight and token (head included, embedding not); attention: 4*a*d per
-// pair, with latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A
-// counts the same with s^2 pairs).
+// whose attention covers pairs2/2 (query, key) pairs (sp_model_pairs2). pairs2 is twice the pair
+// count so that the causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l. Linear part: 2
+// FLOPs per weight and token (head included, embedding not); attention: 4*a*d per pair, with
+// latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the
+// same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);

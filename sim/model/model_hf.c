@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
 #include "sim/base/units.h"
@@ -497,9 +498,9 @@ static void refuse_architectures(sp_object *object)
     }
 }
 
-static bool is_windowed(const json_t *type)
+static bool is_type(const json_t *type, const char *name)
 {
-    return json_is_string(type) && strcmp(json_string_value(type), "sliding_attention") == 0;
+    return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
 }
 
 static void refuse_layer_types(sp_object *object)
@@ -508,10 +509,11 @@ static void refuse_layer_types(sp_object *object)
     json_t *type;
     bool has_window = json_is_integer(json_object_get(object->json, "sliding_window"));
     json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
-        bool is_full =
-            json_is_string(type) && strcmp(json_string_value(type), "full_attention") == 0;
-        if (!is_full && !(has_window && is_windowed(type))) {
-            sp_object_expected(object, "layer_types", type, "\"full_attention\" in all layers");
+        if (!is_type(type, "full_attention") &&
+            !(has_window && is_type(type, "sliding_attention"))) {
+            sp_object_expected(object, "layer_types", type,
+                               "\"full_attention\" or, with a sliding_window, "
+                               "\"sliding_attention\" of each layer");
             return;
         }
     }
@@ -625,30 +627,55 @@ static void read_sizes(sp_object *object, sp_model *model)
     model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
 }
 
-// Attention over the last tokens alone: Mistral 7B 0.1's. Every query reads all keys before it
-// here, which is the same for samples no longer than the window. A Llama's among them, whose class
-// has no windows but whose file may be of another. A Mistral file without the key, and a Qwen file
-// that asks for windows without their size, have the library's 4096 tokens; null is no window.
-static void read_window(sp_object *object, hf_family family, sp_model *model)
+// Does the layer see a window where the file has no layer_types? All layers of Mistral's and of a
+// Llama whose file is of another class; of Qwen's those from max_window_layers on.
+static bool is_local(const sp_object *object, hf_family family, int layer)
+{
+    if (family == QWEN2 || family == QWEN3) {
+        const json_t *first = json_object_get(object->json, "max_window_layers");
+        enum { LIBRARY_FIRST = 28 };
+        return layer >= (json_is_integer(first) ? json_integer_value(first) : LIBRARY_FIRST);
+    }
+    return true;
+}
+
+// Attention over the last tokens alone. A Mistral file without the key, and a Qwen file that asks
+// for windows without their size, have the library's 4096 tokens; null is no window.
+static void read_windows(sp_object *object, hf_family family, sp_model *model)
 {
     enum { LIBRARY_WINDOW = 4096 };
     bool qwen = family == QWEN2 || family == QWEN3;
-    bool used =
-        (family != LLAMA && !qwen) || sp_object_bool(object, "use_sliding_window", family == LLAMA);
-    // Layers before this one read all tokens.
-    const json_t *first = json_object_get(object->json, "max_window_layers");
-    used = used && !(qwen && json_is_integer(first) && json_integer_value(first) >= model->layers);
-    size_t i;
-    json_t *type;
-    json_array_foreach (json_object_get(object->json, "layer_types"), i, type) {
-        used = used || is_windowed(type);
-    }
+    const json_t *types = json_object_get(object->json, "layer_types");
+    bool typed = json_is_array(types);
+    bool used = typed || (family != LLAMA && !qwen) ||
+                sp_object_bool(object, "use_sliding_window", family == LLAMA);
     bool is_null = json_is_null(json_object_get(object->json, "sliding_window"));
     int usual = !is_null && (qwen || family == MISTRAL) ? LIBRARY_WINDOW : 0;
-    if (used) {
-        model->window_tokens =
-            sp_object_int(object, "sliding_window", usual, 1, SP_I_MAX_POSITIONS);
+    int64_t window =
+        used ? sp_object_int(object, "sliding_window", usual, 1, SP_I_MAX_POSITIONS) : 0;
+    if (typed && json_array_size(types) != (size_t)model->layers) {
+        sp_object_error(object, "layer_types", "has %zu layers, the model has %d",
+                        json_array_size(types), model->layers);
+        return;
     }
+    sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
+    int local = 0;
+    for (int i = 0; window > 0 && i < model->layers; i++) {
+        bool here = typed ? is_type(json_array_get(types, (size_t)i), "sliding_attention")
+                          : is_local(object, family, i);
+        of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
+                                     .experts = model->experts,
+                                     .experts_per_token = model->experts_per_token,
+                                     .window_tokens = here ? window : 0};
+        local += here;
+    }
+    if (local == model->layers) {
+        model->window_tokens = window;
+    } else if (local > 0 && !sp_model_set_kinds(model, of_layer)) {
+        sp_object_error(object, "layer_types",
+                        "has no order of at most %d runs of layers that repeats", SP_LAYER_RUNS);
+    }
+    sp_free(of_layer);
 }
 
 // Masks that the dropout of hidden states and of the attention leaves, where there is one.
@@ -718,7 +745,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
             (int)sp_object_int(object, "num_experts_per_tok", 2, 1, SP_I_MAX_EXPERTS);
     }
     read_biases(object, family, model);
-    read_window(object, family, model);
+    read_windows(object, family, model);
     note_dropout(object, model);
 }
 

@@ -89,13 +89,16 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
         status = sp_i_scenario_load_lengths(reader);
     }
     if (status == SP_OK && !scenario->uniform) {
-        status = sp_i_scenario_check_window(reader);
+        status = sp_i_scenario_check_seen(reader);
     }
     if (status != SP_OK) {
         return status;
     }
     scenario->resolved = sp_i_scenario_to_json(reader);
     scenario->workload.source = workload_source(scenario);
+    if (!scenario->uniform) {
+        sp_i_scenario_drop_seen(reader);
+    }
     sp_i_scenario_note_stated(scenario, root);
     return SP_OK;
 }

@@ -103,9 +103,13 @@ json_t *sp_i_stage_layers_array(const sp_layout *layout);
 // Reads the file that workload.lengths names, if it names one.
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader);
 
-// A content error where a sample may be longer than the window of the model's attention; after the
-// lengths are there.
-sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader);
+// A content error where a sample may be longer than what a layer sees of it and a setting knows
+// attention to all tokens alone; after the lengths are there.
+sp_status sp_i_scenario_check_seen(const sp_i_scenario_reader *reader);
+
+// After the document is resolved: of windows and chunks the model keeps those that are shorter than
+// a sample may be.
+void sp_i_scenario_drop_seen(const sp_i_scenario_reader *reader);
 
 // As sp_profile_load and sp_lengths_read; without a cache (NULL) they read the file.
 sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name,

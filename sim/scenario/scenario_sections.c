@@ -953,36 +953,67 @@ static int64_t longest_of(const sp_workload_spec *spec)
     return longest;
 }
 
-static sp_status refuse_window(const sp_scenario *scenario, const char *key, const char *most,
-                               int64_t longest, sp_error *err)
+static sp_status refuse_seen(const sp_scenario *scenario, const char *key, const char *what,
+                             int64_t longest, sp_error *err)
 {
-    char got[32] = "none";
+    char got[32] = "any length";
     if (longest < INT64_MAX) {
-        snprintf(got, sizeof got, "%lld", (long long)longest);
+        snprintf(got, sizeof got, "%lld tokens", (long long)longest);
     }
     return sp_error_in(
         err, SP_ERR_CONTENT, scenario->source, key,
-        "expected %s most %lld, the window of the model's attention (sliding_window; null: none), "
-        "since windows shorter than a sample are not modelled, got %s",
-        most, (long long)scenario->model.window_tokens, got);
+        "%s where layers see %lld tokens (model.window_tokens, chunk_tokens; 0: all) "
+        "of samples of %s; shorten samples or change this setting",
+        what, (long long)sp_model_least_seen(&scenario->model), got);
 }
 
-// Text that is generated needs no workload.
-sp_status sp_i_scenario_check_window(const sp_i_scenario_reader *reader)
+// 0: text is generated, which needs no workload.
+static int64_t longest_trained(const sp_i_scenario_reader *reader)
+{
+    bool trains =
+        reader->scenario->decode == NULL || json_object_get(reader->root.json, "workload") != NULL;
+    return trains ? longest_of(&reader->scenario->workload) : 0;
+}
+
+void sp_i_scenario_drop_seen(const sp_i_scenario_reader *reader)
+{
+    sp_model_drop_seen(&reader->scenario->model, longest_trained(reader));
+}
+
+sp_status sp_i_scenario_check_seen(const sp_i_scenario_reader *reader)
 {
     const sp_scenario *scenario = reader->scenario;
     const sp_decode_spec *decode = scenario->decode;
-    int64_t window = scenario->model.window_tokens;
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    int64_t least = sp_model_least_seen(&scenario->model);
     int64_t text = decode != NULL ? decode->prompt_tokens + decode->output_tokens : 0;
-    bool trains = decode == NULL || json_object_get(reader->root.json, "workload") != NULL;
-    int64_t longest = window > 0 && trains ? longest_of(&scenario->workload) : 0;
-    if (window > 0 && text > window) {
-        return refuse_window(scenario, "decode.prompt_tokens", "prompt and output tokens of at",
-                             text, reader->err);
+    int64_t draft = decode != NULL && decode->draft_kind == SP_DRAFT_MODEL
+                        ? sp_model_least_seen(&decode->draft)
+                        : 0;
+    if ((least > 0 && text > least) || (draft > 0 && text > draft)) {
+        return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "decode.prompt_tokens",
+                           "expected prompt and output tokens of at most %lld, which all layers "
+                           "see (model.window_tokens, chunk_tokens; 0: all), since generated text "
+                           "is not modelled with windows, got %lld",
+                           (long long)(least > 0 && text > least ? least : draft), (long long)text);
     }
-    return longest > window
-               ? refuse_window(scenario, "workload.context", "at", longest, reader->err)
-               : SP_OK;
+    int64_t longest = least > 0 ? longest_trained(reader) : 0;
+    if (longest <= least) {
+        return SP_OK;
+    }
+    if (schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange) {
+        return refuse_seen(scenario, "schedule.exchange", "hands over attention to all tokens, not",
+                           longest, reader->err);
+    }
+    if (scenario->layout.cp_ring_steps) {
+        return refuse_seen(scenario, "strategy.cp_ring_steps",
+                           "follows attention to all tokens, not", longest, reader->err);
+    }
+    if (scenario->prefill.given && scenario->prefill.attention != SP_PREFILL_DENSE) {
+        return refuse_seen(scenario, "prefill.attention", "chooses among all tokens, not", longest,
+                           reader->err);
+    }
+    return SP_OK;
 }
 
 // ---- generated text ----

@@ -814,21 +814,17 @@ sp_status sp_evaluate_work_bound(const sp_scenario *scenario, const sp_batches *
                                  double *bound_s, sp_error *err)
 {
     sp_cost_model cost;
-    double tokens = 0.0;
-    double squares = 0.0;
+    sp_sample_sums sums = {0};
     for (int b = 0; b < batches->count; b++) {
         for (size_t s = 0; s < batches->batch[b].count; s++) {
-            double n = (double)batches->batch[b].tokens[s];
-            tokens += n;
-            squares += n * n;
+            sp_sample_sums_add(&sums, &scenario->model, batches->batch[b].tokens[s]);
         }
     }
     *bound_s = 0.0;
     sp_status status = sp_scenario_cost_model(scenario, &cost, err);
     for (int v = 0; status == SP_OK && v < sp_layout_vstages(&scenario->layout); v++) {
         const sp_least_work *least = sp_cost_model_least_work(&cost, v, 0);
-        *bound_s += tokens * (least->f_token_s + least->b_token_s) +
-                    squares * (least->f_square_s + least->b_square_s);
+        *bound_s += sp_least_work_s(least, &sums);
     }
     *bound_s /= (double)batches->count * scenario->layout.dp * scenario->layout.pp;
     sp_cost_model_fini(&cost);

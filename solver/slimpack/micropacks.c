@@ -298,9 +298,7 @@ typedef struct regrouping {
 
 static double backward_s(const sp_i_work *work, const sp_slice *slice)
 {
-    double l = (double)slice->tokens;
-    return work->backward.token_s * l +
-           work->backward.pair_s * (l * (double)slice->begin + 0.5 * l * l);
+    return sp_i_slice_pass_s(work, true, slice->begin, slice->tokens);
 }
 
 static double end_s(const regrouping *r)
@@ -343,6 +341,16 @@ static int64_t tail_tokens(const regrouping *r, const sp_slice *slice, double ro
     double linear = r->work->backward.token_s + q * (double)(slice->begin + slice->tokens);
     double x = 2.0 * room_s / (linear + sqrt(fmax(0.0, linear * linear - 2.0 * q * room_s)));
     int64_t tokens = (int64_t)x / r->slice_tokens * r->slice_tokens;
+    // More fit where they do not see all tokens.
+    sp_slice tail = *slice;
+    while (r->work->model != NULL && tokens + r->slice_tokens < slice->tokens) {
+        tail.tokens = tokens + r->slice_tokens;
+        tail.begin = slice->begin + slice->tokens - tail.tokens;
+        if (backward_s(r->work, &tail) > room_s) {
+            break;
+        }
+        tokens = tail.tokens;
+    }
     return tokens + r->slice_tokens > slice->tokens ? slice->tokens : tokens;
 }
 

@@ -97,9 +97,9 @@ static void set_rates(const sp_i_shape_search *s, const sp_i_rank_samples *sampl
     double forward_s = 0.0;
     double backward_s = 0.0;
     for (size_t i = 0; i < samples->count; i++) {
-        double n = (double)s->batch->tokens[samples->sample[i]];
-        forward_s += s->work->forward.token_s * n + s->work->forward.pair_s * 0.5 * n * n;
-        backward_s += s->work->backward.token_s * n + s->work->backward.pair_s * 0.5 * n * n;
+        int64_t tokens = s->batch->tokens[samples->sample[i]];
+        forward_s += sp_i_slice_pass_s(s->work, false, 0, tokens);
+        backward_s += sp_i_slice_pass_s(s->work, true, 0, tokens);
     }
     double ratio = forward_s > 0.0 && backward_s > 0.0 ? backward_s / forward_s : 2.0;
     double hops = fmax(1.0, s->scorer->scenario->layout.pp - 1);

@@ -311,10 +311,10 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
 
 // ---- zones ----
 
-static double pairs_of(const sp_slice *slice)
+static double pairs_of(const zoning *z, const sp_slice *slice)
 {
-    return (double)slice->computed_tokens *
-           ((double)slice->begin + 0.5 * (double)slice->computed_tokens);
+    return 0.5 * sp_model_pairs2(&z->input->scenario->model, (double)slice->begin,
+                                 (double)slice->computed_tokens);
 }
 
 static void sort_slices(zoning *z, size_t samples)
@@ -331,7 +331,7 @@ static void sort_slices(zoning *z, size_t samples)
             size_t slice = list->packs[k].first_slice + i;
             z->slice[--z->first[list->slices[slice].sample]] = slice;
             z->pack[slice] = (int32_t)k;
-            z->mean[k] += pairs_of(&list->slices[slice]) / z->dp;
+            z->mean[k] += pairs_of(z, &list->slices[slice]) / z->dp;
         }
     }
 }
@@ -341,7 +341,7 @@ static int degree_of(const zoning *z, const size_t *slice, size_t count)
 {
     int degree = 1;
     for (size_t i = 0; i < count; i++) {
-        double pairs = pairs_of(&z->packing->forward.slices[slice[i]]);
+        double pairs = pairs_of(z, &z->packing->forward.slices[slice[i]]);
         while (degree < z->dp && pairs > z->excess * z->mean[z->pack[slice[i]]] * degree) {
             degree = sp_i_merged_next(degree, z->dp);
         }
@@ -379,7 +379,7 @@ static void place(zoning *z, int32_t sample)
     for (size_t i = 0; i < count; i++) {
         double *of = z->load + (size_t)z->pack[slice[i]] * (size_t)z->dp;
         for (int r = best; r < best + degree; r++) {
-            of[r] += pairs_of(&z->packing->forward.slices[slice[i]]) / degree;
+            of[r] += pairs_of(z, &z->packing->forward.slices[slice[i]]) / degree;
         }
     }
     z->zone[sample] = degree < z->dp ? sp_zone_of(best, degree) : 0;

@@ -313,7 +313,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
         const sp_slice *slice = &packing->forward.slices[s];
         double l = (double)slice->tokens;
-        pairs2 += 2.0 * l * (double)slice->begin + l * l;
+        pairs2 += sp_model_pairs2(model, (double)slice->begin, l);
         // Without the causal mask a slice's queries would cover the whole sample.
         full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;

@@ -227,12 +227,9 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
                       int slope, bool exchanged, double *in_epilogue_ns)
 {
     const sp_layout *layout = &steps->scenario->layout;
-    double tokens = 0.0;
-    double squares = 0.0;
+    sp_sample_sums sums = {0};
     for (size_t i = 0; i < batch->count; i++) {
-        double n = (double)batch->tokens[i];
-        tokens += n;
-        squares += n * n;
+        sp_sample_sums_add(&sums, &steps->scenario->model, batch->tokens[i]);
     }
     double most_ns = 0.0;
     double all_s = 0.0;
@@ -242,8 +239,7 @@ static double work_ns(sp_i_steps *steps, const sp_bound_batch *batch, const sp_s
         for (int chunk = 0; chunk < layout->chunks; chunk++) {
             const sp_least_work *least =
                 sp_cost_model_least_work(&steps->cost, sp_layout_vstage(layout, r, chunk), slope);
-            rank_s += tokens * (least->f_token_s + least->b_token_s) +
-                      squares * (least->f_square_s + least->b_square_s);
+            rank_s += sp_least_work_s(least, &sums);
         }
         int64_t ns = sp_epilogue_ns(&costs->ranks[r].epilogue);
         shortest_ns = ns < shortest_ns ? ns : shortest_ns;

@@ -48,8 +48,9 @@ static sp_i_block level_flops(const sp_strategy_input *input, int32_t sample, in
         least = fmin(most, least);
     }
     for (int r = best; r < best + degree; r++) {
+        const sp_model *model = &input->scenario->model;
         load[r] +=
-            sp_model_forward_flops(&input->scenario->model, tokens, tokens * tokens) / degree;
+            sp_model_forward_flops(model, tokens, sp_model_pairs2(model, 0.0, tokens)) / degree;
     }
     return (sp_i_block){best, degree};
 }

@@ -4,7 +4,7 @@
 #include "sim/plan/packing.h"
 #include "tests/support/test_main.h"
 
-const sp_i_work drawn_work = {{2e-4, 1e-6, 1e-10}, {4e-4, 2e-6, 2.5e-10}};
+const sp_i_work drawn_work = {{2e-4, 1e-6, 1e-10}, {4e-4, 2e-6, 2.5e-10}, NULL};
 
 void drawn_batch_of(drawn_batch *d, size_t count)
 {

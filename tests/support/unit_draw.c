@@ -6,7 +6,9 @@ static void draw_kinds(sp_prng *prng, unit_draw *d)
     sp_model *model = &d->model;
     model->kinds = 2;
     model->runs = 2 + prng_below(prng, 2);
-    model->kind[0] = (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token};
+    model->kind[0] = (sp_layer_mlp){.ffn = model->ffn,
+                                    .experts = model->experts,
+                                    .experts_per_token = model->experts_per_token};
     model->kind[1] = (sp_layer_mlp){.ffn = 64 * (17 + prng_below(prng, 16))};
     for (int r = 0; r < model->runs; r++) {
         model->run[r] = (sp_layer_run){.layers = 1 + prng_below(prng, 3), .kind = r % 2};

@@ -126,7 +126,7 @@ TEST(one_backward_pack)
 // Work of tokens alone: packs of exactly the targets wherever these are multiples of a slice.
 TEST(cuts_at_exact_targets)
 {
-    const sp_i_work linear = {{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
+    const sp_i_work linear = {{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}, NULL};
     static const int64_t long_one[][2] = {{0, 3000}, {0, 0}, {0, 3000}, {0, 0}, {0, 3000}};
     static const uint8_t tied[] = {1, 1, 0};
     for (int packs = 1; packs <= 90; packs++) {

@@ -466,13 +466,23 @@ TEST(least_work_is_a_bound)
                       .hide_backward_gather = p % 5 == 0,
                       .hide_backward_reduce = p % 7 == 0,
                       .cp_overlap = (sp_cp_overlap)sp_prng_below(&prng, 4)}};
-        begin(&f, &llama, layout, models, memory);
+        sp_model drawn = llama;
+        if (p % 2 == 1) { // layers that see a window, a chunk or all
+            drawn.runs = drawn.kinds = 3;
+            for (int k = 0; k < 3; k++) {
+                drawn.run[k] = (sp_layer_run){1, k};
+                drawn.kind[k] = (sp_layer_mlp){.ffn = llama.ffn};
+            }
+            drawn.kind[0].window_tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(&prng));
+            drawn.kind[1].chunk_tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(&prng));
+        }
+        begin(&f, &drawn, layout, models, memory);
         sp_cost_model_fini(&f.cost);
         if (names[p % 6] != NULL) {
             sp_profile_fini(&f.profile);
             must_succeed(sp_profile_load(names[p % 6], &f.profile, ERR));
         }
-        must_succeed(sp_cost_model_init(&f.cost, &llama, &f.layout, &f.cluster, &f.profile, memory,
+        must_succeed(sp_cost_model_init(&f.cost, &drawn, &f.layout, &f.cluster, &f.profile, memory,
                                         "test", ERR));
         int64_t tokens = 1 + (int64_t)exp(12.0 * sp_prng_uniform(&prng));
         for (int64_t at = 0; at < tokens;) {

@@ -171,6 +171,9 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.model.qk_norm = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute norms of queries and keys");
+    f.model = host_llama();
+    f.model.window_tokens = 29;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "attention to 29 tokens in a sample of 30");
     f.model = host_gpt();
     f.model.max_positions = 29;
     refuses(&f, &f.request, SP_ERR_CONTENT, "a sample of 30 tokens with 29 learned positions");

@@ -239,13 +239,18 @@ TEST(huggingface_errors_name_key_and_file)
         "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
         "\"max_window_layers\":1,\"use_sliding_window\":true}";
     must_succeed(read_text(sizeless, &model, ERR));
-    assert_int_equal(model.window_tokens, 4096);
+    assert_int_equal(model.runs, 2); // the second layer alone
+    assert_int_equal(model.run[0].layers, 1);
+    assert_int_equal(model.kind[0].window_tokens, 0);
+    assert_int_equal(model.kind[1].window_tokens, 4096);
     const char *some = "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":32,"
                        "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128,"
                        "\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
                        "\"sliding_window\":512,\"torch_dtype\":\"float16\"}";
     must_succeed(read_text(some, &model, ERR));
-    assert_int_equal(model.window_tokens, 512);
+    assert_int_equal(model.runs, 2);
+    assert_int_equal(model.kind[0].window_tokens, 0);
+    assert_int_equal(model.kind[1].window_tokens, 512);
     assert_int_equal(model.stored_dtype, SP_STORED_FP16);
     // One message of one cause: heads divide no size that was refused.
     const char *none = "{\"model_type\":\"llama\",\"hidden_size\":0,\"num_attention_heads\":32,"
@@ -302,6 +307,7 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
         {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
         {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
+        {"qwen3", "'layer_types':['full_attention']", "layer_types"},
         {"mistral", "'sliding_window':-1", "sliding_window"},
         {"qwen2", "'use_sliding_window':true,'max_window_layers':1,'sliding_window':'4K'",
          "sliding_window"},

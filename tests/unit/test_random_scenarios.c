@@ -11,15 +11,16 @@ static void put_model(sp_prng *prng, char *text)
 {
     static const int layers[] = {8, 16}, hidden[] = {256, 512, 1024, 4096}, kv_heads[] = {1, 2, 8};
     static const int vocab[] = {1000, 32000, 50304, 200000};
+    static const char *const seen[] = {"", "", ", 'window_tokens': 200", ", 'chunk_tokens': 1000"};
     bool llama = one_in(prng, 2);
     put_json(text,
              "{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': 8, 'kv_heads': %d, "
              "'vocab': %d, 'tied_embeddings': %s, 'activation': '%s', 'norm': '%s', "
-             "'positional': '%s'}, ",
+             "'positional': '%s'%s}, ",
              ONE_OF(prng, layers), ONE_OF(prng, hidden), one_in(prng, 2) ? 512 : 4096,
              ONE_OF(prng, kv_heads), ONE_OF(prng, vocab), one_in(prng, 2) ? "true" : "false",
-             llama ? "swiglu" : "gelu", llama ? "rmsnorm" : "layernorm",
-             llama ? "rope" : "learned");
+             llama ? "swiglu" : "gelu", llama ? "rmsnorm" : "layernorm", llama ? "rope" : "learned",
+             ONE_OF(prng, seen));
 }
 
 static void put_lengths(sp_prng *prng, char *text)

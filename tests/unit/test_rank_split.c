@@ -22,7 +22,8 @@ static void draw(drawn_batch *d, sp_prng *prng, size_t count, int64_t longest)
         d->batch.total_tokens += d->tokens[i];
     }
     d->work = (sp_i_work){{1e-3, 1e-6, 1e-10 * sp_prng_uniform(prng)},
-                          {2e-3, 2e-6, 2.5e-10 * sp_prng_uniform(prng)}};
+                          {2e-3, 2e-6, 2.5e-10 * sp_prng_uniform(prng)},
+                          NULL};
 }
 
 static double sample_s(const drawn_batch *d, int32_t sample)
@@ -145,7 +146,7 @@ TEST(an_outlier_gets_ranks)
 {
     static drawn_batch d;
     d.batch = (sp_batch){.ids = d.ids, .tokens = d.tokens, .count = 65};
-    d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
+    d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}, NULL};
     for (size_t i = 0; i < d.batch.count; i++) {
         d.ids[i] = (int64_t)i;
         d.tokens[i] = i == 40 ? 64000 : 1000;
@@ -189,7 +190,7 @@ TEST(documents_are_level)
                                        .batches = 10,
                                        .seed = 3,
                                        .source = "wikipedia"};
-        const sp_i_work work = {{1e-3, 1e-6, 1.2e-10}, {2e-3, 2e-6, 3e-10}};
+        const sp_i_work work = {{1e-3, 1e-6, 1.2e-10}, {2e-3, 2e-6, 3e-10}, NULL};
         sp_batches batches;
         assert_int_equal(sp_batches_make(&spec, &batches, NULL), SP_OK);
         for (int b = 0; b < batches.count; b++) {
@@ -213,7 +214,7 @@ TEST(a_very_long_sample)
     static drawn_batch d;
     sp_prng prng = prng_seeded(9);
     draw(&d, &prng, MOST_SAMPLES, 500);
-    d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}};
+    d.work = (sp_i_work){{0.0, 1e-6, 0.0}, {0.0, 2e-6, 0.0}, NULL};
     int64_t others = d.batch.total_tokens - d.tokens[0];
     for (double x = 1.25; x < 14.0; x += 0.25) {
         d.tokens[0] = (int64_t)((double)others * x / (RANKS - x));

@@ -5,7 +5,7 @@
 
 enum { MOST = 10, RANKS = 3 };
 
-static const sp_i_work some_work = {{1e-3, 1e-6, 1e-10}, {2e-3, 2e-6, 2.5e-10}};
+static const sp_i_work some_work = {{1e-3, 1e-6, 1e-10}, {2e-3, 2e-6, 2.5e-10}, NULL};
 
 typedef struct drawn {
     int64_t ids[80], tokens[80];
