@@ -206,6 +206,11 @@ static bool gates_mlp(const question *q)
     return q->scenario->model.activation == SP_SWIGLU;
 }
 
+static bool routes_tokens(const question *q)
+{
+    return sp_model_most_experts(&q->scenario->model) > 0;
+}
+
 static bool has_position_table(const question *q)
 {
     return q->scenario->model.positional == SP_LEARNED;
@@ -476,11 +481,13 @@ static bool has_programs(const question *q)
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
-    "stack.loss_chunks stack.moment_bytes stack.no_master_weights "
+    "stack.loss_chunks stack.moment_bytes stack.no_master_weights "                                \
+    "stack.memory_efficient_permutation "
 
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
-    {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""}
+    {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""},                                  \
+    {"stack.memory_efficient_permutation", routes_tokens, "experts (model.experts)"}
 
 // Links of the machine that no transfer takes.
 #define OF_LINKS                                                                                   \

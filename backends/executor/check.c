@@ -229,6 +229,15 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (model->activation == SP_SQUARED_RELU) {
         status = cannot(backend, err, "squared ReLU");
     }
+    if (!model->bias && (model->output_bias || model->mlp_bias)) {
+        status = cannot(backend, err, "biases on the attention or the MLP alone");
+    }
+    if (model->head_bias) {
+        status = cannot(backend, err, "a bias on the LM head");
+    }
+    if (model->attention_sinks) {
+        status = cannot(backend, err, "attention sinks");
+    }
     if (model->qk_norm) {
         status = cannot(backend, err, "norms of queries and keys");
     }

@@ -377,6 +377,8 @@ static sp_model eagle_draft(const sp_model *target)
     draft.layers = 1;
     draft.experts = 0;
     draft.experts_per_token = 0;
+    draft.shared_ffn = 0;
+    draft.shared_gate = false;
     draft.runs = 0;
     draft.vocab = target->vocab < SP_I_EAGLE_VOCAB ? target->vocab : SP_I_EAGLE_VOCAB;
     return draft;

@@ -45,6 +45,7 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
+    parameters += head && model->head_bias ? vocab : 0;
     if (head) {
         int64_t projection = 2 * model->hidden * (model->hidden / layout->tp);
         parameters += (1 + 3 * model->mtp_layers) * sp_model_norm_parameters(model) +
@@ -93,7 +94,7 @@ static int add_dummy(int64_t bytes[SP_DUMMY_GRADIENTS], bool group[SP_DUMMY_GRAD
     }
     bytes[count] = added;
     group[count] = column;
-    return count + 1;
+    return added > 0 ? count + 1 : count;
 }
 
 // Weights are rows of outputs: fc1 and QKV have `hidden` columns, fc2 and the output projection
@@ -105,9 +106,10 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
         return 0;
     }
-    static const sp_layer_place products[] = {SP_STEP_FC1,     SP_STEP_FC2,    SP_STEP_QKV,
-                                              SP_STEP_Q,       SP_STEP_Q_DOWN, SP_STEP_Q_UP,
-                                              SP_STEP_KV_DOWN, SP_STEP_KV_UP,  SP_STEP_OUTPUT};
+    static const sp_layer_place products[] = {SP_STEP_FC1,        SP_STEP_FC2,       SP_STEP_QKV,
+                                              SP_STEP_Q,          SP_STEP_Q_DOWN,    SP_STEP_Q_UP,
+                                              SP_STEP_KV_DOWN,    SP_STEP_KV_UP,     SP_STEP_OUTPUT,
+                                              SP_STEP_SHARED_FC1, SP_STEP_SHARED_FC2};
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {

@@ -20,6 +20,7 @@ typedef struct unit {
     int layers; // of the kind
     sp_recompute mode;
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
+    bool keeps_experts;  // outputs, for the gradient of the router
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_unit_sizes size;
     bool gathered_inputs;   // column-parallel layers keep them so
@@ -105,6 +106,7 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->mode = options->recompute;
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
     u->split_swiglu = u->alike->activation == SP_SWIGLU && !options->stack.fused_swiglu;
+    u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;
     u->input =
@@ -224,31 +226,48 @@ static bool counts_kind(const units u, int kind)
     return u[kind].layers > 0 || (kind == 0 && u->stage->layers == 0);
 }
 
-static sp_bytes layer_forward(const unit *u)
+// What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
+// of its phases, beside what its second projection gives beyond hidden states.
+static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1, int64_t output)
 {
     const sp_unit_sizes *s = &u->size;
     bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
     bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
-    int64_t product = drops_product ? s->width[SP_WIDTH_FFN] : 0;
+    int64_t product = drops_product ? s->width[ffn] : 0;
     int64_t silu = u->split_swiglu ? product : 0;
+    int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
+    // The second projection gives its full width before the reduce-scatter.
+    int64_t fc2 = s->hidden + product + s->hidden +
+                  (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0) + output;
+    return sp_larger(activation, fc2);
+}
+
+static sp_bytes layer_forward(const unit *u)
+{
+    const sp_unit_sizes *s = &u->size;
+    // What the shared experts give stays beside the experts.
+    int64_t shared = u->alike->shared_ffn > 0 ? s->hidden : 0;
+    bool passes_experts = u->alike->experts > 0 && !u->keeps_experts;
     // Until the layer ends, the gathered keys and values stand in for this rank's own copy.
     int64_t gathered = s->kv_gathered > 0 ? s->kv_gathered - s->width[SP_WIDTH_KV] : 0;
 
     int64_t scores = s->kv_gathered + s->scores + u->dropped_scores;
-    int64_t activation =
-        gathered + s->hidden + (drops_fc1 ? s->width[SP_WIDTH_FC1] : 0) + silu + product;
-    // The second projection gives its full width before the reduce-scatter.
-    int64_t fc2 = gathered + s->hidden + product + s->hidden +
-                  (u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0);
+    int64_t mlp =
+        gathered + shared +
+        mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, passes_experts ? s->width[SP_WIDTH_ROUTED] : 0);
+    if (shared > 0) {
+        int64_t first = gathered + mlp_forward(u, SP_WIDTH_SHARED_FFN, SP_WIDTH_SHARED_FC1,
+                                               u->alike->shared_gate ? s->hidden : 0);
+        mlp = sp_larger(mlp, first);
+    }
     // Output of both blocks and their sum.
-    int64_t residual = s->kv_gathered + 3 * s->hidden;
+    int64_t residual = s->kv_gathered + 3 * s->hidden + shared;
     // What queries, keys and values are made from.
     int64_t latent =
         sp_model_is_latent(u->model) ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP] : 0;
 
     sp_bytes layer = {{0}};
-    layer.of[SP_MEM_WORKSPACE] =
-        sp_larger(sp_larger(sp_larger(scores, latent), activation), sp_larger(fc2, residual));
+    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, latent), sp_larger(mlp, residual));
     return layer;
 }
 
@@ -285,23 +304,33 @@ static void first_transients(const units u, sp_bytes *bytes)
     bytes->of[SP_MEM_LOGITS] += u->softmax;
 }
 
-static sp_bytes layer_backward(const unit *u)
+// Gradients of the second projection's input and of the first one's output. Where SwiGLU is not one
+// kernel its two halves are gradients of their own before they are put together.
+static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width fc1)
 {
     const sp_unit_sizes *s = &u->size;
     bool full = sp_recompute_is_whole(u->mode);
     bool rebuilds_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
-
-    // Gradients of the second projection's input and of the first one's output. Where SwiGLU is not
-    // one kernel its two halves are gradients of their own before they are put together.
     sp_bytes mlp = {{0}};
-    int64_t halves = u->split_swiglu ? s->width[SP_WIDTH_FC1] : 0;
-    mlp.of[SP_MEM_WORKSPACE] =
-        s->kv_gathered + s->width[SP_WIDTH_FFN] + s->width[SP_WIDTH_FC1] + halves;
-    mlp.of[SP_MEM_RECOMPUTE] = full               ? u->dropped_layer
-                               : rebuilds_product ? s->width[SP_WIDTH_FFN]
-                                                  : 0;
+    int64_t halves = u->split_swiglu ? s->width[fc1] : 0;
+    mlp.of[SP_MEM_WORKSPACE] = s->kv_gathered + s->width[ffn] + s->width[fc1] + halves;
+    mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? s->width[ffn] : 0;
     if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
-        mlp.of[SP_MEM_RECOMPUTE] += s->width[SP_WIDTH_FC1];
+        mlp.of[SP_MEM_RECOMPUTE] += s->width[fc1];
+    }
+    return mlp;
+}
+
+static sp_bytes layer_backward(const unit *u)
+{
+    const sp_unit_sizes *s = &u->size;
+    sp_bytes mlp = mlp_backward(u, SP_WIDTH_FFN, SP_WIDTH_FC1);
+    if (u->alike->shared_ffn > 0) {
+        // The gradient of what the experts read is there already, and with a gate that of its
+        // output.
+        sp_bytes shared = mlp_backward(u, SP_WIDTH_SHARED_FFN, SP_WIDTH_SHARED_FC1);
+        shared.of[SP_MEM_WORKSPACE] += (u->alike->shared_gate ? 2 : 1) * s->hidden;
+        take_larger(&shared, &mlp);
     }
 
     // Gradients of K and V, of the queries (with an fp32 accumulator) and of the output; unfused,

@@ -2,8 +2,9 @@
 // from kwai/Megatron-Kwai, branch atc24ae (megatron/model/transformer.py,
 // core/tensor_parallel/layers.py, core/context_parallel/dattention.py). GPT with unfused attention:
 // Korthikanti et al., arXiv 2205.05198, section 4.1: s*b*h*(34 + 5*a*s/h) bytes. Mixture of experts
-// without expert parallelism: each token's row is copied for each of its experts, and the experts'
-// outputs are kept for the gradient of the router's weights.
+// without expert parallelism: each token's row is copied for each of its experts (Megatron-LM,
+// core/transformer/moe). Experts' outputs are kept for the gradient of the router's probabilities
+// unless these are multiplied in before, with the activation.
 #include "sim/memory/saved_tensors.h"
 
 #include <math.h>
@@ -13,10 +14,14 @@
 // Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
 // layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
 // only a fused recomputing MLP keeps it whole.
-static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions)
+static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions, const sp_stack *stack)
 {
     unsigned modes = sp_recompute_keeping((sp_layer_operation)sp_layer_tensors[id].kept_by);
-    bool halves = id == SP_TENSOR_FC1 && (conditions & SP_IF_SPLIT_SWIGLU) != 0;
+    if (id == SP_TENSOR_EXPERT_OUTPUT && stack->memory_efficient_permutation) {
+        return 0;
+    }
+    bool fc1 = id == SP_TENSOR_FC1 || id == SP_TENSOR_SHARED_FC1;
+    bool halves = fc1 && (conditions & SP_IF_SPLIT_SWIGLU) != 0;
     return halves ? modes & ~sp_recompute_keeping(SP_LAYER_ACTIVATION) : modes;
 }
 
@@ -39,6 +44,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
         int element = sp_layer_element_bytes(tensor->type, &options->stack);
         int64_t bytes = element * widths[tensor->width];
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
+        bool view = id == SP_TENSOR_GATE || id == SP_TENSOR_UP || id == SP_TENSOR_SHARED_HALF ||
+                    id == SP_TENSOR_SHARED_UP;
         rows[count++] =
             (sp_saved_tensor){.id = id,
                               .name = tensor->name,
@@ -49,8 +56,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
-                              .contiguous = id != SP_TENSOR_GATE && id != SP_TENSOR_UP,
-                              .kept = modes_keeping(id, conditions)};
+                              .contiguous = !view,
+                              .kept = modes_keeping(id, conditions, &options->stack)};
     }
     return count;
 }

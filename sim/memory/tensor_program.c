@@ -12,6 +12,7 @@ typedef struct layer_kind {
     sp_unit_sizes size;
     int64_t weights[SP_LAYER_STEPS]; // of projections
     int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
+    bool has_step[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
@@ -191,8 +192,28 @@ typedef struct layer_values {
     int32_t mixed[3]; // outputs of the QKV projection
     int32_t gathered; // keys and values, to the end of the layer
     int32_t attention, mlp, output;
+    int32_t shared; // output of the shared experts, behind their gate
     const char *output_name;
 } layer_values;
+
+// The tensors of an MLP: dense or of experts, or of the shared experts.
+typedef struct mlp {
+    sp_layer_tensor_id input, fc1, gate, up, silu, fc2_input;
+    sp_layer_width ffn, fc1_width;
+} mlp;
+
+static const mlp own_mlp = {SP_TENSOR_NORM2, SP_TENSOR_FC1,       SP_TENSOR_GATE, SP_TENSOR_UP,
+                            SP_TENSOR_SILU,  SP_TENSOR_FC2_INPUT, SP_WIDTH_FFN,   SP_WIDTH_FC1};
+static const mlp shared_mlp = {
+    SP_TENSOR_NORM2,       SP_TENSOR_SHARED_FC1,       SP_TENSOR_SHARED_HALF, SP_TENSOR_SHARED_UP,
+    SP_TENSOR_SHARED_SILU, SP_TENSOR_SHARED_FC2_INPUT, SP_WIDTH_SHARED_FFN,   SP_WIDTH_SHARED_FC1};
+
+static const mlp *mlp_of(sp_layer_place step)
+{
+    bool shared = step == SP_STEP_SHARED_FC1 || step == SP_STEP_SHARED_ACTIVATION ||
+                  step == SP_STEP_SHARED_FC2;
+    return shared ? &shared_mlp : &own_mlp;
+}
 
 static void gather_keys(program_builder *b, layer_values *v)
 {
@@ -250,15 +271,33 @@ static void attend(program_builder *b)
 }
 
 // Where the halves are kept, only they hold the whole.
-static void project_fc1(program_builder *b)
+static void project_fc1(program_builder *b, const mlp *m)
 {
-    int32_t fc1 = make(b, SP_TENSOR_FC1);
-    if (keeps(b, SP_TENSOR_GATE)) {
-        make_view(b, SP_TENSOR_GATE, fc1);
-        make_view(b, SP_TENSOR_UP, fc1);
+    int32_t fc1 = make(b, m->fc1);
+    if (keeps(b, m->gate)) {
+        make_view(b, m->gate, fc1);
+        make_view(b, m->up, fc1);
         free_tensor(b, fc1);
-        b->now[SP_TENSOR_FC1] = SP_NO_TENSOR;
+        b->now[m->fc1] = SP_NO_TENSOR;
     }
+}
+
+// A gate multiplies into a tensor of its own.
+static void project_shared(program_builder *b, layer_values *v)
+{
+    v->shared = project(b, "output of the shared experts");
+    if (has_row(b, SP_TENSOR_SHARED_OUTPUT)) {
+        b->now[SP_TENSOR_SHARED_OUTPUT] = v->shared;
+        v->shared = allocate_hidden(b, "gated output of the shared experts");
+    }
+}
+
+static void add_shared(program_builder *b, layer_values *v)
+{
+    int32_t sum = allocate_hidden(b, "MLP output");
+    free_tensor(b, v->shared);
+    free_tensor(b, v->mlp);
+    v->mlp = sum;
 }
 
 static void add_to_residual(program_builder *b, layer_values *v)
@@ -276,7 +315,7 @@ static void add_to_residual(program_builder *b, layer_values *v)
 
 static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
 {
-    if (!sp_layer_has_step(b->model, &sp_layer_steps[step])) {
+    if (!b->of->has_step[step]) {
         return;
     }
     switch (step) {
@@ -301,10 +340,17 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         v->attention = project(b, "attention block output");
         break;
     case SP_STEP_FC1:
-        project_fc1(b);
+    case SP_STEP_SHARED_FC1:
+        project_fc1(b, mlp_of(step));
+        break;
+    case SP_STEP_SHARED_REDUCE:
+        project_shared(b, v);
         break;
     case SP_STEP_FC2_REDUCE:
         v->mlp = project(b, "MLP output");
+        break;
+    case SP_STEP_SHARED_SUM:
+        add_shared(b, v);
         break;
     case SP_STEP_RESIDUAL2:
         add_to_residual(b, v);
@@ -321,6 +367,7 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
 {
     layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
                       .gathered = SP_NO_TENSOR,
+                      .shared = SP_NO_TENSOR,
                       .output_name = output_name};
     const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
     sp_layer_set staying = sp_recompute_is_whole(b->mode) ? norms : 0;
@@ -631,6 +678,8 @@ typedef struct layer_gradients {
     int32_t outputs[2]; // of a column-parallel projection
     int32_t gathered;   // keys and values
     bool of_hidden;     // the gradient is of hidden states that several products read
+    int32_t beside;     // of what the MLP reads, by the experts, beside that by the shared ones
+    int32_t shared;     // of the output of the shared experts behind which a gate is
     bool rebuilds;      // the second projection of the MLP its input
 } layer_gradients;
 
@@ -644,61 +693,80 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         release_for_weights(b, g->behind);
         return;
     }
-    g->rebuilds = !has(b, SP_TENSOR_FC2_INPUT);
-    if (g->rebuilds && !has(b, SP_TENSOR_FC1)) {
-        rebuild(b, SP_TENSOR_NORM2);
-        make(b, SP_TENSOR_FC1);
+    const mlp *m = mlp_of(step);
+    g->rebuilds = !has(b, m->fc2_input);
+    if (g->rebuilds && !has(b, m->fc1)) {
+        rebuild(b, m->input);
+        make(b, m->fc1);
     }
     if (g->rebuilds) {
-        make(b, SP_TENSOR_SILU);
-        make(b, SP_TENSOR_FC2_INPUT);
+        make(b, m->silu);
+        make(b, m->fc2_input);
     }
-    g->gradient = allocate_wide(b, "gradient of fc2's input", SP_WIDTH_FFN);
+    g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
     if (!g->rebuilds) {
         make_weight_gradient(b, step);
-        drop_for_weights(b, SP_TENSOR_FC2_INPUT);
+        drop_for_weights(b, m->fc2_input);
     }
 }
 
 // A SwiGLU of several kernels has a gradient for each. One function frees all of its own at its
 // end, autograd what a node has read.
-static void activation_backward(program_builder *b, layer_gradients *g)
+static void activation_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
-    bool split = has_row(b, SP_TENSOR_SILU);
+    const mlp *m = mlp_of(step);
+    bool split = has_row(b, m->silu);
     int32_t up = SP_NO_TENSOR;
     int32_t gate = SP_NO_TENSOR;
     if (split) {
-        int32_t silu = allocate_wide(b, "gradient of the SiLU output", SP_WIDTH_FFN);
-        up = allocate_wide(b, "gradient of the up half", SP_WIDTH_FFN);
+        int32_t silu = allocate_wide(b, "gradient of the SiLU output", m->ffn);
+        up = allocate_wide(b, "gradient of the up half", m->ffn);
         free_tensor(b, g->rebuilds ? SP_NO_TENSOR : g->gradient);
-        drop(b, SP_TENSOR_SILU);
-        drop(b, SP_TENSOR_UP);
-        gate = allocate_wide(b, "gradient of the gate half", SP_WIDTH_FFN);
+        drop(b, m->silu);
+        drop(b, m->up);
+        gate = allocate_wide(b, "gradient of the gate half", m->ffn);
         free_tensor(b, silu);
-        drop(b, SP_TENSOR_GATE);
+        drop(b, m->gate);
     }
-    g->outputs[0] = allocate_wide(b, "gradient of fc1's output", SP_WIDTH_FC1);
+    g->outputs[0] = allocate_wide(b, "gradient of fc1's output", m->fc1_width);
     g->outputs[1] = SP_NO_TENSOR;
     free_tensor(b, gate);
     free_tensor(b, up);
     free_tensor(b, g->rebuilds || !split ? g->gradient : SP_NO_TENSOR);
-    drop_for_weights(b, SP_TENSOR_FC2_INPUT);
-    drop(b, SP_TENSOR_FC1);
+    drop_for_weights(b, m->fc2_input);
+    drop(b, m->fc1);
+    if (step == SP_STEP_SHARED_ACTIVATION) {
+        release_for_weights(b, g->shared);
+        release_for_weights(b, g->behind);
+        return;
+    }
     release_for_weights(b, g->routed);
-    release_for_weights(b, g->behind);
+    if (!b->of->has_step[SP_STEP_SHARED_FC1]) {
+        release_for_weights(b, g->behind);
+    }
 }
 
 static void column_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
+    bool shared = step == SP_STEP_SHARED_FC1;
     sp_layer_tensor_id input = sp_layer_steps[step].reads;
     rebuild(b, input);
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
     make_weight_gradient(b, step);
     release_for_weights(b, g->outputs[0]);
     release_for_weights(b, g->outputs[1]);
-    drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
-    drop_for_weights(b, input);
+    if (routed) {
+        drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
+        drop(b, SP_TENSOR_ROUTES);
+        g->beside = g->gradient;
+    }
+    if (!routed || !b->of->has_step[SP_STEP_SHARED_FC1]) {
+        drop_for_weights(b, input);
+    }
+    if (shared) {
+        free_tensor(b, g->beside); // added to the other
+    }
 }
 
 // Rows as the residual path holds them, of another width than hidden states.
@@ -768,7 +836,7 @@ static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
 static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
-    if (!sp_layer_has_step(b->model, step)) {
+    if (!b->of->has_step[place]) {
         return;
     }
     switch (step->kind) {
@@ -776,6 +844,14 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         g->around = g->gradient;
         break;
     case SP_LAYER_KIND_REDUCE:
+        if (place == SP_STEP_SHARED_REDUCE) {
+            if (has_row(b, SP_TENSOR_SHARED_OUTPUT)) {
+                g->shared = allocate_hidden(b, "gradient of the shared experts' output");
+            }
+            drop(b, SP_TENSOR_SHARED_OUTPUT);
+            drop(b, SP_TENSOR_SHARED_SCORE);
+            break;
+        }
         g->behind = SP_NO_TENSOR;
         if (has(b, step->reads)) {
             g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
@@ -789,6 +865,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             g->routed = allocate_wide(b, "gradient of the expert output", SP_WIDTH_ROUTED);
             drop(b, SP_TENSOR_EXPERT_OUTPUT);
             drop(b, SP_TENSOR_ROUTER);
+            drop(b, SP_TENSOR_ROUTING_MAP);
         }
         break;
     case SP_LAYER_KIND_LINEAR:
@@ -801,7 +878,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         }
         break;
     case SP_LAYER_KIND_ACTIVATION:
-        activation_backward(b, g);
+        activation_backward(b, g, place);
         break;
     case SP_LAYER_KIND_ATTENTION:
         core_attention_backward(b, g->gathered, g->outputs);
@@ -833,7 +910,11 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
         b->mode = SP_RECOMPUTE_NONE;
         output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
-    layer_gradients g = {.gradient = gradient, .routed = SP_NO_TENSOR, .gathered = SP_NO_TENSOR};
+    layer_gradients g = {.gradient = gradient,
+                         .routed = SP_NO_TENSOR,
+                         .gathered = SP_NO_TENSOR,
+                         .beside = SP_NO_TENSOR,
+                         .shared = SP_NO_TENSOR};
     if (b->of->size.kv_gathered > 0) {
         g.gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
@@ -1041,6 +1122,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
     sp_unit_sizes_of(alike, layout, options, load, &kind->size);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         kind->weights[s] = sp_footprint_weight(alike, layout, (sp_layer_place)s);
+        kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters =
         layout->zero >= 3 ? BF16 * sp_footprint_parameters(alike, layout, &one_layer, 1) : 0;

@@ -224,8 +224,9 @@ static void cp_exchange(builder *b, sp_pass pass)
 // backward also reads the product's gradient and writes one for each input. As PyTorch runs it from
 // SiLU and a product: 2 + 3 forward; backward 5 for the product, 3 for SiLU and 4 to put the halves
 // together.
-static void activation(builder *b, sp_pass pass)
+static void activation(builder *b, sp_layer_place place, sp_pass pass)
 {
+    bool experts = place == SP_STEP_ACTIVATION && b->model->experts > 0;
     bool forward = pass == SP_PASS_F;
     double tensors = forward ? 2.0 : 3.0;
     int kernels = 1;
@@ -235,10 +236,12 @@ static void activation(builder *b, sp_pass pass)
         tensors = forward ? 5.0 : 12.0;
         kernels = forward ? 2 : 4;
     }
-    double width = (double)(BF16 * b->shard.ffn * b->shard.active);
-    memory(b, "activation function", tensors * width,
-           kernels * (b->model->experts > 0 ? b->model->experts : 1))
-        ->of_experts = b->model->experts > 0;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(b->model, &b->shard, widths);
+    double width = (double)(BF16 * widths[sp_layer_steps[place].outputs]);
+    memory(b, sp_layer_steps[place].forward, tensors * width,
+           kernels * (experts ? b->model->experts : 1))
+        ->of_experts = experts;
 }
 
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
@@ -266,6 +269,16 @@ static void permutation(builder *b)
     if (b->model->experts > 0) {
         memory(b, "expert permutation", 4.0 * hidden_bytes(b) * (double)b->shard.active, 2);
     }
+}
+
+// Routed and shared experts are added up: two tensors are read and one is written, backward the
+// gradients of what both have read. The gate reads and writes what the shared ones give; backward
+// it also reads the gradient.
+static void sum_experts(builder *b, const char *name, sp_pass pass)
+{
+    double gate = !b->model->shared_gate ? 0.0 : pass == SP_PASS_F ? 2.0 : 3.0;
+    memory(b, name, (3.0 + gate) * hidden_bytes(b) / b->shard.norm_split,
+           b->model->shared_gate ? 2 : 1);
 }
 
 static void run_step(builder *b, sp_layer_place place, sp_pass pass)
@@ -303,7 +316,10 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         permutation(b);
         break;
     case SP_LAYER_KIND_ACTIVATION:
-        activation(b, pass);
+        activation(b, place, pass);
+        break;
+    case SP_LAYER_KIND_SUM:
+        sum_experts(b, name, pass);
         break;
     }
 }
@@ -339,23 +355,32 @@ static void accumulate(builder *b, int64_t weights)
         (apart ? 10.0 : 6.0) * (double)weights;
 }
 
+// The gather of what a column-parallel projection reads; NULL: it reads no gathered rows.
+static const sp_layer_step *entry_of(sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    for (int i = (int)place - 1; i >= 0; i--) {
+        const sp_layer_step *entry = &sp_layer_steps[i];
+        if (entry->kind == SP_LAYER_KIND_GATHER && entry->operation == step->operation) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
 // Column-parallel projections keep their input split over the sequence and gather it again
 // (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
 static void layer_weight_gradient(builder *b)
 {
     int64_t weights = 0;
     for (int i = SP_LAYER_STEPS - 1; i >= 0; i--) {
-        const sp_layer_step *step = &sp_layer_steps[i];
         sp_layer_linear shape;
         if (!sp_layer_linear_of(b->model, &b->shard, (sp_layer_place)i, &shape)) {
             continue;
         }
-        for (int j = 0; j < i; j++) {
-            const sp_layer_step *entry = &sp_layer_steps[j];
-            if (entry->kind == SP_LAYER_KIND_GATHER && entry->operation == step->operation &&
-                entry->reads == step->reads) {
-                gather(b, entry->forward, (double)(BF16 * b->width[entry->inputs]));
-            }
+        const sp_layer_step *entry = entry_of((sp_layer_place)i);
+        if (entry != NULL) {
+            gather(b, entry->forward, (double)(BF16 * b->width[entry->inputs]));
         }
         linear(b, (sp_layer_place)i, SP_PASS_W);
         weights += shape.weights * shape.inputs * shape.outputs;

@@ -64,9 +64,15 @@ static unsigned attention_conditions(const sp_model *model)
            (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
 }
 
+static unsigned mlp_conditions(const sp_model *model)
+{
+    return (model->experts > 0 ? SP_IF_ROUTED : 0) | (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
+           (model->shared_gate ? SP_IF_SHARED_GATE : 0);
+}
+
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
 {
-    return (step->conditions & ~attention_conditions(model)) == 0;
+    return (step->conditions & ~(attention_conditions(model) | mlp_conditions(model))) == 0;
 }
 
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -75,10 +81,10 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
     bool swiglu = model->activation == SP_SWIGLU;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
-    return attention_conditions(model) |
+    return attention_conditions(model) | mlp_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
            (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
-           (model->experts > 0 ? SP_IF_ROUTED : 0) | (is_explicit ? SP_IF_EXPLICIT : 0) |
+           (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
            (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
@@ -93,6 +99,7 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     int64_t tp = layout->tp;
     // Fewer key and value heads than ranks: each rank holds one whole head.
     int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
+    int64_t halves = model->activation == SP_SWIGLU ? 2 : 1;
     sp_shard shard = {
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
@@ -100,7 +107,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .v = kv_heads * sp_model_v_dim(model),
         .context = model->heads / tp * sp_model_v_dim(model),
         .ffn = model->ffn / tp,
-        .fc1 = (model->activation == SP_SWIGLU ? 2 : 1) * (model->ffn / tp),
+        .fc1 = halves * (model->ffn / tp),
+        .shared_ffn = model->shared_ffn / tp,
+        .shared_fc1 = halves * (model->shared_ffn / tp),
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
         .experts = model->experts > 0 ? model->experts : 1,
         .active = model->experts > 0 ? model->experts_per_token : 1,
@@ -131,8 +140,11 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_KV_UP] = shard->heads * (model->qk_nope_dim + sp_model_v_dim(model));
     widths[SP_WIDTH_HEADS] = shard->heads;
     widths[SP_WIDTH_EXPERTS] = shard->experts;
+    widths[SP_WIDTH_ROUTES] = 2 * shard->active;
     widths[SP_WIDTH_FFN] = shard->ffn * shard->active;
     widths[SP_WIDTH_FC1] = shard->fc1 * shard->active;
+    widths[SP_WIDTH_SHARED_FFN] = shard->shared_ffn;
+    widths[SP_WIDTH_SHARED_FC1] = shard->shared_fc1;
     widths[SP_WIDTH_VOCAB] = shard->vocab;
     widths[SP_WIDTH_LOGITS] = (1 + model->mtp_layers) * shard->vocab;
     widths[SP_WIDTH_MTP] = model->mtp_layers * model->hidden;
@@ -156,6 +168,22 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     }
 }
 
+static bool has_bias(const sp_model *model, sp_layer_place step)
+{
+    switch (step) {
+    case SP_STEP_QKV:
+        return model->bias || model->qkv_bias;
+    case SP_STEP_OUTPUT:
+        return model->bias || model->output_bias;
+    case SP_STEP_ROUTER:
+        return model->router_bias;
+    case SP_STEP_SHARED_GATE:
+        return false;
+    default:
+        return model->bias || model->mlp_bias;
+    }
+}
+
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear)
 {
@@ -175,16 +203,16 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
                                 .weights = is_mlp ? shard->experts : 1,
                                 .active = is_mlp ? shard->active : 1,
                                 .of_experts = is_mlp && model->experts > 0,
-                                .bias = !is_router &&
-                                        (model->bias || (step == SP_STEP_QKV && model->qkv_bias))};
+                                .bias = has_bias(model, step)};
     return true;
 }
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norm = 2 * (model->hidden + (model->qk_norm ? model->head_dim : 0)) +
-                   model->q_lora_rank + model->kv_lora_rank;
-    int64_t total = (model->norm == SP_LAYERNORM ? 2 : 1) * norm;
+    int64_t norms = 2 * model->hidden + model->q_lora_rank + model->kv_lora_rank +
+                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
+    int64_t total = (model->norm == SP_LAYERNORM ? 2 : 1) * norms;
+    total += model->attention_sinks ? shard->heads : 0;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
         if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear)) {

@@ -76,6 +76,7 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_REDUCE,      // exit of a tensor-parallel block; backward a gather
     SP_LAYER_KIND_RESIDUAL,
     SP_LAYER_KIND_PERMUTATION, // to experts
+    SP_LAYER_KIND_SUM,         // of routed and shared experts, these behind their gate
     SP_LAYER_KIND_ACTIVATION
 } sp_layer_kind;
 
@@ -84,7 +85,9 @@ typedef enum sp_layer_kind {
 // the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
 // projections and norms the weight and its widths for one expert, of gathers theirs, whether every
 // TP rank has all of the weight and its share of the tokens, and the conditions under which the
-// model has the step. SP_LAYER_TENSORS: the layer's output. Latent attention (DeepSeek-V2, arXiv
+// model has the step. SP_LAYER_TENSORS: the layer's output. Shared experts are one dense MLP beside
+// the routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
+// core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2, arXiv
 // 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers latents over
 // TP in place of hidden states; without a latent of the queries it projects these from hidden
 // states.
@@ -151,6 +154,29 @@ typedef enum sp_layer_kind {
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true)                \
+    ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
+        .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
+        .outputs = SP_WIDTH_ONE, .duplicated = true,                                               \
+        .conditions = SP_IF_SHARED | SP_IF_SHARED_GATE)                                            \
+    ROW(SHARED_GATHER, FC1, GATHER, "gather of the shared experts' input",                         \
+        "reduction of the shared experts' input gradient", .reads = SP_TENSOR_NORM2,               \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)                                     \
+    ROW(SHARED_FC1, FC1, LINEAR, "first projection of the shared experts",                         \
+        "first projection of the shared experts", .reads = SP_TENSOR_NORM2,                        \
+        .writes = SP_TENSOR_SHARED_FC1, .weight = SP_PARAMETER_SHARED_FC1_WEIGHT,                  \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_SHARED_FC1, .conditions = SP_IF_SHARED)     \
+    ROW(SHARED_ACTIVATION, ACTIVATION, ACTIVATION, "activation function of the shared experts",    \
+        "activation function of the shared experts", .reads = SP_TENSOR_SHARED_FC1,                \
+        .writes = SP_TENSOR_SHARED_FC2_INPUT, .outputs = SP_WIDTH_SHARED_FFN,                      \
+        .conditions = SP_IF_SHARED)                                                                \
+    ROW(SHARED_FC2, FC2, LINEAR, "second projection of the shared experts",                        \
+        "second projection of the shared experts", .reads = SP_TENSOR_SHARED_FC2_INPUT,            \
+        .writes = SP_TENSOR_SHARED_OUTPUT, .weight = SP_PARAMETER_SHARED_FC2_WEIGHT,               \
+        .inputs = SP_WIDTH_SHARED_FFN, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)     \
+    ROW(SHARED_REDUCE, FC2, REDUCE, "reduction of the shared experts' output",                     \
+        "gather of the shared experts' output gradient", .reads = SP_LAYER_TENSORS,                \
+        .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
         .inputs = SP_WIDTH_HIDDEN)                                                                 \
@@ -160,7 +186,7 @@ typedef enum sp_layer_kind {
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
     ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
-        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT)                                     \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN)            \
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
         .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
@@ -169,6 +195,8 @@ typedef enum sp_layer_kind {
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
         "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
         .writes = SP_LAYER_TENSORS)                                                                \
+    ROW(SHARED_SUM, FC2, SUM, "sum with the shared experts", "sum with the shared experts",        \
+        .reads = SP_TENSOR_SHARED_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_SHARED)  \
     ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
         .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
 
@@ -198,8 +226,11 @@ typedef enum sp_layer_width {
     SP_WIDTH_KV_UP,   // keys without their rotary part, and values
     SP_WIDTH_HEADS,   // a number for each query head
     SP_WIDTH_EXPERTS,
+    SP_WIDTH_ROUTES, // a probability and a place for each expert of a token
     SP_WIDTH_FFN,
     SP_WIDTH_FC1,
+    SP_WIDTH_SHARED_FFN, // of the shared experts
+    SP_WIDTH_SHARED_FC1,
     SP_WIDTH_VOCAB,
     SP_WIDTH_LOGITS, // of all tokens that a position predicts
     SP_WIDTH_MTP,    // hidden states of the further ones among them
@@ -246,7 +277,9 @@ typedef enum sp_layer_condition {
     SP_IF_QUERY_LATENT = 1 << 12,      // of queries too
     SP_IF_QUERIES_OF_HIDDEN = 1 << 13, // no latent of theirs
     SP_IF_JOINT_QKV = 1 << 14,         // no latent at all
-    SP_IF_MTP = 1 << 15                // further tokens are predicted
+    SP_IF_MTP = 1 << 17,               // further tokens are predicted
+    SP_IF_SHARED = 1 << 15,            // experts
+    SP_IF_SHARED_GATE = 1 << 16
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -310,6 +343,32 @@ typedef enum sp_layer_condition {
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
+    ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
+        STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(SHARED_HALF, "shared experts' fc1 output, gate half", LAYER, SHARED_FFN, BLOCK, BF16,      \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_UP, "shared experts' fc1 output, up half", LAYER, SHARED_FFN, BLOCK, BF16,          \
+        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
+        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16, SP_LAYER_FC1,    \
+        STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE, STEP_SHARED_ACTIVATION,       \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
+    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,             \
+        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
+        SP_IF_SHARED)                                                                              \
+    ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
+        SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,           \
+        SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
+    ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, BLOCK, FP32,             \
+        SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
+        SP_IF_ROUTED)                                                                              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_PERMUTATION,            \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, BLOCK, BF16, SP_LAYER_ACTIVATION, STEP_FC1,     \
@@ -401,14 +460,14 @@ typedef struct sp_layer_step {
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
 
-// Is it a projection of hidden states? The router's input and gradient are not counted again for
-// its weights, and the executor has none.
+// Is it a projection of hidden states? The input and gradient of the router and of a gate are not
+// counted again for their weights, which every TP rank has whole, and the executor has none.
 static inline bool sp_layer_is_product(const sp_layer_step *step)
 {
     return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
 }
 
-// Does the model's attention run the step?
+// Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
 // The conditions that hold: a set of sp_layer_condition.
@@ -422,16 +481,17 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 
 // One rank's share of a model's widths.
 typedef struct sp_shard {
-    int64_t heads;   // query heads
-    int64_t q, k, v; // widths of queries, keys and values
-    int64_t context; // width of the attention's output
-    int64_t ffn;     // of one expert
-    int64_t fc1;     // output of the first MLP projection: gate and up, or up alone
-    int64_t vocab;   // rows of the vocabulary tables, rounded up
-    int64_t experts; // 1 where the MLP is dense
-    int64_t active;  // experts per token, 1 where the MLP is dense
-    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+    int64_t heads;                  // query heads
+    int64_t q, k, v;                // widths of queries, keys and values
+    int64_t context;                // width of the attention's output
+    int64_t ffn;                    // of one expert
+    int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
+    int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none
+    int64_t vocab;                  // rows of the vocabulary tables, rounded up
+    int64_t experts;                // 1 where the MLP is dense
+    int64_t active;                 // experts per token, 1 where the MLP is dense
+    int norm_split; // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;   // as usual GPT models train with dropout, the Llama family without
 } sp_shard;
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
@@ -451,8 +511,8 @@ typedef struct sp_layer_linear {
 // False: the step is no projection, or none that the model has.
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear);
-// Parameters of one layer: projections and their column-split biases are divided over TP, norms,
-// router and the biases after a reduction are not.
+// Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
+// norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 
 #endif

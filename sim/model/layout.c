@@ -422,9 +422,17 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
     }
+    if (model->qk_norm_whole && tp > 1) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "is %d, and norms over the heads of all ranks (model.qk_norm_whole) are "
+                    "modelled on one alone",
+                    tp);
+    }
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
-        int64_t ffn = sp_model_of_kind(model, k, &space)->ffn;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        int64_t ffn = alike->ffn % tp != 0 ? alike->ffn : alike->shared_ffn;
         if (ffn % tp != 0) {
             good = false;
             sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",

@@ -34,6 +34,17 @@ static double as_bias(const void *owner)
     return ((const sp_model *)owner)->bias;
 }
 
+// Written where they differ from what model.bias says.
+static bool states_output_bias(const void *owner)
+{
+    return ((const sp_model *)owner)->output_bias && !((const sp_model *)owner)->bias;
+}
+
+static bool states_mlp_bias(const void *owner)
+{
+    return ((const sp_model *)owner)->mlp_bias && !((const sp_model *)owner)->bias;
+}
+
 static bool has_experts(const void *owner)
 {
     return ((const sp_model *)owner)->experts > 0;
@@ -47,14 +58,20 @@ static double any_expert(const void *owner)
 // The model's own MLP, which is that of kinds that state none.
 static sp_layer_mlp own_mlp(const sp_model *model)
 {
-    return (sp_layer_mlp){model->ffn, model->experts, model->experts_per_token,
-                          model->window_tokens, model->chunk_tokens};
+    return (sp_layer_mlp){.ffn = model->ffn,
+                          .experts = model->experts,
+                          .experts_per_token = model->experts_per_token,
+                          .shared_ffn = model->shared_ffn,
+                          .shared_gate = model->shared_gate,
+                          .window_tokens = model->window_tokens,
+                          .chunk_tokens = model->chunk_tokens};
 }
 
 static bool is_same_kind(const sp_layer_mlp *a, const sp_layer_mlp *b)
 {
     return a->ffn == b->ffn && a->experts == b->experts &&
-           a->experts_per_token == b->experts_per_token && a->window_tokens == b->window_tokens &&
+           a->experts_per_token == b->experts_per_token && a->shared_ffn == b->shared_ffn &&
+           a->shared_gate == b->shared_gate && a->window_tokens == b->window_tokens &&
            a->chunk_tokens == b->chunk_tokens;
 }
 
@@ -96,6 +113,10 @@ static bool read_run(sp_object *object, sp_model *model)
     if (mlp.experts > 0 && usual == 0) {
         sp_object_require(object, "experts_per_token");
     }
+    int64_t usual_shared = mlp.experts > 0 ? mlp.shared_ffn : 0;
+    mlp.shared_ffn = sp_setting_read_int(object, rows, "shared_ffn", usual_shared);
+    bool usual_gate = mlp.shared_ffn > 0 && mlp.shared_gate;
+    mlp.shared_gate = sp_object_bool(object, "shared_gate", usual_gate);
     read_seen(object, &mlp);
     run.kind = kind_like(model, &mlp);
     if (run.kind < SP_LAYER_KINDS) {
@@ -142,6 +163,11 @@ static json_t *write_layer_kinds(const void *owner, const void *context)
                     SP_JSON("experts", mlp->experts));
         if (mlp->experts > 0) {
             sp_json_add(run, SP_JSON("experts_per_token", mlp->experts_per_token));
+        }
+        if (mlp->experts > 0 &&
+            (mlp->shared_ffn != model->shared_ffn || mlp->shared_gate != model->shared_gate)) {
+            sp_json_add(run, SP_JSON("shared_ffn", mlp->shared_ffn),
+                        SP_JSON("shared_gate", mlp->shared_gate));
         }
         if (mlp->window_tokens != model->window_tokens ||
             mlp->chunk_tokens != model->chunk_tokens) {
@@ -265,12 +291,30 @@ static const sp_setting model_rows[] = {
     {.key = "model.tied_embeddings", SP_SWITCH, SP_FIELD(sp_model, tied_embeddings),
      .text = "Embedding and LM head share one matrix.", .aliases = "tie_word_embeddings"},
     {.key = "model.bias", SP_SWITCH, SP_FIELD(sp_model, bias),
-     .text = "Every linear layer has a bias.", .aliases = "add_bias_linear"},
+     .text = "Every linear layer but routers and the LM head has a bias.",
+     .aliases = "add_bias_linear"},
     {.key = "model.qkv_bias", SP_SWITCH, SP_FIELD(sp_model, qkv_bias), .derive = as_bias,
      .fallback = "as model.bias", .text = "The QKV projection has a bias (Qwen2).",
      .aliases = "add_qkv_bias"},
+    {.key = "model.output_bias", SP_SWITCH, SP_FIELD(sp_model, output_bias), .derive = as_bias,
+     .is_written = states_output_bias, .fallback = "as model.bias",
+     .text = "The projection behind the attention has a bias."},
+    {.key = "model.mlp_bias", SP_SWITCH, SP_FIELD(sp_model, mlp_bias), .derive = as_bias,
+     .is_written = states_mlp_bias, .fallback = "as model.bias",
+     .text = "The projections of MLPs, experts and shared experts have biases."},
+    {.key = "model.router_bias", SP_SWITCH, SP_FIELD(sp_model, router_bias), .if_changed = true,
+     .text = "Routers have a bias that is trained (gpt-oss).",
+     .aliases = "add_router_bias moe_router_bias"},
+    {.key = "model.head_bias", SP_SWITCH, SP_FIELD(sp_model, head_bias), .if_changed = true,
+     .text = "The LM head has a bias (Phi-3.5-MoE).", .aliases = "lm_head_bias"},
+    {.key = "model.attention_sinks", SP_SWITCH, SP_FIELD(sp_model, attention_sinks),
+     .if_changed = true,
+     .text = "The softmax of each query head has one more term, which is trained (gpt-oss)."},
     {.key = "model.qk_norm", SP_SWITCH, SP_FIELD(sp_model, qk_norm),
      .text = "Queries and keys of each head are normalised (Qwen3).", .aliases = "qk_layernorm"},
+    {.key = "model.qk_norm_whole", SP_SWITCH, SP_FIELD(sp_model, qk_norm_whole), .if_changed = true,
+     .text = "Queries and keys of all heads are normalised at once, each feature with a weight of "
+             "its own (OLMoE): with model.qk_norm, and parallel.tp 1."},
     {.key = "model.dropout", SP_SWITCH, .read = read_dropout, .write = write_dropout,
      .fallback = "true with \"gelu\" alone",
      .text = "Dropout of hidden states and attention, whose masks are kept for the backward.",
@@ -295,11 +339,19 @@ static const sp_setting model_rows[] = {
      SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
      .fallback = "0; required with experts", .text = "Experts that each token is routed to.",
      .aliases = "moe_router_topk num_experts_per_tok topk"},
+    {.key = "model.shared_ffn", SP_INT(0, SP_I_MAX_FFN), SP_FIELD(sp_model, shared_ffn),
+     .if_changed = true, .fallback = "0, no shared experts",
+     .text = "Width of all shared experts together: one dense MLP beside the experts, which every "
+             "token passes.",
+     .aliases = "moe_shared_expert_intermediate_size shared_expert_intermediate_size"},
+    {.key = "model.shared_gate", SP_SWITCH, SP_FIELD(sp_model, shared_gate), .if_changed = true,
+     .text = "What shared experts give is multiplied by a number for each token that a gate makes "
+             "of its hidden states (Qwen2-MoE).", .aliases = "moe_shared_expert_gate"},
     {.key = "model.layer_kinds", .type = "an array of 1 to 8 objects", .read = read_layer_kinds,
      .write = write_layer_kinds, .fallback = "none, all layers are alike",
      .text = "Layers that differ in their MLP or in what they attend to, in the order of the model "
              "and again up to model.layers: objects with layers (how many, 1 unless stated), ffn, "
-             "experts, experts_per_token, window_tokens and chunk_tokens (0: all tokens), each as "
+             "experts, experts_per_token, shared_ffn, shared_gate, window_tokens and chunk_tokens (0: all tokens), each as "
              "the model's where it is not stated. [{\"layers\": 3, \"experts\": 0, \"ffn\": 18432}, "
              "{\"layers\": 58}] begins with three dense layers."},
 };
@@ -409,6 +461,8 @@ const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *spac
     space->ffn = model->kind[kind].ffn;
     space->experts = model->kind[kind].experts;
     space->experts_per_token = model->kind[kind].experts_per_token;
+    space->shared_ffn = model->kind[kind].shared_ffn;
+    space->shared_gate = model->kind[kind].shared_gate;
     space->window_tokens = model->kind[kind].window_tokens;
     space->chunk_tokens = model->kind[kind].chunk_tokens;
     space->kinds = space->runs = 0;
@@ -421,6 +475,16 @@ int sp_model_most_experts(const sp_model *model)
     for (int r = 0; r < model->runs; r++) {
         int experts = model->kind[model->run[r].kind].experts;
         most = experts > most ? experts : most;
+    }
+    return most;
+}
+
+int64_t sp_model_most_shared(const sp_model *model)
+{
+    int64_t most = model->runs == 0 ? model->shared_ffn : 0;
+    for (int r = 0; r < model->runs; r++) {
+        int64_t shared = model->kind[model->run[r].kind].shared_ffn;
+        most = shared > most ? shared : most;
     }
     return most;
 }
@@ -552,7 +616,7 @@ int64_t sp_model_mtp_parameters(const sp_model *model)
 // Of the final norm, and of the head if untied.
 static int64_t head_parameters(const sp_model *model)
 {
-    return sp_model_norm_parameters(model) +
+    return sp_model_norm_parameters(model) + (model->head_bias ? model->vocab : 0) +
            (model->tied_embeddings ? 0 : model->vocab * model->hidden);
 }
 
@@ -568,7 +632,8 @@ static double linear_flops_of_layer(const sp_model *model)
     int64_t weights = 0; // that a token passes
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
-        if (sp_layer_linear_of(model, &shard, (sp_layer_place)s, &linear)) {
+        if (sp_layer_is_product(&sp_layer_steps[s]) &&
+            sp_layer_linear_of(model, &shard, (sp_layer_place)s, &linear)) {
             weights += linear.active * linear.inputs * linear.outputs;
         }
     }
@@ -696,10 +761,29 @@ static void check_latent(checker *check, const sp_model *model)
            "latent attention has no QKV projection");
 }
 
+static void check_shared(checker *check, bool of_kind, const sp_layer_mlp *mlp)
+{
+    bool alone = mlp->shared_ffn > 0 && mlp->experts == 0;
+    if (!alone && (!mlp->shared_gate || mlp->shared_ffn > 0)) {
+        return;
+    }
+    char place[SP_JSON_PATH];
+    place_of(check,
+             of_kind ? "layer_kinds"
+             : alone ? "shared_ffn"
+                     : "shared_gate",
+             place, sizeof place);
+    check->good = false;
+    sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                alone ? "shared experts stand beside experts, and there are none (experts)"
+                      : "a gate is of shared experts, and there are none (shared_ffn)");
+}
+
 static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
                        const sp_layer_mlp *kind)
 {
     check_experts(check, experts_key, kind);
+    check_shared(check, strcmp(experts_key, "layer_kinds") == 0, kind);
     if (kind->window_tokens > 0 && kind->chunk_tokens > 0) {
         char place[SP_JSON_PATH];
         place_of(check, chunk_key, place, sizeof place);
@@ -710,10 +794,31 @@ static void check_kind(checker *check, const char *experts_key, const char *chun
     }
 }
 
+static void check_biases(checker *check, const sp_model *model)
+{
+    const struct {
+        const char *key, *which;
+        bool has;
+    } biases[] = {{"qkv_bias", "QKV", model->qkv_bias},
+                  {"output_bias", "the attention's output", model->output_bias},
+                  {"mlp_bias", "the MLP", model->mlp_bias}};
+    for (size_t i = 0; model->bias && i < sizeof biases / sizeof biases[0]; i++) {
+        if (!biases[i].has) {
+            char place[SP_JSON_PATH];
+            check->good = false;
+            place_of(check, biases[i].key, place, sizeof place);
+            sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                        "is false, while \"bias\" gives every linear layer one, that of %s too",
+                        biases[i].which);
+        }
+    }
+}
+
 static void check_relations(checker *check, const sp_model *model)
 {
     char place[SP_JSON_PATH];
     check_latent(check, model);
+    check_biases(check, model);
     if (model->heads % model->kv_heads != 0) {
         check->good = false;
         place_of(check, "kv_heads", place, sizeof place);
@@ -721,11 +826,17 @@ static void check_relations(checker *check, const sp_model *model)
                     "%d key and value heads do not divide %d query heads", model->kv_heads,
                     model->heads);
     }
-    if (model->bias && !model->qkv_bias) {
+    if (model->router_bias && sp_model_most_experts(model) == 0) {
         check->good = false;
-        place_of(check, "qkv_bias", place, sizeof place);
+        place_of(check, "router_bias", place, sizeof place);
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "is false, while \"bias\" gives every linear layer one, that of QKV too");
+                    "is true, and no layer has a router (experts)");
+    }
+    if (model->qk_norm_whole && !model->qk_norm) {
+        check->good = false;
+        place_of(check, "qk_norm_whole", place, sizeof place);
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
+                    "is true, and queries and keys have no norm (qk_norm)");
     }
     if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
         const char *key = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
@@ -801,7 +912,8 @@ json_t *sp_model_to_json(const sp_model *model)
         .name = name_, .layers = (layers_), .hidden = (hidden_), .ffn = 4 * (hidden_),             \
         .heads = (heads_), .kv_heads = (heads_), .head_dim = (hidden_) / (heads_), .vocab = 51200, \
         .max_positions = 2048, .activation = SP_GELU, .norm = SP_LAYERNORM,                        \
-        .positional = SP_LEARNED, .tied_embeddings = true, .bias = true, .qkv_bias = true          \
+        .positional = SP_LEARNED, .tied_embeddings = true, .bias = true, .qkv_bias = true,         \
+        .output_bias = true, .mlp_bias = true                                                      \
     }
 
 static const sp_model builtin[] = {

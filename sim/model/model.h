@@ -30,6 +30,8 @@ typedef struct sp_layer_mlp {
     int64_t ffn; // f, of one expert where there are experts
     int experts; // 0: dense MLP
     int experts_per_token;
+    int64_t shared_ffn; // of all shared experts together, which every token passes; 0: none
+    bool shared_gate;   // their output is multiplied by a number for each token (h to 1, Qwen2-MoE)
     int64_t window_tokens, chunk_tokens; // as of sp_model
 } sp_layer_mlp;
 
@@ -59,9 +61,14 @@ typedef struct sp_model {
     sp_norm norm;
     sp_positional positional;
     bool tied_embeddings;
-    bool bias;     // on every linear layer
-    bool qkv_bias; // on the QKV projection alone (Qwen2); implied by bias
-    bool qk_norm;  // norm of each head's q and k (Qwen3)
+    bool bias; // on every linear layer
+    // On the QKV projection (Qwen2), on that behind the attention, on MLPs and experts: implied by
+    // bias.
+    bool qkv_bias, output_bias, mlp_bias;
+    bool router_bias, head_bias; // on the router; on the LM head (Phi-3.5-MoE)
+    bool attention_sinks;        // a number for each query head that its softmax adds (gpt-oss)
+    bool qk_norm;                // norm of each head's q and k (Qwen3)
+    bool qk_norm_whole;          // of all heads at once (OLMoE)
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     // Keys of a config.json: of what stands beside a text model, and of what nothing reads that may
@@ -76,6 +83,8 @@ typedef struct sp_model {
     int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
     int experts;    // as ffn
     int experts_per_token;
+    int64_t shared_ffn;
+    bool shared_gate;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
     int kinds, runs;
     sp_layer_mlp kind[SP_LAYER_KINDS];
@@ -140,6 +149,8 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space);
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
+// The widest shared experts of a layer; 0: no layer has any.
+int64_t sp_model_most_shared(const sp_model *model);
 // The shortest window or chunk of a layer: samples that are no longer see all tokens; 0: all do.
 int64_t sp_model_least_seen(const sp_model *model);
 // From now on layers that see no fewer than the `longest` tokens of a sample see all.
@@ -178,7 +189,16 @@ int64_t sp_model_parameters(const sp_model *model);
 int64_t sp_model_mtp_parameters(const sp_model *model);
 // One layer, all experts, norms, biases; of several kinds the mean, rounded down.
 int64_t sp_model_layer_parameters(const sp_model *model);
-int64_t sp_model_norm_parameters(const sp_model *model);      // a norm of hidden states
+int64_t sp_model_norm_parameters(const sp_model *model); // a norm of hidden states
+// Features of the norms of queries and of keys, which all TP ranks have whole.
+static inline int64_t sp_model_query_norm(const sp_model *model)
+{
+    return (model->qk_norm_whole ? model->heads : 1) * model->head_dim;
+}
+static inline int64_t sp_model_key_norm(const sp_model *model)
+{
+    return (model->qk_norm_whole ? model->kv_heads : 1) * model->head_dim;
+}
 int64_t sp_model_embedding_parameters(const sp_model *model); // token (and learned position) table
 
 // Twice the (query, key) pairs of tokens [begin, begin + tokens) of a sample and what they see; of
@@ -190,9 +210,9 @@ double sp_model_pairs2(const sp_model *model, double begin, double tokens);
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
 // whose attention covers pairs2/2 (query, key) pairs (sp_model_pairs2). pairs2 is twice the pair
 // count so that the causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l. Linear part: 2
-// FLOPs per weight and token (head included, embedding not); attention: 4*a*d per pair, with
-// latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the
-// same with s^2 pairs).
+// FLOPs per weight and token (head included, routers not, embedding not); attention: 4*a*d per
+// pair, with latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A
+// counts the same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);

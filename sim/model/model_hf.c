@@ -715,6 +715,11 @@ static void note_dropout(const sp_object *object, sp_model *model)
     }
 }
 
+static void set_biases(sp_model *model, bool all)
+{
+    model->bias = model->qkv_bias = model->output_bias = model->mlp_bias = all;
+}
+
 static void read_biases(sp_object *object, hf_family family, sp_model *model);
 
 static void read_llama_family(sp_object *object, hf_family family, sp_model *model)
@@ -750,7 +755,7 @@ static void read_llama_family(sp_object *object, hf_family family, sp_model *mod
 }
 
 // Qwen2 always has biases on q, k and v alone. Where `attention_bias` is read it covers the output
-// projection as well, which a model holds only together with the MLP's.
+// projection as well.
 static void read_biases(sp_object *object, hf_family family, sp_model *model)
 {
     if (family == QWEN2) {
@@ -765,13 +770,9 @@ static void read_biases(sp_object *object, hf_family family, sp_model *model)
     }
     bool attention = sp_object_bool(object, "attention_bias", false);
     bool mlp = family == LLAMA && sp_object_bool(object, "mlp_bias", false);
-    if (attention != mlp) {
-        sp_object_error(object, attention ? "attention_bias" : "mlp_bias",
-                        "biases on the %s alone are not supported",
-                        attention ? "attention" : "MLP");
-    }
-    model->bias = attention && mlp;
-    model->qkv_bias = model->bias;
+    set_biases(model, attention && mlp);
+    model->qkv_bias = model->output_bias = attention;
+    model->mlp_bias = mlp;
 }
 
 static void read_gpt2(sp_object *object, sp_model *model)
@@ -788,8 +789,7 @@ static void read_gpt2(sp_object *object, sp_model *model)
     model->kv_heads = model->heads;
     model->head_dim = head_dim_of(object, "n_head", model, 0);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
-    model->bias = true;
-    model->qkv_bias = true;
+    set_biases(model, true);
     static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
     read_dropout(object, dropouts, 0.1, model);
 }
@@ -807,11 +807,8 @@ static void read_gpt_neox(sp_object *object, sp_model *model)
     }
     model->head_dim = head_dim_of(object, "num_attention_heads", model, 0);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
-    model->bias = sp_object_bool(object, "attention_bias", true);
-    if (!model->bias) {
-        sp_object_error(object, "attention_bias", "biases on the MLP alone are not supported");
-    }
-    model->qkv_bias = model->bias;
+    set_biases(model, sp_object_bool(object, "attention_bias", true));
+    model->mlp_bias = true;
     static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
     read_dropout(object, dropouts, 0.0, model);
 }

@@ -31,15 +31,22 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_Q_LATENT_NORM_BIAS] = "q_latent_norm.bias",
     [SP_PARAMETER_KV_LATENT_NORM_WEIGHT] = "kv_latent_norm.weight",
     [SP_PARAMETER_KV_LATENT_NORM_BIAS] = "kv_latent_norm.bias",
+    [SP_PARAMETER_SINKS] = "sinks",
     [SP_PARAMETER_PROJECTION_WEIGHT] = "projection.weight",
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
     [SP_PARAMETER_NORM2_WEIGHT] = "norm2.weight",
     [SP_PARAMETER_NORM2_BIAS] = "norm2.bias",
     [SP_PARAMETER_ROUTER_WEIGHT] = "router.weight",
+    [SP_PARAMETER_ROUTER_BIAS] = "router.bias",
     [SP_PARAMETER_FC1_WEIGHT] = "fc1.weight",
     [SP_PARAMETER_FC1_BIAS] = "fc1.bias",
     [SP_PARAMETER_FC2_WEIGHT] = "fc2.weight",
     [SP_PARAMETER_FC2_BIAS] = "fc2.bias",
+    [SP_PARAMETER_SHARED_FC1_WEIGHT] = "shared.fc1.weight",
+    [SP_PARAMETER_SHARED_FC1_BIAS] = "shared.fc1.bias",
+    [SP_PARAMETER_SHARED_FC2_WEIGHT] = "shared.fc2.weight",
+    [SP_PARAMETER_SHARED_FC2_BIAS] = "shared.fc2.bias",
+    [SP_PARAMETER_SHARED_GATE_WEIGHT] = "shared.gate.weight",
     [SP_PARAMETER_TOKEN_TABLE] = "embedding.tokens",
     [SP_PARAMETER_POSITION_TABLE] = "embedding.positions",
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
@@ -47,7 +54,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_HEAD_TABLE] = "head.weight",
     [SP_PARAMETER_MTP_WEIGHT] = "further.weight",
     [SP_PARAMETER_MTP_NORM_WEIGHT] = "further_norm.weight",
-    [SP_PARAMETER_MTP_NORM_BIAS] = "further_norm.bias"};
+    [SP_PARAMETER_MTP_NORM_BIAS] = "further_norm.bias",
+    [SP_PARAMETER_HEAD_BIAS] = "head.bias"};
 
 // Appends one; the rest of its description is the caller's.
 static void add(sp_parameter_list *list, int layer, sp_parameter_kind kind, sp_parameter parameter)
@@ -69,6 +77,14 @@ static void add_table(sp_parameter_list *list, sp_parameter_kind kind, int64_t r
                        .all_rows = all_rows,
                        .all_columns = columns,
                        .spread = TABLE_SPREAD});
+}
+
+// One that starts at 0.
+static void add_vector(sp_parameter_list *list, int layer, sp_parameter_kind kind, int64_t rows,
+                       int64_t all_rows)
+{
+    add(list, layer, kind,
+        (sp_parameter){.rows = rows, .columns = 1, .all_rows = all_rows, .all_columns = 1});
 }
 
 static void add_norm(sp_parameter_list *list, int layer, sp_parameter_kind kind,
@@ -132,8 +148,11 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_QKV);
     if (model->qk_norm) {
-        add_norm(list, layer, SP_PARAMETER_QUERY_NORM_WEIGHT, model, model->head_dim);
-        add_norm(list, layer, SP_PARAMETER_KEY_NORM_WEIGHT, model, model->head_dim);
+        add_norm(list, layer, SP_PARAMETER_QUERY_NORM_WEIGHT, model, sp_model_query_norm(model));
+        add_norm(list, layer, SP_PARAMETER_KEY_NORM_WEIGHT, model, sp_model_key_norm(model));
+    }
+    if (model->attention_sinks) {
+        add_vector(list, layer, SP_PARAMETER_SINKS, s->rank.heads, s->whole.heads);
     }
     add_latent(list, layer, s);
     add_linear(list, layer, s, SP_STEP_OUTPUT);
@@ -143,6 +162,9 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
         add_linear(list, layer, s, SP_STEP_FC1);
         add_linear(list, layer, s, SP_STEP_FC2);
     }
+    add_linear(list, layer, s, SP_STEP_SHARED_FC1);
+    add_linear(list, layer, s, SP_STEP_SHARED_FC2);
+    add_linear(list, layer, s, SP_STEP_SHARED_GATE);
 }
 
 // Adds the further layers, which are like the one that begins at `first`.
@@ -203,6 +225,9 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
                                .all_rows = h,
                                .all_columns = 2 * h,
                                .spread = 1.0 / sqrt(2.0 * (double)h)});
+        }
+        if (model->head_bias) {
+            add_vector(list, -1, SP_PARAMETER_HEAD_BIAS, s.rank.vocab, model->vocab);
         }
     }
 }

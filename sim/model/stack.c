@@ -40,6 +40,12 @@ static bool states_shares(const void *stack)
     return named_for(stack).rooted_shares != ((const sp_stack *)stack)->rooted_shares;
 }
 
+static bool states_permutation(const void *stack)
+{
+    return named_for(stack).memory_efficient_permutation !=
+           ((const sp_stack *)stack)->memory_efficient_permutation;
+}
+
 static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
 {
     sp_stack *stack = owner;
@@ -64,6 +70,10 @@ static const sp_setting stack_rows[] = {
      .text = "The stack whose switches hold where they are not stated."},
     STACK_SWITCH(fused_swiglu,
                  "SwiGLU is one kernel, its backward from the first projection's output."),
+    STACK_SWITCH(memory_efficient_permutation,
+                 "Probabilities of the router are multiplied in with the experts' activation, so "
+                 "that no outputs of experts are kept (Megatron Core from 0.13 on).",
+                 .is_written = states_permutation),
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
@@ -200,7 +210,8 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 #define MEGATRON_CORE_2025                                                             \
     .fused_swiglu = true, .hide_gradient_reduce = true, .hide_parameter_gather = true, \
     .bucketed_epilogue = true, .gradient_reduce_dtype = SP_REDUCE_BF16,                \
-    .fused_cross_entropy = true, .dummy_weight_gradients = true
+    .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
+    .memory_efficient_permutation = true
 
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP

@@ -48,8 +48,9 @@ typedef enum sp_reduce_dtype { SP_REDUCE_FP32, SP_REDUCE_BF16 } sp_reduce_dtype;
 typedef struct sp_stack {
     char name[SP_STACK_NAME];
     // Kernels.
-    bool fused_swiglu;  // SwiGLU in one kernel, its backward from the first projection's output
-    bool unfused_norms; // norms as separate element-wise kernels in fp32
+    bool fused_swiglu; // SwiGLU in one kernel, its backward from the first projection's output
+    bool memory_efficient_permutation; // experts' outputs are not kept
+    bool unfused_norms;                // norms as separate element-wise kernels in fp32
     // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;

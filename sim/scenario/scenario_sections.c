@@ -469,6 +469,19 @@ static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
                        "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
+// Passes written by hand have one MLP in a layer.
+static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    if (sp_model_most_shared(&scenario->model) == 0 || stack->tensors != SP_TENSORS_EXPLICIT) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.tensors",
+                       "is \"explicit\" (stack \"%s\"), and passes written by hand have no shared "
+                       "experts (model.shared_ffn): take a stack with \"autograd\"",
+                       stack->name);
+}
+
 // Attention is handed over in stretches of one length, of as many layers here as there.
 static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
 {
@@ -751,9 +764,9 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {
-        check_chunks,      check_layout,  check_layers,     check_exchange, check_cp_sharding,
-        check_head_groups, check_zero,    check_zero_group, check_flows,    check_nvls,
-        check_planner,     check_offload, check_latent,     check_mtp};
+        check_chunks,      check_layout,  check_layers,         check_exchange, check_cp_sharding,
+        check_head_groups, check_zero,    check_zero_group,     check_flows,    check_nvls,
+        check_planner,     check_offload, check_shared_experts, check_latent,   check_mtp};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -33,8 +33,8 @@ static const struct {
     {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
     {"multi_latent_attention", "latent attention (MLA) is asked for by model.kv_lora_rank",
      "none false"},
-    {"num_shared_experts n_shared_experts moe_shared_expert_intermediate_size",
-     "shared experts are not modelled", "0 none"},
+    {"num_shared_experts n_shared_experts",
+     "model.shared_ffn is the width of all shared experts together", "0 none"},
     {"moe_layer_freq first_k_dense_replace mlp_only_layers decoder_sparse_step",
      "which layers have experts is said by model.layer_kinds", ""},
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "

@@ -8,7 +8,9 @@ static void draw_kinds(sp_prng *prng, unit_draw *d)
     model->runs = 2 + prng_below(prng, 2);
     model->kind[0] = (sp_layer_mlp){.ffn = model->ffn,
                                     .experts = model->experts,
-                                    .experts_per_token = model->experts_per_token};
+                                    .experts_per_token = model->experts_per_token,
+                                    .shared_ffn = model->shared_ffn,
+                                    .shared_gate = model->shared_gate};
     model->kind[1] = (sp_layer_mlp){.ffn = 64 * (17 + prng_below(prng, 16))};
     for (int r = 0; r < model->runs; r++) {
         model->run[r] = (sp_layer_run){.layers = 1 + prng_below(prng, 3), .kind = r % 2};
@@ -47,6 +49,8 @@ void make_usual(unit_draw *draw)
 void make_dense(unit_draw *draw)
 {
     draw->model.experts = draw->model.experts_per_token = 0;
+    draw->model.shared_ffn = draw->model.kind[0].shared_ffn = 0;
+    draw->model.shared_gate = draw->model.kind[0].shared_gate = false;
     draw->model.kind[0].experts = draw->model.kind[0].experts_per_token = 0;
 }
 
@@ -86,6 +90,8 @@ unit_draw draw_unit(sp_prng *prng)
     if (prng_below(prng, 4) == 0) {
         d.model.experts = 8;
         d.model.experts_per_token = 1 + prng_below(prng, 3);
+        d.model.shared_ffn = 64 * prng_below(prng, 12);
+        d.model.shared_gate = d.model.shared_ffn > 0 && prng_below(prng, 2) == 0;
     }
     d.options.stack = (sp_stack){
         .fused_swiglu = prng_below(prng, 2) == 0,
@@ -95,6 +101,7 @@ unit_draw draw_unit(sp_prng *prng)
         .fused_cross_entropy = prng_below(prng, 3) == 0,
         .copied_logits = prng_below(prng, 3) == 0,
         .unfused_weight_gradient = prng_below(prng, 2) == 0,
+        .memory_efficient_permutation = prng_below(prng, 2) == 0,
         .dummy_weight_gradients = prng_below(prng, 2) == 0,
         .keep_gathered_inputs = prng_below(prng, 3) == 0,
         .transposed_output = prng_below(prng, 3) == 0,
