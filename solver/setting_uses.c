@@ -203,7 +203,7 @@ static bool has_uneven_rings(const question *q)
 
 static bool gates_mlp(const question *q)
 {
-    return q->scenario->model.activation == SP_SWIGLU;
+    return sp_model_is_gated(&q->scenario->model);
 }
 
 static bool routes_tokens(const question *q)
@@ -748,6 +748,12 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "keys of the model's config.json that are not simulated are passed over, "
                         "whatever they change: %s",
                         model->ignored_keys);
+    }
+    if (model->soft_caps) {
+        sp_warnings_add(warnings,
+                        "the model caps its attention scores (model.soft_caps, or "
+                        "attn_logit_softcapping of its config.json): its time is that of kernels "
+                        "without caps, which not all of them have, and caps take none");
     }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,

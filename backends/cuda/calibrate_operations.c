@@ -703,7 +703,7 @@ sp_i_cuda_element_cost sp_i_cuda_element_cost_of(sp_i_cuda_element element,
 int sp_i_cuda_element_in_layer(sp_i_cuda_element element, const sp_model *model)
 {
     const bool rms = model->norm == SP_RMSNORM;
-    const bool swiglu = model->activation == SP_SWIGLU;
+    const bool swiglu = sp_model_is_gated(model);
     const bool holds[] = {true, rms, !rms, swiglu, !swiglu, model->positional == SP_ROPE};
     return holds[element_table[element].in_models] ? element_table[element].in_layer : 0;
 }

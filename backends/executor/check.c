@@ -226,8 +226,13 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
                         (long long)seen, (long long)longest);
     }
-    if (model->activation == SP_SQUARED_RELU) {
-        status = cannot(backend, err, "squared ReLU");
+    if (model->activation == SP_SQUARED_RELU || model->activation == SP_GEGLU) {
+        status = cannot(backend, err, model->activation == SP_GEGLU ? "GEGLU" : "squared ReLU");
+    }
+    if (model->post_norms || model->soft_caps) {
+        status = cannot(backend, err,
+                        model->post_norms ? "norms behind attention and MLP (model.post_norms)"
+                                          : "caps on attention scores (model.soft_caps)");
     }
     if (!model->bias && (model->output_bias || model->mlp_bias)) {
         status = cannot(backend, err, "biases on the attention or the MLP alone");

@@ -48,9 +48,10 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
     // One rank alone has nothing to gather or to scatter.
     int zero = sp_layout_zero_ranks(layout) > 1 ? layout->zero : 0;
+    int layer_norms = model->post_norms ? 4 : 2;
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
-        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? 2 * norm : norm;
+        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? layer_norms * norm : norm;
         x->kinds[x->kind].parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
         x->kinds[x->kind].gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
         x->kinds[x->kind].input_gradients[p] =
@@ -322,6 +323,7 @@ static void reduce(sp_i_explicit *x, sp_layer_place step)
     if (step == SP_STEP_OUTPUT_REDUCE) {
         make(x, SP_TENSOR_RESIDUAL);
     }
+    make_all(x, step);
     take_briefly(x, x->hidden_gathered);
 }
 
@@ -476,10 +478,10 @@ static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gr
     x->place[input] = SP_MEM_CATEGORIES;
 }
 
-// The gradient of a block's output is behind its dropout a matrix of its own.
-static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask)
+// The gradient of a block's output is behind its dropout, or its norm, a matrix of its own.
+static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask, sp_layer_tensor_id normed)
 {
-    bool own = has(x, mask);
+    bool own = has(x, mask) || has(x, normed);
     if (own) {
         take(x, x->hidden);
         drop(x, mask);
@@ -551,7 +553,9 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
     }
     switch (step->kind) {
     case SP_LAYER_KIND_REDUCE:
-        b->own = enter_block(x, step->reads);
+        b->own =
+            enter_block(x, step->reads,
+                        place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
         break;
     case SP_LAYER_KIND_LINEAR:
         if (sp_layer_is_product(step)) {
@@ -613,7 +617,7 @@ static void head_backward(sp_i_explicit *x)
 static void embedding_backward(sp_i_explicit *x)
 {
     fetch(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_FINAL_INPUT, 0, 1);
-    bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK);
+    bool own = enter_block(x, SP_TENSOR_EMBEDDING_MASK, SP_TENSOR_EMBEDDING_MASK);
     take_briefly(x, x->hidden_gathered);
     give(x, own ? x->hidden : 0);
 }

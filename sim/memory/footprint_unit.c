@@ -105,7 +105,7 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
 {
     u->mode = options->recompute;
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
-    u->split_swiglu = u->alike->activation == SP_SWIGLU && !options->stack.fused_swiglu;
+    u->split_swiglu = sp_model_is_gated(u->alike) && !options->stack.fused_swiglu;
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;

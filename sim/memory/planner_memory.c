@@ -81,7 +81,12 @@ sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
                            "%s knows no latent attention, which '%s' has", planner, model->name);
     }
-    if (model->activation != SP_SWIGLU) {
+    if (model->post_norms) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
+                           "%s knows layers with two norms, '%s' has model.post_norms", planner,
+                           model->name);
+    }
+    if (!sp_model_is_gated(model)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
                            "%s knows models with SwiGLU, which '%s' has not", planner, model->name);
     }

@@ -241,7 +241,7 @@ static void split_qkv(program_builder *b, layer_values *v)
 {
     sp_layer_set made = b->of->made[SP_STEP_QKV_ELEMENTWISE];
     if (v->gathered != SP_NO_TENSOR) {
-        made &= ~(SP_LAYER_SET(SP_TENSOR_KEYS_VALUES));
+        made &= ~SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
     } else if (b->mixed_views) {
         make_all(b,
                  made & ~(SP_LAYER_SET(SP_TENSOR_QUERIES) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES)));
@@ -338,6 +338,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_OUTPUT_REDUCE:
         v->attention = project(b, "attention block output");
+        make_all(b, b->of->made[step]);
         break;
     case SP_STEP_FC1:
     case SP_STEP_SHARED_FC1:
@@ -348,6 +349,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_FC2_REDUCE:
         v->mlp = project(b, "MLP output");
+        make_all(b, b->of->made[step]);
         break;
     case SP_STEP_SHARED_SUM:
         add_shared(b, v);
@@ -853,11 +855,13 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             break;
         }
         g->behind = SP_NO_TENSOR;
-        if (has(b, step->reads)) {
+        if (has(b, step->reads) || has_row(b, SP_TENSOR_POST_NORM1)) {
             g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
                                                ? "gradient of the MLP output"
                                                : "gradient of the attention block output");
             drop(b, step->reads);
+            drop(b, place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
+            drop_unfused_norm(b, place);
         }
         break;
     case SP_LAYER_KIND_PERMUTATION:

@@ -142,9 +142,13 @@ static void norm(builder *b, const char *name, sp_pass pass, int64_t width)
 }
 
 // Adding a block's output to the residual path reads two tensors and writes one; dropout writes its
-// mask too. Backward the two gradients meet, and dropout masks the block's share of them.
+// mask too. Backward the two gradients meet, and dropout masks the block's share of them. A norm
+// behind the block (Gemma 2) stands between.
 static void residual(builder *b, const char *name, sp_pass pass)
 {
+    if (b->model->post_norms) {
+        norm(b, "norm behind the block", pass, b->model->hidden);
+    }
     double bytes = 3.0 * hidden_bytes(b);
     double masks = (double)(MASK * b->model->hidden);
     if (b->shard.dropout) {
@@ -230,9 +234,9 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
     bool forward = pass == SP_PASS_F;
     double tensors = forward ? 2.0 : 3.0;
     int kernels = 1;
-    if (b->model->activation == SP_SWIGLU && b->stack->fused_swiglu) {
+    if (sp_model_is_gated(b->model) && b->stack->fused_swiglu) {
         tensors = forward ? 3.0 : 5.0;
-    } else if (b->model->activation == SP_SWIGLU) {
+    } else if (sp_model_is_gated(b->model)) {
         tensors = forward ? 5.0 : 12.0;
         kernels = forward ? 2 : 4;
     }

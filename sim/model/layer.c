@@ -79,7 +79,6 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
-    bool swiglu = model->activation == SP_SWIGLU;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return attention_conditions(model) | mlp_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
@@ -87,11 +86,12 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
-           (swiglu && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU : 0) |
+           (sp_model_is_gated(model) && !stack->fused_swiglu && !is_explicit ? SP_IF_SPLIT_SWIGLU
+                                                                             : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
            (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
-           (model->mtp_layers > 0 ? SP_IF_MTP : 0);
+           (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -99,7 +99,7 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     int64_t tp = layout->tp;
     // Fewer key and value heads than ranks: each rank holds one whole head.
     int64_t kv_heads = model->kv_heads >= tp ? model->kv_heads / tp : 1;
-    int64_t halves = model->activation == SP_SWIGLU ? 2 : 1;
+    int64_t halves = sp_model_is_gated(model) ? 2 : 1;
     sp_shard shard = {
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
@@ -209,7 +209,8 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norms = 2 * model->hidden + model->q_lora_rank + model->kv_lora_rank +
+    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden + model->q_lora_rank +
+                    model->kv_lora_rank +
                     (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
     int64_t total = (model->norm == SP_LAYERNORM ? 2 : 1) * norms;
     total += model->attention_sinks ? shard->heads : 0;

@@ -272,14 +272,15 @@ typedef enum sp_layer_condition {
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
     SP_IF_UNFUSED_NORMS = 1 << 9,
     SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
+    SP_IF_POST_NORMS = 1 << 11, // behind attention and MLP, before the residual path
+    SP_IF_SHARED = 1 << 12,     // experts
+    SP_IF_SHARED_GATE = 1 << 13,
     // Attention.
-    SP_IF_LATENT = 1 << 11,            // of keys and values at least
-    SP_IF_QUERY_LATENT = 1 << 12,      // of queries too
-    SP_IF_QUERIES_OF_HIDDEN = 1 << 13, // no latent of theirs
-    SP_IF_JOINT_QKV = 1 << 14,         // no latent at all
-    SP_IF_MTP = 1 << 17,               // further tokens are predicted
-    SP_IF_SHARED = 1 << 15,            // experts
-    SP_IF_SHARED_GATE = 1 << 16
+    SP_IF_LATENT = 1 << 14,            // of keys and values at least
+    SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
+    SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
+    SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
+    SP_IF_MTP = 1 << 18                // further tokens are predicted
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -328,6 +329,15 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+    ROW(POST_NORM1, "input of the norm behind attention", LAYER, HIDDEN, RESIDUAL, BF16,           \
+        SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE,                   \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS)                                                      \
+    ROW(POST_NORM1_INPUT, "input of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL,   \
+        FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+    ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
+        FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
         SP_IF_DROPOUT)                                                                             \
@@ -383,6 +393,15 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, BLOCK, BF16, SP_LAYER_FC2, STEP_FC2,        \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
+        SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
+        SP_IF_POST_NORMS)                                                                          \
+    ROW(POST_NORM2_INPUT, "input of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,     \
+        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+    ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
+        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \

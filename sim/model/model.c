@@ -214,7 +214,7 @@ static const sp_setting model_rows[] = {
      .required = true, .usual = 1, .fallback = "none, it must be given",
      .text = "Width of the hidden states.", .aliases = "hidden_size d_model n_embd dim"},
     {.key = "model.ffn", SP_INT(1, SP_I_MAX_FFN), SP_FIELD(sp_model, ffn),
-     .derive = four_times_hidden, .fallback = "4 times hidden; required with \"swiglu\"",
+     .derive = four_times_hidden, .fallback = "4 times hidden; required with \"swiglu\" and \"geglu\"",
      .text = "Width of the MLP, of one expert where there are experts.",
      .aliases = "ffn_hidden_size intermediate_size n_inner"},
     {.key = "model.heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, heads), .required = true,
@@ -260,7 +260,7 @@ static const sp_setting model_rows[] = {
      .text = "Entries of the vocabulary. It is taken as given and never padded.",
      .aliases = "vocab_size padded_vocab_size"},
     {.key = "model.activation", SP_ONE_OF(sp_activation_names), SP_FIELD(sp_model, activation),
-     .text = "Activation function of the MLP; swiglu has a third projection.",
+     .text = "Activation function of the MLP; swiglu and geglu have a third projection.",
      .aliases = "hidden_act activation_function"},
     {.key = "model.norm", SP_ONE_OF(sp_norm_names), SP_FIELD(sp_model, norm),
      .text = "Normalisation before attention, before the MLP and before the head.",
@@ -315,6 +315,14 @@ static const sp_setting model_rows[] = {
     {.key = "model.qk_norm_whole", SP_SWITCH, SP_FIELD(sp_model, qk_norm_whole), .if_changed = true,
      .text = "Queries and keys of all heads are normalised at once, each feature with a weight of "
              "its own (OLMoE): with model.qk_norm, and parallel.tp 1."},
+    {.key = "model.post_norms", SP_SWITCH, SP_FIELD(sp_model, post_norms), .if_changed = true,
+     .text = "Norms behind attention and MLP as well, before their output goes into the residual "
+             "path (Gemma 2).",
+     .aliases = "post_norm sandwich_norm"},
+    {.key = "model.soft_caps", SP_SWITCH, SP_FIELD(sp_model, soft_caps), .if_changed = true,
+     .text = "Attention scores are capped (attn_logit_softcapping of a config.json). A warning says "
+             "that kernels without caps cannot run; nothing else changes.",
+     .aliases = "attn_logit_softcapping"},
     {.key = "model.dropout", SP_SWITCH, .read = read_dropout, .write = write_dropout,
      .fallback = "true with \"gelu\" alone",
      .text = "Dropout of hidden states and attention, whose masks are kept for the backward.",
@@ -859,7 +867,7 @@ static void check_relations(checker *check, const sp_model *model)
     }
 }
 
-const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", NULL};
+const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "geglu", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", NULL};
 const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
@@ -879,7 +887,7 @@ void sp_model_from_object(sp_object *object, sp_model *model)
                         "head_dim is not given",
                         model->heads, (long long)model->hidden);
     }
-    if (model->activation == SP_SWIGLU) {
+    if (sp_model_is_gated(model)) {
         sp_object_require(object, "ffn");
     }
     if (model->experts > 0) {

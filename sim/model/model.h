@@ -8,7 +8,8 @@
 #include "sim/base/json.h"
 #include "sim/base/status.h"
 
-typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU } sp_activation;
+// GEGLU is SwiGLU with GELU in SiLU's place, of the same cost.
+typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU, SP_GEGLU } sp_activation;
 // The type that weights are stored in. Steps compute in BF16 whatever that is.
 typedef enum sp_stored_dtype { SP_STORED_BF16, SP_STORED_FP16, SP_STORED_FP32 } sp_stored_dtype;
 // Dropout of hidden states and attention; usual: with GELU alone.
@@ -69,6 +70,8 @@ typedef struct sp_model {
     bool attention_sinks;        // a number for each query head that its softmax adds (gpt-oss)
     bool qk_norm;                // norm of each head's q and k (Qwen3)
     bool qk_norm_whole;          // of all heads at once (OLMoE)
+    bool post_norms;             // norms behind attention and MLP, too (Gemma 2)
+    bool soft_caps;              // of attention scores: read, and warned of
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     // Keys of a config.json: of what stands beside a text model, and of what nothing reads that may
@@ -105,9 +108,8 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 // Is it the path of a file, or of a folder that holds a config.json?
 bool sp_model_is_there(const char *path);
 
-// Reads a Hugging Face config.json (model_type llama, mistral, qwen2, qwen3, mixtral, gpt2,
-// gpt_neox); keys that are not read are named in the model, missing ones take the architecture's
-// defaults.
+// Reads a Hugging Face config.json of one of the families of model_hf.c; keys that are not read are
+// named in the model, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
@@ -124,6 +126,12 @@ json_t *sp_model_to_json(const sp_model *model);
 // and `path` name the place in messages.
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path,
                          sp_error *err);
+
+// Has the MLP a gate beside what it lets through?
+static inline bool sp_model_is_gated(const sp_model *model)
+{
+    return model->activation == SP_SWIGLU || model->activation == SP_GEGLU;
+}
 
 // ---- Kinds of layers ----
 

@@ -34,6 +34,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_SINKS] = "sinks",
     [SP_PARAMETER_PROJECTION_WEIGHT] = "projection.weight",
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
+    [SP_PARAMETER_POST_NORM1_WEIGHT] = "post_norm1.weight",
+    [SP_PARAMETER_POST_NORM1_BIAS] = "post_norm1.bias",
     [SP_PARAMETER_NORM2_WEIGHT] = "norm2.weight",
     [SP_PARAMETER_NORM2_BIAS] = "norm2.bias",
     [SP_PARAMETER_ROUTER_WEIGHT] = "router.weight",
@@ -47,6 +49,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_SHARED_FC2_WEIGHT] = "shared.fc2.weight",
     [SP_PARAMETER_SHARED_FC2_BIAS] = "shared.fc2.bias",
     [SP_PARAMETER_SHARED_GATE_WEIGHT] = "shared.gate.weight",
+    [SP_PARAMETER_POST_NORM2_WEIGHT] = "post_norm2.weight",
+    [SP_PARAMETER_POST_NORM2_BIAS] = "post_norm2.bias",
     [SP_PARAMETER_TOKEN_TABLE] = "embedding.tokens",
     [SP_PARAMETER_POSITION_TABLE] = "embedding.positions",
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
@@ -156,6 +160,9 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     }
     add_latent(list, layer, s);
     add_linear(list, layer, s, SP_STEP_OUTPUT);
+    if (model->post_norms) {
+        add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);
+    }
     add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_ROUTER);
     for (int64_t e = 0; e < s->rank.experts; e++) {
@@ -165,6 +172,9 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     add_linear(list, layer, s, SP_STEP_SHARED_FC1);
     add_linear(list, layer, s, SP_STEP_SHARED_FC2);
     add_linear(list, layer, s, SP_STEP_SHARED_GATE);
+    if (model->post_norms) {
+        add_norm(list, layer, SP_PARAMETER_POST_NORM2_WEIGHT, model, model->hidden);
+    }
 }
 
 // Adds the further layers, which are like the one that begins at `first`.

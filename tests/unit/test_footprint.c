@@ -605,6 +605,7 @@ TEST(stages_hold_the_whole_model)
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         sp_model model = builtin(sp_model_builtin_name(i));
         model.qk_norm = i % 2 == 1;
+        model.post_norms = i % 3 == 1;
         for (int pp = 1; pp <= 2; pp++) {
             sp_layout layout = {.tp = 1, .cp = 1, .pp = pp, .dp = 4, .chunks = 1, .zero = 1};
             sp_stage stages[2];
@@ -617,6 +618,32 @@ TEST(stages_hold_the_whole_model)
             }
             int64_t copy = model.tied_embeddings && pp > 1 ? model.vocab * model.hidden : 0;
             assert_int_equal(parameters, sp_model_parameters(&model) + copy);
+        }
+    }
+}
+
+// Norms behind attention and MLP keep what they read: 2 h bytes a token each of this rank's share
+// of the sequence, nothing where whole layers run again. A gate of GELU keeps what one of SiLU
+// does.
+TEST(norms_behind_blocks_keep_their_input)
+{
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        const sp_layout layout = {
+            .tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = tp > 1};
+        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+            sp_model model = builtin("llama-13b");
+            sp_memory_options options = {.recompute = (sp_recompute)m, .stack = plain_stack};
+            const sp_stage stage = {.layers = 3};
+            const sp_unit_load load = {.tokens = 4096};
+            sp_unit_bytes plain, normed, gelu;
+            sp_footprint_unit(&model, &layout, &stage, &options, &load, &plain);
+            model.activation = SP_GEGLU;
+            sp_footprint_unit(&model, &layout, &stage, &options, &load, &gelu);
+            model.post_norms = true;
+            sp_footprint_unit(&model, &layout, &stage, &options, &load, &normed);
+            int64_t more = m == SP_RECOMPUTE_FULL ? 0 : 3 * 2 * INT64_C(2) * 5120 * 4096 / tp;
+            assert_int_equal(sp_bytes_total(&gelu.held), sp_bytes_total(&plain.held));
+            assert_int_equal(sp_bytes_total(&normed.held), sp_bytes_total(&plain.held) + more);
         }
     }
 }

@@ -86,6 +86,11 @@ TEST(unknown_name_gets_the_nearest)
               "unknown model 'transformer-xl'");
 }
 
+#define GEMMA2                                                                                     \
+    "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0," \
+    "\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":\"gelu_pytorch_tanh\","            \
+    "\"query_pre_attn_scalar\":256,\"sliding_window\":4096,\"vocab_size\":256000,"
+
 // Contents of the published config.json files and the parameter counts on their model pages.
 TEST(huggingface_configs)
 {
@@ -137,10 +142,97 @@ TEST(huggingface_configs)
         {"{\"model_type\":\"gpt_neox\",\"hidden_size\":512,\"intermediate_size\":2048,"
          "\"num_attention_heads\":8,\"num_hidden_layers\":6,\"vocab_size\":50304}",
          70426624},
+        // mistralai/Mistral-7B-v0.1
+        {"{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+         "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
+         "\"sliding_window\":4096,\"vocab_size\":32000}",
+         7241732096},
+        // google/gemma-2b
+        {"{\"model_type\":\"gemma\",\"head_dim\":256,\"hidden_act\":\"gelu\",\"hidden_size\":2048,"
+         "\"intermediate_size\":16384,\"num_attention_heads\":8,\"num_hidden_layers\":18,"
+         "\"num_key_value_heads\":1,\"vocab_size\":256000}",
+         2506172416},
+        // google/gemma-2-2b, 9b, 27b
+        {GEMMA2 "\"head_dim\":256,\"hidden_size\":2304,\"intermediate_size\":9216,"
+                "\"num_attention_heads\":8,\"num_hidden_layers\":26,\"num_key_value_heads\":4}",
+         2614341888},
+        {GEMMA2 "\"head_dim\":256,\"hidden_size\":3584,\"intermediate_size\":14336,"
+                "\"num_attention_heads\":16,\"num_hidden_layers\":42,\"num_key_value_heads\":8}",
+         9241705984},
+        {GEMMA2 "\"head_dim\":128,\"hidden_size\":4608,\"intermediate_size\":36864,"
+                "\"num_attention_heads\":32,\"num_hidden_layers\":46,\"num_key_value_heads\":16}",
+         27227128320},
+        // google/gemma-3-1b-pt
+        {"{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":null,\"head_dim\":256,"
+         "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":1152,"
+         "\"intermediate_size\":6912,\"num_attention_heads\":4,\"num_hidden_layers\":26,"
+         "\"num_key_value_heads\":1,\"query_pre_attn_scalar\":256,\"sliding_window\":512,"
+         "\"sliding_window_pattern\":6,\"vocab_size\":262144}",
+         999885952},
+        // The text models of google/gemma-3-4b-it and 27b-it, whose files leave out the library's
+        // sizes.
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
+         "\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34,"
+         "\"sliding_window\":1024},\"vision_config\":{\"hidden_size\":1152}}",
+         3880263168},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
+         "\"head_dim\":128,\"hidden_size\":5376,\"intermediate_size\":21504,"
+         "\"num_attention_heads\":32,\"num_hidden_layers\":62,\"num_key_value_heads\":16,"
+         "\"query_pre_attn_scalar\":168,\"sliding_window\":1024}}",
+         27009346304},
     };
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
         sp_model model = from_hf(configs[i].text);
         assert_int_equal(sp_model_parameters(&model), configs[i].parameters);
+    }
+}
+
+// Every second layer of Gemma 2 sees all tokens, every sixth of Gemma 3; scores are capped in Gemma
+// 2 alone, and layers have four norms in both. Layers of Qwen see all before max_window_layers.
+TEST(huggingface_windows_by_layer)
+{
+    static const char sizes[] = "'hidden_size':64,'num_attention_heads':8,'vocab_size':10,"
+                                "'num_hidden_layers':8,'num_key_value_heads':4,"
+                                "'intermediate_size':128";
+    static const struct {
+        const char *more, *layers; // a layer that sees a window of 1024: w; all: a
+        bool post_norms, soft_caps;
+    } cases[] = {
+        {"'model_type':'gemma2','sliding_window':1024", "wawawawa", true, true},
+        {"'model_type':'gemma2','sliding_window':1024,'attn_logit_softcapping':null", "wawawawa",
+         true, false},
+        {"'model_type':'gemma3_text','sliding_window':1024", "wwwwwaww", true, false},
+        {"'model_type':'gemma3_text','sliding_window':1024,'sliding_window_pattern':3", "wwawwaww",
+         true, false},
+        {"'model_type':'gemma','hidden_activation':null", "aaaaaaaa", false, false},
+        {"'model_type':'mistral','sliding_window':1024", "wwwwwwww", false, false},
+        {"'model_type':'qwen2','sliding_window':1024,'use_sliding_window':true,"
+         "'max_window_layers':6",
+         "aaaaaaww", false, false},
+        {"'model_type':'qwen3','sliding_window':1024,'use_sliding_window':true", "aaaaaaaa", false,
+         false},
+        {"'model_type':'qwen3','sliding_window':1024,'layer_types':['sliding_attention',"
+         "'full_attention','full_attention','full_attention','sliding_attention','full_attention',"
+         "'full_attention','full_attention']",
+         "waaawaaa", false, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        char text[600];
+        snprintf(text, sizeof text, "{%s,%s}", cases[c].more, sizes);
+        for (char *at = text; *at != '\0'; at++) {
+            *at = *at == '\'' ? '"' : *at;
+        }
+        sp_model model = from_hf(text);
+        for (int layer = 0; layer < 8; layer++) {
+            sp_model space;
+            int kind = sp_model_kind_of(&model, layer);
+            const sp_model *alike = sp_model_of_kind(&model, kind, &space);
+            assert_int_equal(alike->window_tokens, cases[c].layers[layer] == 'w' ? 1024 : 0);
+        }
+        assert_int_equal(model.post_norms, cases[c].post_norms);
+        assert_int_equal(model.soft_caps, cases[c].soft_caps);
+        assert_int_equal(model.activation, strstr(text, "gemma") != NULL ? SP_GEGLU : SP_SWIGLU);
+        assert_int_equal(model.tied_embeddings, strstr(text, "gemma") != NULL);
     }
 }
 
@@ -182,9 +274,12 @@ TEST(huggingface_errors_name_key_and_file)
     // Another kind is no misspelt one.
     must_fail(read_text("{\"model_type\":\"llama4\"}", &model, ERR), SP_ERR_CONTENT,
               "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
-              "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", got \"llama4\"");
-    must_fail_with(read_text("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":"
-                             "\"gemma3_text\"}}",
+              "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", \"gemma\", \"gemma2\", "
+              "\"gemma3_text\", \"qwen2_moe\", \"qwen3_moe\", \"olmoe\", \"phimoe\", "
+              "\"glm4_moe\", \"gpt_oss\", \"llama4_text\", or in place of the file an object "
+              "with the shape of the model (model.layers, model.hidden, ...), got \"llama4\"");
+    must_fail_with(read_text("{\"model_type\":\"gemma3n\",\"text_config\":{\"model_type\":"
+                             "\"gemma3n_text\"}}",
                              &model, ERR),
                    SP_ERR_CONTENT, "config.json: text_config.model_type: expected one of");
 
@@ -301,10 +396,26 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'kv_lora_rank':512", "kv_lora_rank"},
         {"llama", "'q_lora_rank':1536", "q_lora_rank"},
         {"llama", "'hidden_act':'relu'", "hidden_act"},
+        {"gemma2", "'final_logit_softcapping':30.0,'cache_implementation':'hybrid'", NULL},
+        {"gemma2", "'hidden_activation':'silu'", "hidden_activation"},
+        {"gemma", "'attention_bias':true", NULL},
+        {"gemma", "'sliding_window_pattern':6", "sliding_window_pattern"},
         {"mistral", "'hidden_act':'gelu_pytorch_tanh'", "hidden_act"},
         {"gpt2", "'activation_function':'relu'", "activation_function"},
         {"gpt_neox", "'hidden_act':'silu'", "hidden_act"},
         {"llama", "'attention_chunk_size':8192", "attention_chunk_size"},
+        {"qwen3", "'layer_types':['full_attention','chunked_attention'],'sliding_window':8",
+         "layer_types"},
+        {"mixtral", "'decoder_sparse_step':2,'mlp_only_layers':[0]", "mlp_only_layers"},
+        {"qwen2_moe", "'moe_intermediate_size':32,'first_k_dense_replace':1",
+         "first_k_dense_replace"},
+        {"qwen3_moe", "'moe_intermediate_size':32,'n_shared_experts':1", "n_shared_experts"},
+        {"olmoe", "'mamba_d_state':16", "mamba_d_state"},
+        {"glm4_moe", "'moe_intermediate_size':32,'kv_lora_rank':512", "kv_lora_rank"},
+        {"glm4_moe", "'first_k_dense_replace':0", "moe_intermediate_size' is missing"},
+        {"gpt_oss", "'experts_per_token':8", "experts_per_token"},
+        {"gpt_oss", "'quantization_config':{'quant_method':'mxfp4'}", "quantization_config"},
+        {"llama4_text", "'intermediate_size_mlp':256,'no_rope_layers':[1]", "no_rope_layers"},
         {"qwen3", "'layer_types':['sliding_attention','full_attention']", "layer_types"},
         {"qwen3", "'layer_types':['full_attention']", "layer_types"},
         {"mistral", "'sliding_window':-1", "sliding_window"},
@@ -350,7 +461,8 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
             must_succeed(read_text(text, &model, ERR));
             continue;
         }
-        snprintf(expected, sizeof expected, "config.json: %s: ", cases[i].refused);
+        snprintf(expected, sizeof expected, "config.json: %s%s",
+                 strchr(cases[i].refused, ' ') != NULL ? "key '" : "", cases[i].refused);
         must_fail_with(read_text(text, &model, ERR), SP_ERR_CONTENT, expected);
         assert_int_equal(ERR->count, 1);
     }

@@ -76,7 +76,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.kv_heads", TRAIN, "", "8", "16"),
     TIME_OR_MEMORY("model.head_dim", TRAIN, "", "64", "128"),
     TIME_OR_MEMORY("model.vocab", TRAIN, "", "32000", "64000"),
-    TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "*"),
+    TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "'gelu'"),
+    TIME_OR_MEMORY("model.activation", TRAIN, "", "'geglu'", "'squared-relu'"),
     TIME_OR_MEMORY("model.q_lora_rank", TRAIN, LATENT, "0", "384"),
     TIME_OR_MEMORY("model.kv_lora_rank", TRAIN, LATENT, "256", "512"),
     TIME_OR_MEMORY("model.qk_nope_dim", TRAIN, LATENT, "64", "128"),
@@ -108,6 +109,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.attention_sinks", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qk_norm", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qk_norm_whole", TRAIN, "model.qk_norm=true", "false", "*"),
+    TIME_OR_MEMORY("model.post_norms", TRAIN, "", "false", "*"),
+    FIGURE("model.soft_caps", TRAIN, "", "false", "*", "warnings"),
     TIME_OR_MEMORY("model.dropout", TRAIN, "", "false", "*"),
 
     TIME_OR_MEMORY("uniform_costs.f_ms", COSTS, "", "1", "2"),
