@@ -177,6 +177,11 @@ static sp_status read_lists(const sp_scenario *scenario, const char *lengths, co
         t->over_length_share = sp_batches_over_length_share(&batches);
     }
     sp_batches_fini(&batches);
+    double longest = 0.0;
+    for (int i = 0; i < t->length_count; i++) {
+        longest = fmax(longest, t->lengths[i]);
+    }
+    sp_warn_of_positions(&scenario->model, (int64_t)longest, &t->warnings);
     return status;
 }
 
@@ -428,6 +433,26 @@ typedef struct answer {
     sp_sampled_outcome outcome;
 } answer;
 
+// Prompts of lengths that the source of a sparse attention does not have.
+static void warn_of_unknown_lengths(const sp_scenario *scenario, const sp_batch *batch,
+                                    sp_warnings *warnings)
+{
+    const sp_prefill_source *source = &sp_prefill_sources[scenario->prefill.attention];
+    size_t outside = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        double tokens = (double)batch->tokens[i];
+        outside += tokens < source->from_tokens || tokens > source->to_tokens;
+    }
+    if (outside > 0) {
+        sp_warnings_add(warnings,
+                        "extrapolated: %zu of %zu prompts are shorter or longer than the %.0f to "
+                        "%.0f tokens that prefill.attention \"%s\" is known for",
+                        outside, batch->count, source->from_tokens, source->to_tokens,
+                        sp_setting_value(sp_setting_find("prefill.attention"),
+                                         (int)scenario->prefill.attention));
+    }
+}
+
 static sp_status find_answer(const prefill_args *args, const sp_scenario *scenario,
                              const sp_batch *batch, cli_exports *exports, answer *to, sp_error *err)
 {
@@ -437,6 +462,8 @@ static sp_status find_answer(const prefill_args *args, const sp_scenario *scenar
     }
     to->executed = args->execute > 0;
     to->longest = sp_batch_longest(batch);
+    sp_warn_of_positions(&scenario->model, to->longest, &to->warnings);
+    warn_of_unknown_lengths(scenario, batch, &to->warnings);
     if (status == SP_OK && to->executed) {
         status = execute(args, scenario, to->longest, &to->outcome, err);
     }

@@ -669,8 +669,10 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE])
 {
     int count = 0;
-    if (profile->gpu[0] != '\0' && !sp_gpu_is_described(profile->gpu, cluster->gpu) &&
-        strcmp(profile->name, cluster->profile) != 0) {
+    sp_cluster named;
+    bool is_usual = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK &&
+                    strcmp(named.profile, profile->name) == 0;
+    if (profile->gpu[0] != '\0' && !sp_gpu_is_described(profile->gpu, cluster->gpu) && !is_usual) {
         snprintf(lines[count++], SP_PROFILE_LINE,
                  "profile %s describes the %s, the cluster's GPUs are %s: utilisation is against "
                  "the latter's peak",
@@ -682,6 +684,12 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
                  "hbm_gb_per_s change none of its times; peak_tflops and hbm_gb_per_s in the "
                  "profile state that GPU's",
                  profile->name);
+    }
+    if (profile->changed[0] != '\0') {
+        snprintf(lines[count++], SP_PROFILE_LINE,
+                 "%s of profile %s is not what its fit gives: the errors that were recorded with "
+                 "the fit are not told",
+                 profile->changed, profile->name);
     }
     if (profile->compute_scale > 0.0 || profile->memory_scale > 0.0) {
         describe_scales(profile, cluster, lines[count++]);
@@ -1107,6 +1115,30 @@ static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
     snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
 }
 
+// A document that was edited after its fit has other errors than those that the fit recorded.
+static void drop_errors_of_others(const json_t *document, sp_profile *profile)
+{
+    const char *key;
+    json_t *constant;
+    json_t *constants = json_object_get(json_object_get(document, "fit"), "constants");
+    json_object_foreach (constants, key, constant) {
+        const char *dot = strchr(key, '.');
+        char section[SP_PROFILE_NAME];
+        snprintf(section, sizeof section, "%.*s", (int)(dot != NULL ? dot - key : 0), key);
+        const json_t *stands =
+            dot != NULL ? json_object_get(json_object_get(document, section), dot + 1) : NULL;
+        double fitted = json_number_value(json_object_get(constant, "value"));
+        // Both are written with six digits.
+        if (json_is_number(stands) &&
+            fabs(json_number_value(stands) - fitted) > 1e-4 * fabs(fitted)) {
+            snprintf(profile->changed, sizeof profile->changed, "%s", key);
+            sp_i_error_records_fini(&profile->errors);
+            profile->errors = (sp_error_records){0};
+            return;
+        }
+    }
+}
+
 sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profile *profile,
                                sp_error *err)
 {
@@ -1157,6 +1189,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table, profile);
     read_models(&root, profile);
     sp_i_error_records_read(&root, &profile->errors);
+    drop_errors_of_others(json, profile);
     sp_level optimizer_level = SP_LEVEL_ASSUMED;
     read_memory(&root, profile);
     profile->kernel_s =

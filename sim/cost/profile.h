@@ -147,6 +147,8 @@ typedef struct sp_profile {
     // The one of them for the scenario's stack, where the scenario states this profile all the
     // same.
     char of_stack[SP_PROFILE_NAME];
+    // A constant that is not what the document's own fit states; its errors were dropped. "": none.
+    char changed[SP_PROFILE_NAME];
     bool has_cluster;
     sp_cluster cluster; // where the profile carries one
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
@@ -227,9 +229,10 @@ sp_status sp_profile_from_json(const json_t *root, const char *source, sp_profil
 // nothing. Latencies that the cluster states take the place of the profile's, but for those within
 // measured times of collectives. A second time nothing changes.
 void sp_profile_join(sp_profile *profile, const sp_cluster *cluster);
-enum { SP_PROFILE_LINES = 4, SP_PROFILE_LINE = 320 };
+enum { SP_PROFILE_LINES = 5, SP_PROFILE_LINE = 320 };
 // Says where a profile that was joined to a cluster, under a stack, does not hold as it is: another
-// GPU, rates that were scaled, other software. Returns the number of lines.
+// GPU, constants that are not the fit's, rates that were scaled, other software. Returns the number
+// of lines.
 int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const sp_stack *stack,
                      char lines[SP_PROFILE_LINES][SP_PROFILE_LINE]);
 // A copy that owns its tables.

@@ -512,6 +512,13 @@ static sp_i_held held_by_draft(const sp_i_call_pricer *pricer, int64_t tokens)
     return held;
 }
 
+// Of a tree, and no more than are verified.
+static int most_nodes(const sp_speculation *how)
+{
+    int all = sp_draft_tree_nodes(how->top_k, sp_speculation_most_depth(how));
+    return all < how->nodes ? all : how->nodes;
+}
+
 // The draft is where the target's last layer is (SafeAILab/EAGLE, eagle/model/ea_model.py).
 static void find_fullest(const sp_i_call_pricer *pricer, const sp_stage *stages, int64_t tokens,
                          const sp_i_held *draft, sp_decode_memory *fullest)
@@ -539,7 +546,7 @@ sp_status sp_i_decode_memory(const sp_i_call_pricer *pricer, const sp_speculatio
     const sp_decode_spec *spec = pricer->spec;
     const sp_layout *layout = &pricer->target.layout;
     bool drafts = how->method != SP_DECODE_PLAIN;
-    int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? how->nodes : 0);
+    int64_t longest = spec->prompt_tokens + spec->output_tokens + (drafts ? most_nodes(how) : 0);
     int64_t tokens = (spec->batch < spec->sequences ? spec->batch : spec->sequences) * longest;
     const sp_i_held none = {0};
     const sp_i_held draft = drafts ? held_by_draft(pricer, tokens) : none;
@@ -602,9 +609,21 @@ void sp_decode_warnings(const sp_decode_spec *spec, const sp_decode_machine *mac
                         "decode.call_ms states yours");
     }
     if (sp_decode_extrapolates(spec)) {
-        sp_warnings_add(warnings, "extrapolated: acceptance is fitted to trees of decode.depth 8, "
-                                  "top_k 10 and 48 to 60 draft_tokens");
+        sp_warnings_add(warnings,
+                        "extrapolated: acceptance is fitted to trees of decode.depth 8, top_k 10 "
+                        "and 48 to 60 draft_tokens%s",
+                        spec->how.top_k < SP_FITTED_TOP_K
+                            ? "; of a lower top_k calls come out too long, even longer than those "
+                              "of trees that hold its own"
+                            : "");
     }
+    if (spec->how.method != SP_DECODE_PLAIN && spec->how.nodes > most_nodes(&spec->how)) {
+        sp_warnings_add(warnings,
+                        "decode.draft_tokens %d: a tree of decode.depth %d and top_k %d has %d at "
+                        "most, which are verified",
+                        spec->how.nodes, spec->how.depth, spec->how.top_k, most_nodes(&spec->how));
+    }
+    sp_warn_of_positions(machine->model, spec->prompt_tokens + spec->output_tokens, warnings);
     if (spec->how.method != SP_DECODE_PLAIN && spec->draft_kind == SP_DRAFT_MODEL) {
         sp_warnings_add(warnings,
                         "acceptance is fitted to EAGLE-3's draft, not to a model of its own: "

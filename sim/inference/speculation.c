@@ -21,7 +21,7 @@ static int best_nodes(const sp_draft_tree *tree, int first, int most, int *best)
 
 void sp_draft_tree_init(sp_draft_tree *tree, int top_k, int most_depth)
 {
-    int capacity = 1 + top_k + (most_depth - 1) * top_k * top_k;
+    int capacity = sp_draft_tree_nodes(top_k, most_depth);
     *tree = (sp_draft_tree){.top_k = top_k, .capacity = capacity};
     tree->nodes = sp_calloc((size_t)capacity, sizeof *tree->nodes);
     tree->order = sp_calloc((size_t)capacity, sizeof *tree->order);

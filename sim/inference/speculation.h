@@ -51,6 +51,12 @@ typedef struct sp_draft_tree {
     int ranked;
 } sp_draft_tree;
 
+// All nodes of a tree of so many layers, its root among them.
+static inline int sp_draft_tree_nodes(int top_k, int depth)
+{
+    return 1 + top_k + (depth - 1) * top_k * top_k;
+}
+
 // Room for trees of so many layers.
 void sp_draft_tree_init(sp_draft_tree *tree, int top_k, int most_depth);
 void sp_draft_tree_fini(sp_draft_tree *tree);

@@ -32,6 +32,18 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...)
     }
 }
 
+// A learned table is read row by row: beyond its end a program stops.
+void sp_warn_of_positions(const sp_model *model, int64_t tokens, sp_warnings *warnings)
+{
+    if (model->positional == SP_LEARNED && model->max_positions > 0 &&
+        tokens > model->max_positions) {
+        sp_warnings_add(warnings,
+                        "model.max_positions: the table of %lld positions ends before samples of "
+                        "%lld tokens do, which no program runs",
+                        (long long)model->max_positions, (long long)tokens);
+    }
+}
+
 void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but)
 {
     for (int w = 0; w < from->count; w++) {

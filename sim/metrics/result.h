@@ -26,6 +26,8 @@ void sp_warnings_add(sp_warnings *warnings, const char *format, ...) SP_PRINTF(2
 // Notes those of another record, but for one text: NULL, or the reason of a result out of memory,
 // which is told by itself.
 void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *but);
+// Says that samples of so many tokens are longer than the model's learned table of positions.
+void sp_warn_of_positions(const sp_model *model, int64_t tokens, sp_warnings *warnings);
 
 // Warnings of several results. Texts that differ in amounts alone are one kind, in the words of the
 // first result; numbers in names (bf16, "zero 2: ...") tell kinds apart.

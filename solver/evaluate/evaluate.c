@@ -41,7 +41,6 @@ static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
 static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err);
-static void warn_of_positions(sp_i_evaluation *ev);
 static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
@@ -265,7 +264,8 @@ void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK) {
         warn_of_padding(ev);
-        warn_of_positions(ev);
+        sp_warn_of_positions(&ev->steps.scenario->model, ev->positions,
+                             &ev->steps.result->warnings);
         warn_of_bound(ev);
         warn_of_offload(ev);
     }
@@ -293,19 +293,6 @@ static void warn_of_padding(sp_i_evaluation *ev)
             "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
             "(%.1f %%) more",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
-    }
-}
-
-// A learned table is read row by row: beyond its end a program stops.
-static void warn_of_positions(sp_i_evaluation *ev)
-{
-    const sp_model *model = &ev->steps.scenario->model;
-    if (model->positional == SP_LEARNED && model->max_positions > 0 &&
-        ev->positions > model->max_positions) {
-        sp_warnings_add(&ev->steps.result->warnings,
-                        "model.max_positions: the table of %lld positions ends before samples of "
-                        "%lld tokens do, which no program trains",
-                        (long long)model->max_positions, (long long)ev->positions);
     }
 }
 
@@ -622,11 +609,10 @@ static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_
                  "less than 1 MiB, which are not worth a copy",
                  sp_recompute_names[scenario->memory.recompute]);
     } else {
-        snprintf(
-            text, SP_WARNING_TEXT,
-            "nothing is offloaded: schedule \"%s\" with parallel.pp %d runs each backward right "
-            "behind its forward, and copies within a pack are not modelled",
-            sp_schedule_names[scenario->schedule.kind], scenario->layout.pp);
+        snprintf(text, SP_WARNING_TEXT,
+                 "nothing is offloaded: no action of the plan copies. Behind a forward whose "
+                 "backward follows at once there is no time for it, and copies within a pack are "
+                 "not modelled");
     }
 }
 

@@ -92,7 +92,7 @@ TEST(what_rests_on_no_data_is_named)
                  {8, 10, 47, true},  {8, 9, 60, true},   {7, 10, 60, true}};
     fixture f;
     begin(&f);
-    sp_decode_machine machine = {.layout = &f.layout};
+    sp_decode_machine machine = {.model = &f.model, .layout = &f.layout};
     sp_decode_result known = {.replica_sequences = f.spec.batch};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
         sp_warnings warnings = {.count = 0};
@@ -123,7 +123,7 @@ TEST(replicas_without_sequences_are_named)
     begin(&f);
     f.spec.how.method = SP_DECODE_PLAIN;
     f.layout.dp = 8;
-    sp_decode_machine machine = {.layout = &f.layout};
+    sp_decode_machine machine = {.model = &f.model, .layout = &f.layout};
     for (f.spec.sequences = 7; f.spec.sequences <= 8; f.spec.sequences++) {
         for (f.spec.batch = 1; f.spec.batch <= 2; f.spec.batch++) {
             sp_warnings warnings = {.count = 0};

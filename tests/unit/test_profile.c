@@ -354,3 +354,23 @@ TEST(shipped_profiles)
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
     sp_profile_fini(&profile);
 }
+
+// A copy whose constant is not the fit's any more has errors of its own, which nobody knows.
+TEST(errors_are_of_the_numbers_that_were_fitted)
+{
+    json_t *document = NULL;
+    char file[SP_PROFILE_PATH];
+    sp_profile profile;
+    must_succeed(sp_profile_document("h100", &document, file, ERR));
+    must_succeed(sp_profile_from_json(document, file, &profile, ERR));
+    assert_true(profile.errors.count > 0);
+    assert_string_equal(profile.changed, "");
+    sp_profile_fini(&profile);
+    json_t *model = json_object_get(document, "gemm_model");
+    json_real_set(json_object_get(model, "tflops"), 300.0);
+    must_succeed(sp_profile_from_json(document, "slow", &profile, ERR));
+    assert_int_equal(profile.errors.count, 0);
+    assert_string_equal(profile.changed, "gemm_model.tflops");
+    sp_profile_fini(&profile);
+    json_decref(document);
+}

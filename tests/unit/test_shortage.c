@@ -685,9 +685,9 @@ TEST(offloading_without_effect)
         "8}, 'strategy': {'kind': 'packed'}}";
     scenario_run r, without;
     must_fail_with(run_text(json_text(format, 1, "full", 1), &brief, &r, ERR), SP_ERR_CONTENT,
-                   "test.json: memory.offload_ratio: nothing is offloaded: schedule \"1f1b\" with "
-                   "parallel.pp 1 runs each backward right behind its forward, and copies within a "
-                   "pack are not modelled; leave it 0");
+                   "test.json: memory.offload_ratio: nothing is offloaded: no action of the plan "
+                   "copies. Behind a forward whose backward follows at once there is no time for "
+                   "it, and copies within a pack are not modelled; leave it 0");
     run_fini(&r);
     sp_error_clear(ERR);
     run_good(json_text(format, 1, "none", 1), &brief, &r);
