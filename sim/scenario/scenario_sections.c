@@ -722,12 +722,6 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
                            "latent attention (%s) has not: expected \"attention\" or \"blocking\"",
                            sp_cp_overlap_names[SP_CP_QKV], key);
     }
-    if (strcmp(scenario->strategy.kind, "hybrid-cp") == 0) {
-        return sp_error_in(err, SP_ERR_CONTENT, source, "strategy.kind",
-                           "\"hybrid-cp\" does not go with latent attention (%s), for which "
-                           "Megatron-LM refuses dynamic context parallelism",
-                           key);
-    }
     return SP_OK;
 }
 

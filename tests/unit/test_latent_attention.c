@@ -275,7 +275,6 @@ TEST(what_does_not_know_it_is_refused)
         {", 'stack': 'hf-trainer'", "unfused norms"},
         {", 'parallel': {'cp': 2}, 'stack': {'name': 'ours', 'cp_overlap': 'qkv'}", "cp_overlap"},
         {", 'memory': {'model': 'slimpipe-planner'}", "knows no latent attention"},
-        {", 'strategy': {'kind': 'hybrid-cp'}, 'parallel': {'dp': 2}", "hybrid-cp"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         must_refuse(json_text(LATENT "%s}", cases[i].rest), cases[i].told);
@@ -283,6 +282,19 @@ TEST(what_does_not_know_it_is_refused)
     must_refuse("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'memory': {'recompute': "
                 "'mla-up-proj'}}",
                 "latent attention");
+}
+
+TEST(dynamic_context_parallelism_is_refused)
+{
+    scenario_run run;
+    sp_error err;
+    sp_error_clear(&err);
+    sp_status status =
+        run_text(json_text(LATENT ", 'strategy': {'kind': 'hybrid-cp'}, 'parallel': {'dp': 2}}"),
+                 &run_verified, &run, &err);
+    assert_int_equal(status, SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "hybrid-cp"));
+    run_fini(&run);
 }
 
 static void is_refused(sp_status status, const sp_error *err, const char *told)
