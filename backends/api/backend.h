@@ -43,6 +43,7 @@
     X(RECOMPUTE_ACTIVATION, "recomputed activation functions and norms")    \
     X(RECOMPUTE_PARTIAL_FC1, "a recomputed first MLP projection")           \
     X(RECOMPUTE_ATTENTION, "recomputed attention")                          \
+    X(RECOMPUTE_MLA_UP_PROJ, "recomputed up-projections of latents")        \
     X(RECOMPUTE_FULL, "recomputed layers")                                  \
     X(OFFLOAD, "offload to host memory")                                    \
     X(NO_MODEL, "a plan without a model")                                   \

@@ -347,6 +347,7 @@ void sp_requirements_find(const sp_run_request *request, sp_requirements *requir
         [SP_RECOMPUTE_ACTIVATION] = SP_CAP_RECOMPUTE_ACTIVATION,
         [SP_RECOMPUTE_PARTIAL_FC1] = SP_CAP_RECOMPUTE_PARTIAL_FC1,
         [SP_RECOMPUTE_ATTENTION] = SP_CAP_RECOMPUTE_ATTENTION,
+        [SP_RECOMPUTE_MLA_UP_PROJ] = SP_CAP_RECOMPUTE_MLA_UP_PROJ,
         [SP_RECOMPUTE_FULL] = SP_CAP_RECOMPUTE_FULL};
     static const sp_capability of_precision[SP_PRECISIONS] = {
         [SP_FP64] = SP_CAP_FP64, [SP_FP32] = SP_CAP_FP32, [SP_BF16] = SP_CAP_BF16};

@@ -261,6 +261,9 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     if (model != NULL && sp_model_most_experts(model) > 0) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'cuda' cannot execute experts");
     }
+    if (model != NULL && sp_model_is_latent(model)) {
+        return sp_error_set(err, SP_ERR_CONTENT, "backend 'cuda' cannot execute latent attention");
+    }
     return SP_OK;
 }
 

@@ -630,7 +630,7 @@ sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_
     sp_i_cuda_element_shape s = {.tokens = memory_tokens,
                                  .hidden = model->hidden,
                                  .q = shard.q,
-                                 .kv = shard.kv,
+                                 .kv = shard.k,
                                  .head_dim = model->head_dim,
                                  .ffn = shard.ffn,
                                  .vocab = shard.vocab};

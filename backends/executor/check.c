@@ -215,6 +215,12 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     } else if (model->runs > 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
+    if (sp_model_is_latent(model)) {
+        status = cannot(backend, err, "latent attention");
+    }
+    if (model->mtp_layers > 0) {
+        status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
+    }
     int64_t seen = sp_model_least_seen(model);
     if (seen > 0 && longest > seen) {
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",

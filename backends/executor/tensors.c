@@ -72,11 +72,11 @@ static void place_qkv(const place *p, sp_i_exec_weight *weight)
     int64_t all_kv = model->kv_heads * model->head_dim;
     int64_t kv_from = p->tp_rank * model->kv_heads / p->tp * model->head_dim;
     weight->run[0] = (sp_i_exec_row_run){shard->q, p->tp_rank * shard->q};
-    weight->run[1] = (sp_i_exec_row_run){shard->kv, all_q + kv_from};
-    weight->run[2] = (sp_i_exec_row_run){shard->kv, all_q + all_kv + kv_from};
+    weight->run[1] = (sp_i_exec_row_run){shard->k, all_q + kv_from};
+    weight->run[2] = (sp_i_exec_row_run){shard->k, all_q + all_kv + kv_from};
     weight->shared_first = shard->q * weight->columns;
     if (model->kv_heads < p->tp) {
-        weight->shared_elements = 2 * shard->kv * weight->columns;
+        weight->shared_elements = 2 * shard->k * weight->columns;
         weight->shared_by = (int)(p->tp / model->kv_heads);
     }
 }
@@ -194,7 +194,7 @@ void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, cons
         int vstage = sp_layout_vstage(layout, pp, c);
         const sp_stage *stage = &stages[vstage];
         sp_parameter_list list = {0};
-        sp_parameter_list_add(model, layout, stage, !(model->tied_embeddings && embedding), &list);
+        sp_parameter_list_add(model, layout, stage, embedding, &list);
         for (size_t i = 0; i < list.count; i++) {
             add_weight(&p, &list.items[i], c, stage->layers, first_layer_of(stages, vstage),
                        weights);

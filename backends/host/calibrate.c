@@ -1148,10 +1148,13 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     }
     const sp_model *model = request->model;
     bool squared = model != NULL && model->activation == SP_SQUARED_RELU;
+    bool latent = model != NULL && sp_model_is_latent(model);
     bool other = model != NULL && (model->activation == SP_GEGLU || model->post_norms);
-    if (model != NULL && (sp_model_most_experts(model) > 0 || model->qk_norm || squared || other)) {
+    if (model != NULL &&
+        (sp_model_most_experts(model) > 0 || model->qk_norm || squared || other || latent)) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",
                             sp_model_most_experts(model) > 0 ? "experts"
+                            : latent                         ? "latent attention"
                             : squared                        ? "squared ReLU"
                             : other ? "GEGLU and norms behind attention and MLP"
                                     : "norms of queries and keys");

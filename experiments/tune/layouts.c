@@ -140,6 +140,10 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
                     wide ? expert_degrees(&scenario->model, ranks)
                          : json_pack("[i]", sp_layout_ep(&scenario->layout)));
     }
+    if (sp_model_is_latent(&scenario->model)) {
+        json_array_append_new(json_object_get(grid, "memory.recompute"),
+                              json_string(sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]));
+    }
     if (wide) {
         bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);
         sp_json_put(grid, "parallel.zero",

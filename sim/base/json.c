@@ -290,7 +290,7 @@ static void member_path(const sp_object *object, const char *key, char *out)
 void sp_object_error(sp_object *object, const char *key, const char *format, ...)
 {
     char path[SP_JSON_PATH];
-    char text[SP_ERROR_TEXT / 2];
+    char text[SP_ERROR_TEXT];
     member_path(object, key, path);
     va_list args;
     va_start(args, format);

@@ -8,9 +8,8 @@
 #include "sim/cost/op_time.h"
 #include "sim/plan/packing.h"
 
-// QK^T and PV; backward dV, dP, dQ, dK.
-#define UNFUSED_FORWARD_MATMULS 2.0
-#define UNFUSED_BACKWARD_MATMULS 4.0
+// Products (sp_model_pair_features).
+enum { FORWARD_PRODUCTS = 2, FLASH_BACKWARD_PRODUCTS = 5, UNFUSED_BACKWARD_PRODUCTS = 4 };
 
 // Where Megatron-LM's fused softmax serves (stack.h).
 enum { FUSED_MULTIPLE = 4, FUSED_KEYS = 2048 };
@@ -34,6 +33,7 @@ static const double *remembered_s(const sp_i_attention *attention, bool backward
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
+static double mean_features(const sp_model *model, bool backward);
 static bool is_sliced(const sp_i_attention *attention);
 static bool is_gathered(const sp_i_attention *attention);
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
@@ -145,18 +145,18 @@ static double most_of_blocks(const sp_i_attention *attention, const sp_curve *cu
 void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
 {
     const sp_profile *profile = attention->timer->profile;
-    double width = 0.5 * (double)attention->model->heads / attention->layout->tp *
-                   (double)attention->model->head_dim;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * width /
+    double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
+    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, false) /
                  fmax(sp_i_curve_most(&profile->attention_forward_causal),
                       most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * width /
+    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, true) /
                   fmax(sp_i_curve_most(&profile->attention_backward_causal),
                        most_of_blocks(attention, &profile->attention_backward_block));
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
-        double matmul = 2.0 * width / sp_gemm_most_rate(profile);
-        *forward_s = UNFUSED_FORWARD_MATMULS * matmul;
-        *backward_s = UNFUSED_BACKWARD_MATMULS * matmul;
+        const sp_model *model = attention->model;
+        double feature_s = 2.0 * half / sp_gemm_most_rate(profile);
+        *forward_s = feature_s * (double)sp_model_pair_features(model, FORWARD_PRODUCTS);
+        *backward_s = feature_s * (double)sp_model_pair_features(model, UNFUSED_BACKWARD_PRODUCTS);
     }
 }
 
@@ -192,6 +192,13 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
                                                : slice_s(attention, backward, r));
 }
 
+// Of a head, over the products of a pass of flash attention.
+static double mean_features(const sp_model *model, bool backward)
+{
+    int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
+    return (double)sp_model_pair_features(model, products) / products;
+}
+
 typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,
                            double head_dim);
 
@@ -200,7 +207,7 @@ typedef double slice_timer(const sp_op_timer *timer, int backward, double l, dou
 static double chunks_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
                        bool backward, double length, double context, double heads)
 {
-    double head_dim = (double)model->head_dim;
+    double head_dim = mean_features(model, backward);
     double chunk = (double)model->chunk_tokens;
     if (context + length <= chunk) {
         return time(timer, backward, length, context, heads, head_dim);
@@ -223,7 +230,7 @@ static double slice_s(const sp_i_attention *attention, bool backward, const run 
 {
     const sp_model *model = attention->model;
     double heads = (double)model->heads / attention->layout->tp;
-    double head_dim = (double)model->head_dim;
+    double head_dim = mean_features(model, backward);
     if (model->window_tokens > 0) {
         return sp_time_attention_window(attention->timer, backward, r->length, r->context,
                                         (double)model->window_tokens, heads, head_dim);
@@ -254,15 +261,20 @@ static const double *remembered_s(const sp_i_attention *attention, bool backward
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)
 {
     double batch = r->count * (double)attention->model->heads / attention->layout->tp;
-    double hd = (double)attention->model->head_dim;
+    double qk = (double)attention->model->head_dim;
+    double v = (double)sp_model_v_dim(attention->model);
     double l = r->length;
     double keys = r->context + r->length;
-    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, hd, hd);
-    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, hd, keys, hd);
+    double of_scores = backward ? v : qk; // dP = dO V^T, S = Q K^T
+    double of_rows = backward ? qk : v;   // dQ = dS K, O = P V
+    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, of_scores, of_scores);
+    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, of_rows, keys, of_rows);
     if (!backward) {
         return scores_s + rows_s;
     }
-    return scores_s + rows_s + 2.0 * sp_time_batched_gemm(attention->timer, batch, keys, hd, l, hd);
+    double keys_s = sp_time_batched_gemm(attention->timer, batch, keys, qk, l, qk);
+    double values_s = sp_time_batched_gemm(attention->timer, batch, keys, v, l, v);
+    return scores_s + rows_s + (keys_s + values_s);
 }
 
 static bool is_sliced(const sp_i_attention *attention)
@@ -295,7 +307,7 @@ static double sliced_s(const sp_i_attention *attention, bool backward, const run
 {
     double cp = attention->layout->cp;
     double heads = (double)attention->model->heads / attention->layout->tp;
-    double head_dim = (double)attention->model->head_dim;
+    double head_dim = mean_features(attention->model, backward);
     double l = r->length / (2.0 * cp);
     double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
     const run own = {.length = l, .count = 1.0};
@@ -408,7 +420,7 @@ void sp_i_cp_by_document(const sp_pack_list *list, const sp_pack *pack, int cp,
 typedef struct ranks {
     const sp_op_timer *timer;
     const sp_model *model;
-    double heads, head_dim;
+    double heads;
     double *forward_s, *backward_s; // [cp]; NULL: not asked for
     sp_i_cp_ring *ring;             // NULL: not asked for
 } ranks;
@@ -462,13 +474,13 @@ static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack
 static double piece_s(const ranks *r, bool backward, double l, double o)
 {
     double window = (double)r->model->window_tokens;
+    double head_dim = mean_features(r->model, backward);
     if (window > 0.0) {
-        return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads,
-                                              r->head_dim);
+        return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads, head_dim);
     }
     return r->model->chunk_tokens > 0
                ? chunks_s(r->timer, r->model, sp_time_attention_piece, backward, l, o, r->heads)
-               : sp_time_attention_piece(r->timer, backward, l, o, r->heads, r->head_dim);
+               : sp_time_attention_piece(r->timer, backward, l, o, r->heads, head_dim);
 }
 
 static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
@@ -504,7 +516,6 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
     ranks r = {.timer = timer,
                .model = attention->model,
                .heads = (double)attention->model->heads / attention->layout->tp,
-               .head_dim = (double)attention->model->head_dim,
                .forward_s = forward ? attention->rank_s : NULL,
                .backward_s = backward ? attention->rank_s + cp : NULL,
                .ring = ring};

@@ -516,9 +516,10 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }
 
-// A tied table whose two uses lie on the first and the last pipeline rank is held twice:
-// Megatron-LM adds up its two fp32 gradients (core/distributed/finalize_model_grads.py), TP rank by
-// TP rank, after the reduction over replicas.
+// A table whose two uses lie on the first and the last pipeline rank, of a tied model or of one
+// that looks further tokens up on the last, is held twice: Megatron-LM adds up its two fp32
+// gradients (core/distributed/finalize_model_grads.py), TP rank by TP rank, after the reduction
+// over replicas.
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs)
 {
@@ -527,7 +528,8 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
     int chunk;
     sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
     // With vocabulary parallelism every rank has one share of the table for both uses.
-    if (!cost->model->tied_embeddings || layout->vocab_parallel || last_rank == 0) {
+    bool shares = cost->model->tied_embeddings || cost->model->mtp_layers > 0;
+    if (!shares || layout->vocab_parallel || last_rank == 0) {
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.

@@ -56,7 +56,8 @@ double sp_gemm_most_rate(const sp_profile *profile);
 double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);
 
 // One slice of a variable-length attention call: l query tokens after o tokens of context, `heads`
-// query heads of head_dim on this rank; the share of the time that the slice adds, without the
+// query heads of head_dim on this rank (where values have other heads than keys, the mean over the
+// products of the pass); the share of the time that the slice adds, without the
 // launch floor. FLOPs: 4*heads*head_dim per (query, key) pair forward, 2.5 times that backward. The
 // causal part, l*l/2 pairs, runs at the causal rate of length l; the rectangle, l*o pairs, at the
 // full-mask rate of length sqrt(max(l, x0)*o), at most at the causal rate of length l+o. So the

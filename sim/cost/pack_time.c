@@ -532,7 +532,7 @@ static bool has_zones(const sp_pack_list *list, const sp_pack *pack)
 static double remapped_bytes(const sp_i_pack_timer *packs)
 {
     sp_shard shard = sp_shard_of(packs->model, packs->layout);
-    return 2.0 * BYTES_BF16 * (double)(shard.q + shard.kv) / packs->layout->cp;
+    return BYTES_BF16 * (double)(shard.q + shard.k + shard.v + shard.context) / packs->layout->cp;
 }
 
 static void begin_zones(sp_i_pack_timer *packs, const sp_pack *pack)

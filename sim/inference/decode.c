@@ -420,7 +420,7 @@ static double eagle_extra_s(const sp_i_call_pricer *pricer, double rows, bool fi
     const sp_forward_pricer *draft = &pricer->draft;
     double hidden = (double)draft->model.hidden;
     const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
-    double qkv = (double)(shard.q + 2 * shard.kv);
+    double qkv = (double)(shard.q + shard.k + shard.v);
     double both = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, 2.0 * hidden);
     double one = sp_time_gemm(&draft->timer, SP_GEMM_TOKENS_OUT, rows, qkv, hidden);
     double joined =
@@ -504,7 +504,7 @@ static int64_t eagle_extra_parameters(const sp_forward_pricer *draft)
 {
     const sp_shard shard = sp_shard_of(&draft->model, &draft->layout);
     int64_t hidden = draft->model.hidden;
-    return hidden * (shard.q + 2 * shard.kv) + SP_I_EAGLE_FEATURES * hidden * hidden;
+    return hidden * (shard.q + shard.k + shard.v) + SP_I_EAGLE_FEATURES * hidden * hidden;
 }
 
 static sp_i_held held_by_draft(const sp_i_call_pricer *pricer, int64_t tokens)

@@ -36,7 +36,8 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
 
 int64_t sp_kv_bytes(const sp_model *model, const sp_layout *layout)
 {
-    return 2 * SP_I_BF16_BYTES * sp_shard_of(model, layout).kv;
+    sp_shard shard = sp_shard_of(model, layout);
+    return SP_I_BF16_BYTES * (shard.k + shard.v);
 }
 
 static double part_s(const sp_forward_pricer *pricer, const sp_inventory *inventory, double rows)

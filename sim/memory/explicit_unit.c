@@ -90,10 +90,10 @@ static void measure_cudnn(const sp_shard *shard, const sp_layout *layout, const 
 {
     bool alone = layout->cp == 1 && load->slices == 1 && seen == load->tokens;
     int64_t keys = run_keys(shard, layout, load, rows, seen);
-    int64_t joined = alone ? 0 : sp_mul_bytes(seen, 2 * BF16 * shard->kv);
-    int64_t spread = shard->q != shard->kv ? 2 * FP32 * shard->q : 0;
+    int64_t joined = alone ? 0 : sp_mul_bytes(seen, BF16 * (shard->k + shard->v));
+    int64_t spread = shard->q != shard->k ? 2 * FP32 * shard->q : 0;
     x->attend += joined;
-    x->attend_backward += joined + sp_mul_bytes(keys, 2 * BF16 * shard->kv) +
+    x->attend_backward += joined + sp_mul_bytes(keys, BF16 * (shard->k + shard->v)) +
                           sp_mul_bytes(planned_rows(rows), FP32 * (shard->q + shard->heads)) +
                           sp_mul_bytes(planned_rows(keys), spread);
 }
@@ -112,8 +112,8 @@ static void measure_attention(const sp_model *model, const sp_layout *layout, co
     int64_t seen = load->seen_tokens > 0 ? load->seen_tokens : load->tokens;
     x->attend_backward = sp_mul_bytes(rows, FP32 * shard.heads);
     if (layout->cp > 1) {
-        x->attend = sp_mul_bytes(seen, 2 * BF16 * shard.kv);
-        x->attend_backward += sp_mul_bytes(seen, 2 * (BF16 + FP32) * shard.kv);
+        x->attend = sp_mul_bytes(seen, BF16 * (shard.k + shard.v));
+        x->attend_backward += sp_mul_bytes(seen, (BF16 + FP32) * (shard.k + shard.v));
     }
     if (stack->cudnn_attention && load->slices > 0 && model->head_dim % HEAD_STEP == 0) {
         measure_cudnn(&shard, layout, load, rows, seen, x);
@@ -147,7 +147,8 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
     x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;
     measure_attention(model, layout, &options->stack, load, x);
-    int64_t kv = sp_mul_bytes(2 * sp_footprint_kv_gradient_bytes(&options->stack), sizes.shard.kv);
+    int64_t kv = sp_mul_bytes(sp_footprint_kv_gradient_bytes(&options->stack),
+                              sizes.shard.k + sizes.shard.v);
     x->kv_found = cut(x->stage, sp_mul_bytes(load->found_tokens / layout->cp, kv));
     x->kv_begun = cut(x->stage, sp_mul_bytes(load->begun_tokens / layout->cp, kv));
     x->kv_missing =

@@ -38,13 +38,20 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
     }
     // A rank with embedding and LM head of a tied model holds the table once; where two ranks have
     // them, both do.
-    int tables = model->tied_embeddings ? embedding || head : embedding + head;
+    // What predicts further tokens looks them up on the head's rank.
+    bool looks_up = embedding || (head && model->mtp_layers > 0);
+    int tables = model->tied_embeddings ? looks_up || head : looks_up + head;
     parameters += tables * vocab * model->hidden;
     if (embedding && model->positional == SP_LEARNED) {
         parameters += model->max_positions * model->hidden;
     }
     parameters += head && model->head_bias ? vocab : 0;
-    return parameters + (head ? sp_model_norm_parameters(model) : 0);
+    if (head) {
+        int64_t projection = 2 * model->hidden * (model->hidden / layout->tp);
+        parameters += (1 + 3 * model->mtp_layers) * sp_model_norm_parameters(model) +
+                      model->mtp_layers * projection;
+    }
+    return parameters;
 }
 
 int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
@@ -127,8 +134,9 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
         return 0;
     }
-    static const sp_layer_place products[] = {SP_STEP_FC1,        SP_STEP_FC2,
-                                              SP_STEP_QKV,        SP_STEP_OUTPUT,
+    static const sp_layer_place products[] = {SP_STEP_FC1,        SP_STEP_FC2,       SP_STEP_QKV,
+                                              SP_STEP_Q,          SP_STEP_Q_DOWN,    SP_STEP_Q_UP,
+                                              SP_STEP_KV_DOWN,    SP_STEP_KV_UP,     SP_STEP_OUTPUT,
                                               SP_STEP_SHARED_FC1, SP_STEP_SHARED_FC2};
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
@@ -140,9 +148,11 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
             layers += sp_stage_count(&stages[i], model, k);
         }
         for (size_t p = 0; layers > 0 && p < sizeof products / sizeof products[0]; p++) {
-            count = add_dummy(bytes, column, count,
-                              sp_layer_steps[products[p]].inputs == SP_WIDTH_HIDDEN,
-                              sp_footprint_weight(alike, layout, products[p]));
+            const sp_layer_step *step = &sp_layer_steps[products[p]];
+            if (sp_layer_has_step(alike, step)) {
+                count = add_dummy(bytes, column, count, step->inputs == SP_WIDTH_HIDDEN,
+                                  sp_footprint_weight(alike, layout, products[p]));
+            }
         }
     }
     if (stages[n - 1].head) {

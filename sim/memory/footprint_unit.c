@@ -23,6 +23,7 @@ typedef struct unit {
     bool keeps_experts;  // outputs, for the gradient of the router
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_unit_sizes size;
+    bool gathered_inputs;   // column-parallel layers keep them so
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
     int64_t dropped_scores; // score tensors that the mode rebuilds
@@ -107,6 +108,7 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->split_swiglu = sp_model_is_gated(u->alike) && !options->stack.fused_swiglu;
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
+    u->gathered_inputs = options->stack.keep_gathered_inputs;
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
     u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
@@ -121,7 +123,7 @@ static void measure_loss(unit *u, const sp_stack *stack)
     bool fused = sp_stack_keeps_bf16_logits(stack);
     int64_t copy = stack->copied_logits ? s->width[SP_WIDTH_VOCAB] * FP32 / BF16 : 0;
     u->fresh_logits = fused ? 0 : s->width[SP_WIDTH_VOCAB] + copy;
-    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_VOCAB];
+    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_LOGITS];
     u->chunked_loss = stack->loss_chunks > 0;
     if (u->chunked_loss) {
         int64_t softmax = fused ? s->width[SP_WIDTH_VOCAB] : s->width[SP_WIDTH_VOCAB] * FP32 / BF16;
@@ -182,7 +184,8 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
                                    const sp_stage *stage, const sp_stack *stack, int64_t tokens)
 {
     int64_t number = sp_footprint_kv_gradient_bytes(stack);
-    int64_t row = stage->layers * 2 * number * sp_shard_of(model, layout).kv;
+    sp_shard shard = sp_shard_of(model, layout);
+    int64_t row = stage->layers * number * (shard.k + shard.v);
     return sp_mul_bytes(tokens / layout->cp, row);
 }
 
@@ -267,9 +270,12 @@ static sp_bytes layer_forward(const unit *u)
     }
     // Output of both blocks and their sum.
     int64_t residual = s->kv_gathered + 3 * s->hidden + shared;
+    // What queries, keys and values are made from.
+    int64_t latent =
+        sp_model_is_latent(u->model) ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP] : 0;
 
     sp_bytes layer = {{0}};
-    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, mlp), residual);
+    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, latent), sp_larger(mlp, residual));
     return layer;
 }
 
@@ -344,8 +350,9 @@ static sp_bytes layer_backward(const unit *u)
     sp_bytes attention = {{0}};
     attention.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
-        s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_Q] + 2 * s->scores;
-    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE)) {
+        s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_CONTEXT] + 2 * s->scores;
+    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
+        sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 
@@ -406,7 +413,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     if (u->model->positional == SP_ROPE) {
         // cos and sin of every local token, cached by each model chunk.
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
-        buffers += sp_mul_bytes(rows, 2 * BF16 * u->model->head_dim * u->layout->chunks);
+        buffers += sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(u->model) * u->layout->chunks);
     }
     if (u->layout->zero >= 3) {
         buffers += gathered_parameters(u);
@@ -436,20 +443,28 @@ static int64_t layer_keeps_for_weights(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
     int64_t layer = 0;
+    sp_layer_set counted = 0;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
-        if (sp_layer_is_product(step) &&
-            sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
-            bool sent = linear.of_experts && s->shard.dispatches;
-            int64_t routed = s->width[SP_WIDTH_ROUTED];
-            layer += step->inputs != SP_WIDTH_HIDDEN ? s->width[step->inputs]
+        if (!sp_layer_is_product(step) ||
+            !sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
+            continue;
+        }
+        bool is_split = sp_layer_tensors[step->reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        int64_t input = is_split ? s->split[step->inputs] : s->width[step->inputs];
+        int64_t output = step->duplicated ? s->split[step->outputs] : s->width[step->outputs];
+        bool sent = linear.of_experts && s->shard.dispatches;
+        int64_t routed = s->width[SP_WIDTH_ROUTED];
+        if ((counted & SP_LAYER_SET(step->reads)) == 0) {
+            layer += step->inputs != SP_WIDTH_HIDDEN ? input
                      : sent                          ? routed
                                                      : sp_mul_bytes(linear.active, u->input);
-            layer += step->outputs != SP_WIDTH_HIDDEN ? s->width[step->outputs]
-                     : sent                           ? routed
-                                                      : sp_mul_bytes(linear.active, s->hidden);
         }
+        counted |= SP_LAYER_SET(step->reads);
+        layer += step->outputs != SP_WIDTH_HIDDEN ? output
+                 : sent                           ? routed
+                                                  : sp_mul_bytes(linear.active, s->hidden);
     }
     return layer;
 }
@@ -461,7 +476,7 @@ static void keep_for_weights(const units u, sp_bytes *bytes)
         bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(u[k].layers, layer_keeps_for_weights(&u[k]));
     }
     if (u->stage->head && !u->chunked_loss) {
-        bytes->of[SP_MEM_ACTIVATIONS] += u->input;
-        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_VOCAB];
+        bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(1 + 3 * u->model->mtp_layers, u->input);
+        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_LOGITS];
     }
 }

@@ -77,6 +77,10 @@ sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout
                            "%s knows models whose layers are alike, '%s' has model.layer_kinds",
                            planner, model->name);
     }
+    if (sp_model_is_latent(model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
+                           "%s knows no latent attention, which '%s' has", planner, model->name);
+    }
     if (model->post_norms) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.model",
                            "%s knows layers with two norms, '%s' has model.post_norms", planner,

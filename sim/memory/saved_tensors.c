@@ -106,15 +106,16 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
     int64_t widths[SP_LAYER_WIDTHS];
     sp_layer_widths(model, shard, widths);
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
+    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
     int64_t mlp_rows = sp_layer_mlp_rows(
         shard, layout,
         shard->dispatches && load->expert_tokens > 0 ? load->expert_tokens : load->tokens);
     for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
         bool experts = w == SP_WIDTH_ROUTED || w == SP_WIDTH_FFN || w == SP_WIDTH_FC1;
         sizes->width[w] = sp_mul_bytes(experts ? mlp_rows : rows, BF16 * widths[w]);
+        sizes->split[w] = sp_mul_bytes(norm_rows, BF16 * widths[w]);
     }
-    int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
-    sizes->hidden = sp_mul_bytes(norm_rows, BF16 * model->hidden);
+    sizes->hidden = sizes->split[SP_WIDTH_HIDDEN];
     int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
     sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
     int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);

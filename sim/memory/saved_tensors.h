@@ -66,7 +66,8 @@ typedef struct sp_unit_sizes {
     sp_shard shard;
     // By width, of all rows that the rank has within attention and MLP, its experts' among them.
     int64_t width[SP_LAYER_WIDTHS];
-    int64_t hidden;      // hidden states as the residual path holds them
+    int64_t split[SP_LAYER_WIDTHS]; // the same of its rows in the residual path
+    int64_t hidden;                 // hidden states as the residual path holds them
     int64_t kv_gathered; // keys and values of all CP ranks that exchange them; 0: none do
     int64_t scores;      // of unfused attention; 0 otherwise
     int64_t mask;        // of the attention, from the data loader, a byte for each pair; 0: none

@@ -215,17 +215,22 @@ static const mlp *mlp_of(sp_layer_place step)
     return shared ? &shared_mlp : &own_mlp;
 }
 
-static void project_qkv(program_builder *b, layer_values *v)
+static void gather_keys(program_builder *b, layer_values *v)
 {
-    if (b->splits_qkv) {
-        v->mixed[0] = allocate(b, "own keys", b->of->size.width[SP_WIDTH_KV] / 2);
-        v->mixed[1] = allocate(b, "own values", b->of->size.width[SP_WIDTH_KV] / 2);
-    } else {
-        v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
-    }
     if (b->of->size.kv_gathered > 0) {
         v->gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
+}
+
+static void project_qkv(program_builder *b, layer_values *v)
+{
+    if (b->splits_qkv) {
+        v->mixed[0] = allocate_wide(b, "own keys", SP_WIDTH_K);
+        v->mixed[1] = allocate_wide(b, "own values", SP_WIDTH_V);
+    } else {
+        v->mixed[0] = allocate_wide(b, "QKV output", SP_WIDTH_QKV);
+    }
+    gather_keys(b, v);
     if (b->splits_qkv) {
         v->mixed[2] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
     }
@@ -314,6 +319,14 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         return;
     }
     switch (step) {
+    case SP_STEP_Q_UP:
+    case SP_STEP_Q:
+        v->mixed[0] = allocate_wide(b, "queries before their rotation", SP_WIDTH_Q);
+        break;
+    case SP_STEP_KV_UP:
+        v->mixed[1] = allocate_wide(b, "output of the key and value up-projection", SP_WIDTH_KV_UP);
+        gather_keys(b, v);
+        break;
     case SP_STEP_QKV:
         project_qkv(b, v);
         break;
@@ -592,8 +605,14 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
 {
     bool parallel = gathered != SP_NO_TENSOR;
     int32_t rebuilt_output = SP_NO_TENSOR;
+    if (sp_recompute_repeats(b->mode, SP_LAYER_QKV)) {
+        rebuild(b, SP_TENSOR_Q_NORM);
+        rebuild(b, SP_TENSOR_KV_NORM);
+        rebuild(b, SP_TENSOR_QUERIES);
+        rebuild(b, SP_TENSOR_KEYS_VALUES);
+    }
     if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
-        rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_Q);
+        rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_CONTEXT);
         for (sp_layer_set made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
             rebuild(b, sp_layer_set_first(made));
         }
@@ -638,7 +657,13 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     drop(b, SP_TENSOR_KEYS_VALUES);
     outputs[0] = q;
     outputs[1] = kv;
-    if (!b->splits_qkv) {
+    if (sp_model_is_latent(b->model)) {
+        outputs[0] = allocate_wide(b, "gradient of the queries' projection", SP_WIDTH_Q);
+        outputs[1] = allocate_wide(b, "gradient of the key and value up-projection's output",
+                                   SP_WIDTH_KV_UP);
+        free_tensor(b, q);
+        free_tensor(b, kv);
+    } else if (!b->splits_qkv) {
         outputs[0] = allocate_wide(b, "gradient of the QKV output", SP_WIDTH_QKV);
         outputs[1] = SP_NO_TENSOR;
         free_tensor(b, q);
@@ -654,6 +679,7 @@ typedef struct layer_gradients {
     int32_t routed;     // of the outputs of experts
     int32_t outputs[2]; // of a column-parallel projection
     int32_t gathered;   // keys and values
+    bool of_hidden;     // the gradient is of hidden states that several products read
     int32_t beside;     // of what the MLP reads, by the experts, beside that by the shared ones
     int32_t shared;     // of the output of the shared experts behind which a gate is
     bool rebuilds;      // the second projection of the MLP its input
@@ -664,7 +690,7 @@ typedef struct layer_gradients {
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     if (step == SP_STEP_OUTPUT) {
-        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_Q);
+        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
         make_weight_gradient(b, step);
         release_for_weights(b, g->behind);
         return;
@@ -745,6 +771,57 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     }
 }
 
+// Rows as the residual path holds them, of another width than hidden states.
+static int32_t allocate_split(program_builder *b, const char *name, sp_layer_width width)
+{
+    return allocate(b, name, b->of->size.split[width]);
+}
+
+// A product of hidden states whose gradient is added to that of others.
+static void add_gradient(program_builder *b, layer_gradients *g)
+{
+    int32_t own = allocate_hidden(b, "gradient of a projection's input");
+    free_tensor(b, g->of_hidden ? own : SP_NO_TENSOR);
+    g->gradient = g->of_hidden ? g->gradient : own;
+    g->of_hidden = true;
+}
+
+// A projection of latent attention; outputs[0] is of the queries, outputs[1] of keys and values.
+static void latent_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    bool is_query = place == SP_STEP_Q || place == SP_STEP_Q_UP || place == SP_STEP_Q_DOWN;
+    int32_t *output = &g->outputs[is_query ? 0 : 1];
+    bool is_up = step->inputs != SP_WIDTH_HIDDEN;
+    int32_t read = *output;
+    rebuild(b, step->reads);
+    int32_t full = SP_NO_TENSOR;
+    if (b->sequence_split && !step->duplicated) {
+        full = allocate_wide(b, "gradient before its reduction", step->inputs);
+    }
+    if (is_up) {
+        *output = allocate_split(b, "gradient of a normed latent", step->inputs);
+    } else {
+        add_gradient(b, g);
+    }
+    free_tensor(b, full);
+    make_weight_gradient(b, place);
+    release_for_weights(b, read);
+    if (is_up) {
+        drop_for_weights(b, step->reads);
+    }
+}
+
+static void latent_norm_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    int32_t *output = &g->outputs[place == SP_STEP_Q_NORM ? 0 : 1];
+    int32_t inner = *output;
+    *output = allocate_split(b, "gradient of a latent", sp_layer_tensors[step->reads].width);
+    free_tensor(b, inner);
+    drop(b, step->reads);
+}
+
 // What a norm in PyTorch's operations kept beside its input and its output.
 static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
 {
@@ -796,7 +873,9 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         }
         break;
     case SP_LAYER_KIND_LINEAR:
-        if (step->inputs != SP_WIDTH_HIDDEN) {
+        if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
+            latent_backward(b, g, place);
+        } else if (step->inputs != SP_WIDTH_HIDDEN) {
             row_backward(b, g, place);
         } else if (sp_layer_is_product(step)) {
             column_backward(b, g, place);
@@ -810,6 +889,11 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         free_tensor(b, g->gradient);
         break;
     case SP_LAYER_KIND_NORM:
+        if (place != SP_STEP_NORM1 && place != SP_STEP_NORM2) {
+            latent_norm_backward(b, g, place);
+            break;
+        }
+        drop_for_weights(b, step->writes);
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
         drop(b, step->reads);
@@ -850,7 +934,9 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 // row then stands for the gradient of the head's input.
 static bool is_read_by_weight(const program_builder *b, int row)
 {
-    return b->head_rows[row].id == SP_TENSOR_FINAL_NORM && b->loss_chunks == 0;
+    sp_layer_tensor_id id = b->head_rows[row].id;
+    return (id == SP_TENSOR_FINAL_NORM || id == SP_TENSOR_MTP_NORM || id == SP_TENSOR_MTP_JOINED) &&
+           b->loss_chunks == 0;
 }
 
 // The loss turns the softmax into its gradient in place and casts it to bf16; a fused one has
@@ -863,7 +949,7 @@ static int32_t head_backward(program_builder *b)
     if (b->loss_chunks == 0) {
         logits = b->head_saved[last];
         if (!b->fused_loss) {
-            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_VOCAB);
+            logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_LOGITS);
             free_tensor(b, b->head_saved[last]);
         }
         last--;
@@ -999,7 +1085,8 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
     }
     const sp_shard *shard = &b.of->size.shard;
     b.sequence_split = shard->norm_split > 1;
-    b.kv_cached = sp_mul_bytes(sp_ceil_div(load->kv_tokens, layout->cp), 2 * BF16 * shard->kv);
+    b.kv_cached =
+        sp_mul_bytes(sp_ceil_div(load->kv_tokens, layout->cp), BF16 * (shard->k + shard->v));
     b.table = sp_mul_bytes(shard->vocab, BF16 * model->hidden);
     size_t layers = (size_t)stage->layers;
     b.kept = sp_calloc(layers * SP_LAYER_TENSORS, sizeof *b.kept);

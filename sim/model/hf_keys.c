@@ -19,14 +19,17 @@ const char sp_i_hf_adapters[] = "adapters (LoRA) are not modelled";
 static const char quantized[] = "quantized weights are not modelled";
 static const char experts[] = "experts are modelled where the model_type has them, or in a "
                               "model given by its shape (model.experts)";
-static const char latent[] = "latent attention (MLA) is not modelled";
+static const char latent[] =
+    "latent attention (MLA) is modelled where the model_type has it, or in "
+    "a model given by its shape (model.kv_lora_rank)";
 static const char partly[] = "attention that does not read all tokens before is not modelled";
 static const char mixers[] = "layers other than attention and MLP are not modelled";
 static const char biases[] = "biases other than those of the model_type are not modelled";
 static const char norms[] = "norms other than those of the model_type are not modelled";
 static const char shapes[] = "heads and sizes that differ from the usual are not modelled";
 static const char caps[] = "caps on logits, which fused kernels lack, are not modelled";
-static const char heads[] = "layers that predict further tokens are not modelled";
+static const char heads[] = "layers that predict further tokens are modelled where the model_type "
+                            "has them, or by model.mtp_layers";
 static const char parts[] = "parts beside the decoder are not modelled";
 static const char parallel[] = "attention and MLP side by side are not modelled";
 
@@ -207,7 +210,7 @@ static const char *const harmless_keys[] = {
     "remove_invalid_values", "tie_encoder_decoder", "transformers.js_config", "norm_topk_prob",
     "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit", "input_jitter_noise",
     "original_max_position_embeddings", "attn_scale", "attn_temperature_tuning", "floor_scale",
-    "for_llm_compression",
+    "for_llm_compression", "topk_method", "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size",
 };
 // clang-format on
 

@@ -12,6 +12,7 @@ typedef struct builder {
     const sp_layout *layout;
     const sp_stack *stack;
     sp_shard shard;
+    int64_t width[SP_LAYER_WIDTHS];
     bool unfused;
     sp_inventory *out;
 } builder;
@@ -33,6 +34,7 @@ void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp
                  .shard = sp_shard_of(model, layout),
                  .unfused = attention == SP_ATTENTION_UNFUSED,
                  .out = inventory};
+    sp_layer_widths(model, &b.shard, b.width);
     if (part == SP_PART_EMBEDDING) {
         embedding_pass(&b, pass);
     } else if (part == SP_PART_HEAD) {
@@ -51,7 +53,7 @@ void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp
 double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
                           const sp_layout *layout, sp_pass pass, double local_tokens, double pairs2)
 {
-    double per_pair = 2.0 * (double)(model->heads / layout->tp * model->head_dim);
+    double heads = (double)(model->heads / layout->tp);
     double total = 0.0;
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
@@ -63,7 +65,8 @@ double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
             total += 2.0 * m * n * k * op->repeat;
         } else if (op->kind == SP_OP_ATTENTION) {
             SP_ASSERT(pass != SP_PASS_W);
-            total += (double)op->m * per_pair * (pairs2 / 2.0);
+            double features = (double)sp_model_pair_features(model, (int)op->m);
+            total += 2.0 * heads * features * (pairs2 / 2.0);
         }
     }
     return total;
@@ -110,29 +113,29 @@ static double hidden_bytes(const builder *b)
 
 // Entry of a tensor-parallel block (forward) and the mirror of its exit (backward): with sequence
 // parallelism the tokens are gathered, else every rank has them.
-static void gather(builder *b, const char *name)
+static void gather(builder *b, const char *name, double bytes)
 {
     if (b->layout->sequence_parallel) {
-        collective(b, name, SP_OP_ALL_GATHER, hidden_bytes(b));
+        collective(b, name, SP_OP_ALL_GATHER, bytes);
     }
 }
 
 // Exit of a block (forward), gradient of its entry (backward): partial sums are added up.
-static void reduce(builder *b, const char *name)
+static void reduce(builder *b, const char *name, double bytes)
 {
     sp_op_kind kind = b->layout->sequence_parallel ? SP_OP_REDUCE_SCATTER : SP_OP_ALL_REDUCE;
-    collective(b, name, kind, hidden_bytes(b));
+    collective(b, name, kind, bytes);
 }
 
-// A norm reads and writes the hidden states; its backward reads the input and the output's
-// gradient and writes the input's (the gradient of its weights is made in the same kernel). As
-// separate kernels in fp32 (RMSNorm in plain PyTorch): cast (6 B an element), square (8), mean (4),
-// scaling (8), cast (6) and weight (4); backward about twice that.
-static void norm(builder *b, const char *name, sp_pass pass)
+// A norm of `width` features reads and writes the hidden states, or their latents; its backward
+// reads the input and the output's gradient and writes the input's (the gradient of its weights is
+// made in the same kernel). As separate kernels in fp32 (RMSNorm in plain PyTorch): cast (6 B an
+// element), square (8), mean (4), scaling (8), cast (6) and weight (4); backward about twice that.
+static void norm(builder *b, const char *name, sp_pass pass, int64_t width)
 {
-    double bytes = (pass == SP_PASS_F ? 2.0 : 3.0) * hidden_bytes(b);
+    double bytes = (pass == SP_PASS_F ? 2.0 : 3.0) * (double)(BF16 * width);
     if (b->stack->unfused_norms) {
-        bytes = (pass == SP_PASS_F ? 36.0 : 72.0) * (double)b->model->hidden;
+        bytes = (pass == SP_PASS_F ? 36.0 : 72.0) * (double)width;
     }
     memory(b, name, bytes / b->shard.norm_split,
            b->stack->unfused_norms ? (pass == SP_PASS_F ? 6 : 12) : 1);
@@ -144,7 +147,7 @@ static void norm(builder *b, const char *name, sp_pass pass)
 static void residual(builder *b, const char *name, sp_pass pass)
 {
     if (b->model->post_norms) {
-        norm(b, "norm behind the block", pass);
+        norm(b, "norm behind the block", pass, b->model->hidden);
     }
     double bytes = 3.0 * hidden_bytes(b);
     double masks = (double)(MASK * b->model->hidden);
@@ -179,18 +182,24 @@ static void attention_core(builder *b, sp_pass pass)
 }
 
 // Element-wise work on q and k (and, unfused, copies of q, k, v and the context into the layout of
-// the batched GEMMs); a backward moves as much as a forward.
+// the batched GEMMs); a backward moves as much as a forward. With latents a kernel turns the
+// queries' rotary part in place, and one makes keys and values of the up-projection's output
+// (Megatron-LM, core/fusions/fused_mla_yarn_rope_apply.py).
 static void attention_elementwise(builder *b, sp_pass pass)
 {
-    double qk = (double)(BF16 * (b->shard.q + b->shard.kv));
+    double qk = (double)(BF16 * (b->shard.q + b->shard.k));
     if (b->model->qk_norm) {
         memory(b, "query and key norms", (pass == SP_PASS_F ? 2.0 : 3.0) * qk, 2);
     }
-    if (b->model->positional == SP_ROPE) {
+    if (sp_model_is_latent(b->model)) {
+        int64_t turned = 2 * b->shard.heads * b->model->qk_rope_dim;
+        int64_t up = b->shard.heads * b->model->qk_nope_dim + b->shard.v;
+        memory(b, "rotary embedding", (double)(BF16 * (turned + up + b->shard.k + b->shard.v)), 2);
+    } else if (b->model->positional == SP_ROPE) {
         memory(b, "rotary embedding", 2.0 * qk, 2);
     }
     if (b->unfused) {
-        double copied = (double)(BF16 * (2 * b->shard.q + 2 * b->shard.kv));
+        double copied = (double)(BF16 * (b->shard.q + b->shard.k + b->shard.v + b->shard.context));
         memory(b, "attention layout", 2.0 * copied, 4);
     }
 }
@@ -205,10 +214,10 @@ static void cp_exchange(builder *b, sp_pass pass)
     int peers = b->layout->cp / ranks;
     if (ranks > 1) {
         add(b, "heads over CP", SP_OP_CP_HEADS)->bytes_per_token =
-            (double)(2 * BF16 * (b->shard.q + b->shard.kv));
+            (double)(BF16 * (b->shard.q + b->shard.k + b->shard.v + b->shard.context));
     }
     if (peers > 1) {
-        double forward = (double)(2 * BF16 * b->shard.kv * peers);
+        double forward = (double)(BF16 * (b->shard.k + b->shard.v) * peers);
         add(b, "keys and values over CP", SP_OP_CP_KV)->bytes_per_token =
             pass == SP_PASS_F ? forward : 2.0 * forward;
     }
@@ -246,7 +255,7 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
     op->of_experts = op->routed = experts;
 }
 
-// Each expert sees its share of the tokens; the router and a gate work where the norms do.
+// Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
 static void linear(builder *b, sp_layer_place place, sp_pass pass)
 {
     sp_layer_linear shape;
@@ -255,7 +264,7 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
     }
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
-    if (!sp_layer_is_product(&sp_layer_steps[place])) {
+    if (sp_layer_steps[place].duplicated) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
         op->token_share = (double)shape.active / (double)shape.weights * expert_rows(b);
@@ -364,10 +373,10 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
     }
     switch (step->kind) {
     case SP_LAYER_KIND_NORM:
-        norm(b, name, pass);
+        norm(b, name, pass, b->width[step->inputs]);
         break;
     case SP_LAYER_KIND_GATHER:
-        (forward ? gather : reduce)(b, name);
+        (forward ? gather : reduce)(b, name, (double)(BF16 * b->width[step->inputs]));
         break;
     case SP_LAYER_KIND_LINEAR:
         linear(b, place, pass);
@@ -380,7 +389,7 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         attention_core(b, pass);
         break;
     case SP_LAYER_KIND_REDUCE:
-        (forward ? reduce : gather)(b, name);
+        (forward ? reduce : gather)(b, name, hidden_bytes(b));
         break;
     case SP_LAYER_KIND_RESIDUAL:
         residual(b, name, pass);
@@ -457,7 +466,8 @@ static void layer_weight_gradient(builder *b)
         }
         int entry = entry_of((sp_layer_place)i);
         if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
-            gather(b, sp_layer_steps[entry].forward);
+            const sp_layer_step *gathers = &sp_layer_steps[entry];
+            gather(b, gathers->forward, (double)(BF16 * b->width[gathers->inputs]));
         }
         linear(b, (sp_layer_place)i, SP_PASS_W);
         weights += shape.weights * shape.inputs * shape.outputs;
@@ -473,7 +483,7 @@ static void embedding_pass(builder *b, sp_pass pass)
     double dropout = 2.0 * h / b->shard.norm_split + mask;
     if (pass == SP_PASS_F) {
         memory(b, "token lookup", 2.0 * h, 1);
-        reduce(b, "reduction of the lookup");
+        reduce(b, "reduction of the lookup", h);
         if (b->model->positional == SP_LEARNED) {
             memory(b, "position lookup", 3.0 * h, 1);
         }
@@ -484,7 +494,7 @@ static void embedding_pass(builder *b, sp_pass pass)
         if (b->shard.dropout) {
             memory(b, "embedding dropout", dropout, 1);
         }
-        gather(b, "gather of the lookup's gradient");
+        gather(b, "gather of the lookup's gradient", h);
     } else if (pass == SP_PASS_W) {
         if (b->stack->in_place_lookup_gradient) {
             memory(b, "token gradient", 3.0 * h, 1);
@@ -503,13 +513,14 @@ static void embedding_pass(builder *b, sp_pass pass)
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
 
-static void head_pass(builder *b, sp_pass pass)
+// Norm, logits and loss of a token.
+static void prediction_pass(builder *b, sp_pass pass)
 {
     int64_t h = b->model->hidden;
     int64_t vocab = b->shard.vocab;
     if (pass == SP_PASS_F) {
-        norm(b, "final norm", pass);
-        gather(b, "gather of the head input");
+        norm(b, "final norm", pass, h);
+        gather(b, "gather of the head input", hidden_bytes(b));
         gemm(b, "logits", pass, h, vocab);
         memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6)->logits_per_token =
             (double)vocab;
@@ -519,11 +530,52 @@ static void head_pass(builder *b, sp_pass pass)
         memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2)->logits_per_token =
             (double)vocab;
         gemm(b, "logits", pass, h, vocab);
-        reduce(b, "reduction of the head input's gradient");
-        norm(b, "final norm", pass);
+        reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
+        norm(b, "final norm", pass, h);
     } else if (pass == SP_PASS_W) {
-        gather(b, "gather of the head input");
+        gather(b, "gather of the head input", hidden_bytes(b));
         gemm(b, "logits", pass, h, vocab);
         accumulate(b, vocab * h);
     }
+}
+
+// What joins hidden states with the embedding of the next token, in front of the layer that
+// predicts a further one (Megatron-LM, core/transformer/multi_token_prediction.py): a lookup, two
+// norms, a copy into one matrix, and a column-parallel projection whose output is gathered.
+static void joining_pass(builder *b, sp_pass pass)
+{
+    int64_t h = b->model->hidden;
+    double joined = 2.0 * hidden_bytes(b);
+    if (pass == SP_PASS_F) {
+        embedding_pass(b, pass);
+        norm(b, "norm of the embedding", pass, h);
+        norm(b, "norm of the hidden states", pass, h);
+        memory(b, "joining", 2.0 * joined / b->shard.norm_split, 1);
+        gather(b, "gather of the joined states", joined);
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        collective(b, "gather of the projection", SP_OP_ALL_GATHER, hidden_bytes(b));
+    } else if (pass == SP_PASS_I) {
+        collective(b, "gather of the projection's gradient", SP_OP_ALL_GATHER, hidden_bytes(b));
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        reduce(b, "reduction of the joined states' gradient", joined);
+        memory(b, "joining", 2.0 * joined / b->shard.norm_split, 1);
+        norm(b, "norm of the hidden states", pass, h);
+        norm(b, "norm of the embedding", pass, h);
+        embedding_pass(b, pass);
+    } else if (pass == SP_PASS_W) {
+        gather(b, "gather of the joined states", joined);
+        gemm(b, "projection of the joined states", pass, 2 * h, h / b->layout->tp);
+        accumulate(b, 2 * h * (h / b->layout->tp));
+        embedding_pass(b, pass);
+    }
+}
+
+// The layers that predict further tokens are the stage's.
+static void head_pass(builder *b, sp_pass pass)
+{
+    for (int further = 0; further < b->model->mtp_layers; further++) {
+        joining_pass(b, pass);
+        prediction_pass(b, pass);
+    }
+    prediction_pass(b, pass);
 }

@@ -59,7 +59,7 @@ typedef struct sp_op {
     int kernels;             // kernel launches of one run of the operator (0 for collectives)
 } sp_op;
 
-enum { SP_INVENTORY_OPS = 48 };
+enum { SP_INVENTORY_OPS = 80 };
 
 typedef struct sp_inventory {
     sp_op ops[SP_INVENTORY_OPS];

@@ -57,6 +57,13 @@ _Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
+static unsigned attention_conditions(const sp_model *model)
+{
+    bool latent = sp_model_is_latent(model);
+    return (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
+           (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
+}
+
 static unsigned mlp_conditions(const sp_model *model)
 {
     return (model->experts > 0 ? SP_IF_ROUTED : 0) | (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
@@ -65,7 +72,7 @@ static unsigned mlp_conditions(const sp_model *model)
 
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
 {
-    return (step->conditions & ~mlp_conditions(model)) == 0;
+    return (step->conditions & ~(attention_conditions(model) | mlp_conditions(model))) == 0;
 }
 
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
@@ -73,8 +80,9 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
-    return (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
-           (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) | mlp_conditions(model) |
+    return attention_conditions(model) | mlp_conditions(model) |
+           (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
+           (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
            (is_explicit ? SP_IF_EXPLICIT : 0) |
            (model->qk_norm && !is_explicit ? SP_IF_QK_NORM : 0) |
            (model->positional != SP_ROPE ? SP_IF_VIEWED_VALUES : 0) |
@@ -83,7 +91,7 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
            (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
-           (model->post_norms ? SP_IF_POST_NORMS : 0);
+           (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -99,7 +107,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     sp_shard shard = {
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
-        .kv = kv_heads * model->head_dim,
+        .k = kv_heads * model->head_dim,
+        .v = kv_heads * sp_model_v_dim(model),
+        .context = model->heads / tp * sp_model_v_dim(model),
         .ffn = model->ffn / etp,
         .fc1 = halves * (model->ffn / etp),
         .shared_ffn = model->shared_ffn / tp,
@@ -130,10 +140,17 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_HIDDEN] = model->hidden;
     widths[SP_WIDTH_ROUTED] = model->hidden * shard->active;
     widths[SP_WIDTH_Q] = shard->q;
-    widths[SP_WIDTH_K] = shard->kv;
-    widths[SP_WIDTH_QK] = shard->q + shard->kv;
-    widths[SP_WIDTH_KV] = 2 * shard->kv;
-    widths[SP_WIDTH_QKV] = shard->q + 2 * shard->kv;
+    widths[SP_WIDTH_K] = shard->k;
+    widths[SP_WIDTH_V] = shard->v;
+    widths[SP_WIDTH_QK] = shard->q + shard->k;
+    widths[SP_WIDTH_KV] = shard->k + shard->v;
+    widths[SP_WIDTH_QKV] = shard->q + shard->k + shard->v;
+    widths[SP_WIDTH_CONTEXT] = shard->context;
+    widths[SP_WIDTH_Q_LATENT] = model->q_lora_rank;
+    widths[SP_WIDTH_KV_LATENT] = model->kv_lora_rank;
+    widths[SP_WIDTH_ROTARY] = model->qk_rope_dim;
+    widths[SP_WIDTH_KV_DOWN] = model->kv_lora_rank + model->qk_rope_dim;
+    widths[SP_WIDTH_KV_UP] = shard->heads * (model->qk_nope_dim + sp_model_v_dim(model));
     widths[SP_WIDTH_HEADS] = shard->heads;
     widths[SP_WIDTH_EXPERTS] = shard->experts;
     widths[SP_WIDTH_ROUTES] = 2 * shard->active;
@@ -142,6 +159,9 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_SHARED_FFN] = shard->shared_ffn;
     widths[SP_WIDTH_SHARED_FC1] = shard->shared_fc1;
     widths[SP_WIDTH_VOCAB] = shard->vocab;
+    widths[SP_WIDTH_LOGITS] = (1 + model->mtp_layers) * shard->vocab;
+    widths[SP_WIDTH_MTP] = model->mtp_layers * model->hidden;
+    widths[SP_WIDTH_MTP_JOINED] = 2 * model->mtp_layers * model->hidden;
 }
 
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
@@ -215,7 +235,8 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool exp
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden +
+    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden + model->q_lora_rank +
+                    model->kv_lora_rank +
                     (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
     int64_t sinks = model->attention_sinks ? shard->heads : 0;
     return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks + weights_of(model, shard, false);

@@ -21,7 +21,9 @@ enum { SP_PARTS = SP_PART_HEAD + 1 };
 // Bits, so that a recompute mode is a set of them.
 typedef enum sp_layer_operation {
     SP_LAYER_NORM1 = 1 << 0,
-    SP_LAYER_QKV = 1 << 1, // with the element-wise work on queries and keys
+    // From hidden states, or from their latents with the norms of these; with the element-wise work
+    // on queries and keys.
+    SP_LAYER_QKV = 1 << 1,
     SP_LAYER_CORE = 1 << 2,
     SP_LAYER_OUTPUT = 1 << 3,
     SP_LAYER_RESIDUAL1 = 1 << 4,
@@ -32,17 +34,20 @@ typedef enum sp_layer_operation {
     SP_LAYER_ACTIVATION = 1 << 9,
     SP_LAYER_FC2 = 1 << 10,
     SP_LAYER_RESIDUAL2 = 1 << 11,
-    SP_LAYER_ALL = (1 << 12) - 1
+    SP_LAYER_LATENT = 1 << 12, // hidden states to the latents of queries, and of keys and values
+    SP_LAYER_ALL = (1 << 13) - 1
 } sp_layer_operation;
 
 // The recompute modes: identifier, name, and the operations that run again before the backward. A
-// new mode is a new row, before FULL.
+// new mode is a new row, before FULL. Megatron-LM's mla_up_proj drops queries, keys and values and
+// the normed latents that they are made from.
 #define SP_RECOMPUTE_ROWS(ROW)                                                           \
     ROW(NONE, "none", 0)                                                                 \
     ROW(ACTIVATION, "activation", SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ACTIVATION) \
     ROW(PARTIAL_FC1, "partial-fc1",                                                      \
         SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION)            \
     ROW(ATTENTION, "attention", SP_LAYER_CORE)                                           \
+    ROW(MLA_UP_PROJ, "mla-up-proj", SP_LAYER_QKV)                                        \
     ROW(FULL, "full", SP_LAYER_ALL)
 
 #define SP_RECOMPUTE_IDENTIFIER(identifier, name, operations) SP_RECOMPUTE_##identifier,
@@ -80,25 +85,66 @@ typedef enum sp_layer_kind {
 // The steps of the list in the order of the forward. Columns: identifier, operation that the step
 // is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
 // the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
-// projections the weight and its widths for one expert, and the conditions under which the model
-// has the step. SP_LAYER_TENSORS: the layer's output. Shared experts are one dense MLP beside the
-// routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
-// core/transformer/moe/{moe_layer,shared_experts}.py).
+// projections and norms the weight and its widths for one expert, of gathers theirs, whether every
+// TP rank has all of the weight and its share of the tokens, and the conditions under which the
+// model has the step. SP_LAYER_TENSORS: the layer's output. Shared experts are one dense MLP beside
+// the routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
+// core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2, arXiv
+// 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers latents over
+// TP in place of hidden states; without a latent of the queries it projects these from hidden
+// states.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
-        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT)                            \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+    ROW(Q_DOWN, LATENT, LINEAR, "query down-projection", "query down-projection",                  \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_Q_LATENT,                                    \
+        .weight = SP_PARAMETER_Q_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                           \
+        .outputs = SP_WIDTH_Q_LATENT, .duplicated = true, .conditions = SP_IF_QUERY_LATENT)        \
+    ROW(KV_DOWN, LATENT, LINEAR, "key and value down-projection", "key and value down-projection", \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_KV_LATENT,                                   \
+        .weight = SP_PARAMETER_KV_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                          \
+        .outputs = SP_WIDTH_KV_DOWN, .duplicated = true, .conditions = SP_IF_LATENT)               \
+    ROW(ROTARY_GATHER, LATENT, GATHER, "gather of the rotary keys",                                \
+        "reduction of the rotary keys' gradient", .reads = SP_TENSOR_KV_LATENT,                    \
+        .inputs = SP_WIDTH_ROTARY, .conditions = SP_IF_LATENT)                                     \
+    ROW(Q_NORM, QKV, NORM, "norm of the query latent", "norm of the query latent",                 \
+        .reads = SP_TENSOR_Q_LATENT, .writes = SP_TENSOR_Q_NORM,                                   \
+        .weight = SP_PARAMETER_Q_LATENT_NORM_WEIGHT, .inputs = SP_WIDTH_Q_LATENT,                  \
+        .conditions = SP_IF_QUERY_LATENT)                                                          \
+    ROW(Q_GATHER, QKV, GATHER, "gather of the query latent",                                       \
+        "reduction of the query latent's gradient", .reads = SP_TENSOR_Q_NORM,                     \
+        .inputs = SP_WIDTH_Q_LATENT, .conditions = SP_IF_QUERY_LATENT)                             \
+    ROW(Q_UP, QKV, LINEAR, "query up-projection", "query up-projection",                           \
+        .reads = SP_TENSOR_Q_NORM, .writes = SP_TENSOR_QUERIES,                                    \
+        .weight = SP_PARAMETER_Q_UP_WEIGHT, .inputs = SP_WIDTH_Q_LATENT, .outputs = SP_WIDTH_Q,    \
+        .conditions = SP_IF_QUERY_LATENT)                                                          \
+    ROW(KV_NORM, QKV, NORM, "norm of the key and value latent",                                    \
+        "norm of the key and value latent", .reads = SP_TENSOR_KV_LATENT,                          \
+        .writes = SP_TENSOR_KV_NORM, .weight = SP_PARAMETER_KV_LATENT_NORM_WEIGHT,                 \
+        .inputs = SP_WIDTH_KV_LATENT, .conditions = SP_IF_LATENT)                                  \
+    ROW(KV_GATHER, QKV, GATHER, "gather of the key and value latent",                              \
+        "reduction of the key and value latent's gradient", .reads = SP_TENSOR_KV_NORM,            \
+        .inputs = SP_WIDTH_KV_LATENT, .conditions = SP_IF_LATENT)                                  \
+    ROW(KV_UP, QKV, LINEAR, "key and value up-projection", "key and value up-projection",          \
+        .reads = SP_TENSOR_KV_NORM, .writes = SP_TENSOR_KEYS_VALUES,                               \
+        .weight = SP_PARAMETER_KV_UP_WEIGHT, .inputs = SP_WIDTH_KV_LATENT,                         \
+        .outputs = SP_WIDTH_KV_UP, .conditions = SP_IF_LATENT)                                     \
     ROW(QKV_GATHER, QKV, GATHER, "gather of the attention input",                                  \
-        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1)                   \
+        "reduction of the attention input's gradient", .reads = SP_TENSOR_NORM1,                   \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_QUERIES_OF_HIDDEN)                          \
+    ROW(Q, QKV, LINEAR, "query projection", "query projection", .reads = SP_TENSOR_NORM1,          \
+        .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_Q_WEIGHT, .inputs = SP_WIDTH_HIDDEN,   \
+        .outputs = SP_WIDTH_Q, .conditions = SP_IF_LATENT | SP_IF_QUERIES_OF_HIDDEN)               \
     ROW(QKV, QKV, LINEAR, "QKV projection", "QKV projection", .reads = SP_TENSOR_NORM1,            \
         .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
-        .outputs = SP_WIDTH_QKV)                                                                   \
+        .outputs = SP_WIDTH_QKV, .conditions = SP_IF_JOINT_QKV)                                    \
     ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
         "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
     ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
         .writes = SP_TENSOR_ATTENTION)                                                             \
     ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
         .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
-        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_Q,                            \
+        .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_CONTEXT,                      \
         .outputs = SP_WIDTH_HIDDEN)                                                                \
     ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
@@ -106,17 +152,18 @@ typedef enum sp_layer_kind {
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
         .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
-        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT)                            \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS)                                    \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true)                \
     ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
         .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
-        .outputs = SP_WIDTH_ONE, .conditions = SP_IF_SHARED | SP_IF_SHARED_GATE)                   \
+        .outputs = SP_WIDTH_ONE, .duplicated = true,                                               \
+        .conditions = SP_IF_SHARED | SP_IF_SHARED_GATE)                                            \
     ROW(SHARED_GATHER, FC1, GATHER, "gather of the shared experts' input",                         \
         "reduction of the shared experts' input gradient", .reads = SP_TENSOR_NORM2,               \
-        .conditions = SP_IF_SHARED)                                                                \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)                                     \
     ROW(SHARED_FC1, FC1, LINEAR, "first projection of the shared experts",                         \
         "first projection of the shared experts", .reads = SP_TENSOR_NORM2,                        \
         .writes = SP_TENSOR_SHARED_FC1, .weight = SP_PARAMETER_SHARED_FC1_WEIGHT,                  \
@@ -133,7 +180,8 @@ typedef enum sp_layer_kind {
         "gather of the shared experts' output gradient", .reads = SP_LAYER_TENSORS,                \
         .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
-        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2)                         \
+        "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
+        .inputs = SP_WIDTH_HIDDEN)                                                                 \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
     ROW(DISPATCH, PERMUTATION, DISPATCH, "token dispatch", "combination of dispatched gradients",  \
@@ -171,11 +219,18 @@ typedef enum sp_layer_width {
     SP_WIDTH_HIDDEN,
     SP_WIDTH_ROUTED, // the hidden states once for each expert of a token
     SP_WIDTH_Q,
-    SP_WIDTH_K, // of the keys, and of the values
+    SP_WIDTH_K,
+    SP_WIDTH_V,
     SP_WIDTH_QK,
     SP_WIDTH_KV,
     SP_WIDTH_QKV,
-    SP_WIDTH_HEADS, // a number for each query head
+    SP_WIDTH_CONTEXT,  // of the attention's output
+    SP_WIDTH_Q_LATENT, // of latent attention from here on
+    SP_WIDTH_KV_LATENT,
+    SP_WIDTH_ROTARY,  // of the keys' rotary part, which all heads share
+    SP_WIDTH_KV_DOWN, // latent and rotary part
+    SP_WIDTH_KV_UP,   // keys without their rotary part, and values
+    SP_WIDTH_HEADS,   // a number for each query head
     SP_WIDTH_EXPERTS,
     SP_WIDTH_ROUTES, // a probability and a place for each expert of a token
     SP_WIDTH_FFN,
@@ -183,6 +238,9 @@ typedef enum sp_layer_width {
     SP_WIDTH_SHARED_FFN, // of the shared experts
     SP_WIDTH_SHARED_FC1,
     SP_WIDTH_VOCAB,
+    SP_WIDTH_LOGITS, // of all tokens that a position predicts
+    SP_WIDTH_MTP,    // hidden states of the further ones among them
+    SP_WIDTH_MTP_JOINED,
     SP_LAYER_WIDTHS
 } sp_layer_width;
 
@@ -221,9 +279,15 @@ typedef enum sp_layer_condition {
     // Norms written in PyTorch's operations: what they multiply is kept in fp32.
     SP_IF_UNFUSED_NORMS = 1 << 9,
     SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
-    SP_IF_POST_NORMS = 1 << 15, // behind attention and MLP, before the residual path
-    SP_IF_SHARED = 1 << 16,     // experts
-    SP_IF_SHARED_GATE = 1 << 17
+    SP_IF_POST_NORMS = 1 << 11, // behind attention and MLP, before the residual path
+    SP_IF_SHARED = 1 << 12,     // experts
+    SP_IF_SHARED_GATE = 1 << 13,
+    // Attention.
+    SP_IF_LATENT = 1 << 14,            // of keys and values at least
+    SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
+    SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
+    SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
+    SP_IF_MTP = 1 << 18                // further tokens are predicted
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -245,6 +309,14 @@ typedef enum sp_layer_condition {
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+    ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
+    ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
+        STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)               \
+    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,    \
+        LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
+    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,       \
+        STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
@@ -260,7 +332,7 @@ typedef enum sp_layer_condition {
         STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE,  \
         STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
-    ROW(ATTENTION, "attention output", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,          \
+    ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,    \
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
@@ -341,8 +413,8 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                       \
-    ROW(REORDERED, "attention output in its own order", LAYER, Q, BLOCK, BF16, SP_LAYER_OUTPUT,    \
-        STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)                   \
+    ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,               \
+        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)  \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,            \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                         \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
@@ -355,7 +427,15 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
     ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,    \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
-    ROW(LOGITS, "softmax of the logits", HEAD, VOCAB, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS,  \
+    ROW(MTP_EMBEDDING, "embeddings of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,  \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(MTP_INPUT, "hidden states of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(MTP_JOINED, "hidden states joined with embeddings", HEAD, MTP_JOINED, INPUT, BF16, 0,      \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                             \
+    ROW(MTP_NORM, "final norm output of further tokens", HEAD, MTP, INPUT, BF16, 0, LAYER_STEPS,   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
+    ROW(LOGITS, "softmax of the logits", HEAD, LOGITS, BLOCK, LOGITS, 0, LAYER_STEPS, LAYER_STEPS, \
         LAYER_STEPS, LAYER_STEPS, SP_IF_WHOLE_LOSS)                                                \
     ROW(LOGITS_SUM, "log-sum-exp of the logits", HEAD, ONE, BLOCK, FP32, 0, LAYER_STEPS,           \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)
@@ -400,6 +480,7 @@ typedef struct sp_layer_step {
     sp_layer_tensor_id reads, writes;
     sp_parameter_kind weight;
     sp_layer_width inputs, outputs;
+    bool duplicated;
     unsigned conditions;
 } sp_layer_step;
 
@@ -427,7 +508,8 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 // One rank's share of a model's widths.
 typedef struct sp_shard {
     int64_t heads;                  // query heads
-    int64_t q, kv;                  // width of the queries; of the keys (and of the values)
+    int64_t q, k, v;                // widths of queries, keys and values
+    int64_t context;                // width of the attention's output
     int64_t ffn;                    // of one expert
     int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
     int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none

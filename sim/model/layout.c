@@ -185,6 +185,7 @@ sp_status sp_layout_stages(const sp_layout *layout, const sp_model *model, const
             .embedding = layout->vocab_parallel ? chunk == 0 : s == 0,
             .head = layout->vocab_parallel ? chunk == layout->chunks - 1 : s == vstages - 1,
         };
+        stages[s].layers += s == vstages - 1 ? model->mtp_layers : 0;
         sp_model_count_kinds(model, first, stages[s].layers, stages[s].count);
         first += stages[s].layers;
     }
@@ -195,7 +196,11 @@ sp_status sp_layout_stages(const sp_layout *layout, const sp_model *model, const
 static double head_load(const sp_layout *layout, const sp_model *model)
 {
     double head = (double)model->vocab * (double)model->hidden;
-    return layout->vocab_parallel ? 0.0 : head / (double)sp_model_layer_parameters(model);
+    double further = head + (double)sp_model_mtp_parameters(model);
+    double layer = (double)sp_model_layer_parameters(model);
+    return layout->vocab_parallel
+               ? 0.0
+               : (head + model->mtp_layers * further) / layer + model->mtp_layers;
 }
 
 void sp_layout_spread(const sp_layout *layout, const sp_model *model, int *stage_layers)
@@ -511,6 +516,12 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         }
     }
     good = (!sp_layout_dispatches(layout) || check_experts(layout, model, source, err)) && good;
+    if (model->mtp_layers > 0 && layout->vocab_parallel) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
+                    "layers that predict further tokens (model.mtp_layers) have their heads on the "
+                    "last stage alone: expected false");
+    }
     if (layout->placement == SP_PLACE_V && layout->chunks != 2) {
         good = false;
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.chunks_per_rank",

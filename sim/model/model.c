@@ -23,6 +23,9 @@ static double as_many_as_heads(const void *owner)
 static double share_of_hidden(const void *owner)
 {
     const sp_model *model = owner;
+    if (sp_model_is_latent(model)) {
+        return (double)(model->qk_nope_dim + model->qk_rope_dim);
+    }
     return fmax(1.0, (double)(model->hidden / model->heads));
 }
 
@@ -217,12 +220,40 @@ static const sp_setting model_rows[] = {
     {.key = "model.heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, heads), .required = true,
      .usual = 1, .fallback = "none, it must be given", .text = "Attention heads of the queries.",
      .aliases = "num_attention_heads num_heads n_head n_heads"},
+    {.key = "model.q_lora_rank", SP_INT(0, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, q_lora_rank),
+     .if_changed = true, .fallback = "0, none",
+     .text = "Width of the latent that queries are made from, with latent attention."},
+    {.key = "model.kv_lora_rank", SP_INT(0, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, kv_lora_rank),
+     .if_changed = true, .fallback = "0, no latent attention",
+     .text = "Width of the latent that keys and values are made from: latent attention (MLA, "
+             "DeepSeek), trained in its expanded form, with heads of qk_nope_dim, qk_rope_dim and "
+             "v_head_dim features."},
+    {.key = "model.qk_nope_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, qk_nope_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of queries and keys without positions, with latent attention.",
+     .aliases = "qk_nope_head_dim qk_head_dim"},
+    {.key = "model.qk_rope_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, qk_rope_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of queries and keys with rotary positions, with latent attention; "
+             "all heads share those of the keys.",
+     .aliases = "qk_rope_head_dim qk_pos_emb_head_dim"},
+    {.key = "model.v_head_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, v_head_dim),
+     .if_changed = true, .fallback = "0; required with kv_lora_rank",
+     .text = "Features of a head of the values, with latent attention.", .aliases = "v_dim"},
+    {.key = "model.mtp_layers", SP_INT(0, SP_I_MAX_MTP_LAYERS), SP_FIELD(sp_model, mtp_layers),
+     .if_changed = true, .fallback = "0, none",
+     .text = "Layers that predict further tokens (multi-token prediction, DeepSeek-V3), on the last "
+             "stage: each is like the last layer, behind a projection of hidden states joined with "
+             "the embedding, and has logits and a loss of its own.",
+     .aliases = "num_nextn_predict_layers mtp_num_layers"},
     {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
      .derive = as_many_as_heads, .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
      .aliases = "num_key_value_heads num_query_groups n_kv_heads"},
     {.key = "model.head_dim", SP_INT(1, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, head_dim),
-     .derive = share_of_hidden, .fallback = "hidden / heads", .text = "Features of a head.",
+     .derive = share_of_hidden,
+     .fallback = "hidden / heads; with latent attention qk_nope_dim + qk_rope_dim",
+     .text = "Features of a head of queries and keys.",
      .aliases = "kv_channels"},
     {.key = "model.vocab", SP_INT(1, SP_I_MAX_VOCAB), SP_FIELD(sp_model, vocab), .required = true,
      .usual = 1, .fallback = "none, it must be given",
@@ -390,6 +421,7 @@ bool sp_model_set_kinds(sp_model *model, const sp_layer_mlp *of_layer)
 
 int sp_model_kind_of(const sp_model *model, int layer)
 {
+    layer = layer < model->layers ? layer : model->layers - 1;
     int left = model->runs > 0 ? layer % layers_of_runs(model) : 0;
     for (int r = 0; r < model->runs; r++) {
         if (left < model->run[r].layers) {
@@ -420,8 +452,12 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
         count[0] = layers;
         return;
     }
-    add_kinds(model, first + layers, 1, count);
+    // Those behind the model's own are like its last.
+    int beyond = first + layers - model->layers;
+    int further = beyond <= 0 ? 0 : beyond < layers ? beyond : layers;
+    add_kinds(model, first + layers - further, 1, count);
     add_kinds(model, first, -1, count);
+    count[sp_model_kind_of(model, model->layers - 1)] += further;
 }
 
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space)
@@ -541,12 +577,12 @@ double sp_model_pairs2(const sp_model *model, double begin, double tokens)
     }
     int count[SP_LAYER_KINDS];
     double sum = 0.0;
-    sp_model_count_kinds(model, 0, model->layers, count);
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     for (int k = 0; k < model->kinds; k++) {
         const sp_layer_mlp *kind = &model->kind[k];
         sum += count[k] * pairs2_of(kind->window_tokens, kind->chunk_tokens, begin, tokens);
     }
-    return sum / model->layers;
+    return sum / sp_model_all_layers(model);
 }
 
 // The sum of a figure over all layers.
@@ -554,7 +590,7 @@ static double sum_layers(const sp_model *model, double (*of_layer)(const sp_mode
 {
     int count[SP_LAYER_KINDS];
     double sum = 0.0;
-    sp_model_count_kinds(model, 0, model->layers, count);
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
         sum += count[k] * of_layer(sp_model_of_kind(model, k, &space));
@@ -571,13 +607,18 @@ static double parameters_of_layer(const sp_model *alike)
 
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
-    return (int64_t)(sum_layers(model, parameters_of_layer) / model->layers);
+    return (int64_t)(sum_layers(model, parameters_of_layer) / sp_model_all_layers(model));
 }
 
 int64_t sp_model_embedding_parameters(const sp_model *model)
 {
     int64_t positions = model->positional == SP_LEARNED ? model->max_positions : 0;
     return (model->vocab + positions) * model->hidden;
+}
+
+int64_t sp_model_mtp_parameters(const sp_model *model)
+{
+    return 2 * model->hidden * model->hidden + 3 * sp_model_norm_parameters(model);
 }
 
 // Of the final norm, and of the head if untied.
@@ -590,7 +631,7 @@ static int64_t head_parameters(const sp_model *model)
 int64_t sp_model_parameters(const sp_model *model)
 {
     return (int64_t)sum_layers(model, parameters_of_layer) + sp_model_embedding_parameters(model) +
-           head_parameters(model);
+           head_parameters(model) + model->mtp_layers * sp_model_mtp_parameters(model);
 }
 
 static double linear_flops_of_layer(const sp_model *model)
@@ -609,19 +650,20 @@ static double linear_flops_of_layer(const sp_model *model)
 
 double sp_model_layer_linear_flops_per_token(const sp_model *model)
 {
-    return sum_layers(model, linear_flops_of_layer) / model->layers;
+    return sum_layers(model, linear_flops_of_layer) / sp_model_all_layers(model);
 }
 
 double sp_model_attention_flops_per_pair(const sp_model *model)
 {
-    return 4.0 * (double)(model->heads * model->head_dim);
+    return 2.0 * (double)(model->heads * sp_model_pair_features(model, 2));
 }
 
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2)
 {
     double head = 2.0 * (double)(model->vocab * model->hidden);
-    double linear = sum_layers(model, linear_flops_of_layer) + head;
-    double attention = model->layers * sp_model_attention_flops_per_pair(model);
+    double further = 4.0 * (double)(model->hidden * model->hidden) + head;
+    double linear = sum_layers(model, linear_flops_of_layer) + head + model->mtp_layers * further;
+    double attention = sp_model_all_layers(model) * sp_model_attention_flops_per_pair(model);
     return linear * tokens + attention * (pairs2 / 2.0);
 }
 
@@ -690,6 +732,43 @@ static void check_experts(checker *check, const char *key, const sp_layer_mlp *m
     }
 }
 
+// Says that the value of `key` does not go with others, and why.
+static void refuse(checker *check, bool wrong, const char *key, const char *why)
+{
+    char place[SP_JSON_PATH];
+    if (wrong) {
+        place_of(check, key, place, sizeof place);
+        check->good = false;
+        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place, "%s", why);
+    }
+}
+
+static void check_latent(checker *check, const sp_model *model)
+{
+    static const char needed[] = "latent attention (kv_lora_rank) needs it";
+    static const char alone[] = "is of latent attention, which kv_lora_rank asks for";
+    if (!sp_model_is_latent(model)) {
+        refuse(check, model->q_lora_rank > 0, "q_lora_rank", alone);
+        refuse(check, model->qk_nope_dim > 0, "qk_nope_dim", alone);
+        refuse(check, model->qk_rope_dim > 0, "qk_rope_dim", alone);
+        refuse(check, model->v_head_dim > 0, "v_head_dim", alone);
+        return;
+    }
+    refuse(check, model->qk_nope_dim == 0, "qk_nope_dim", needed);
+    refuse(check, model->qk_rope_dim == 0, "qk_rope_dim", needed);
+    refuse(check, model->v_head_dim == 0, "v_head_dim", needed);
+    refuse(check, model->qk_nope_dim + model->qk_rope_dim != model->head_dim, "head_dim",
+           "is not qk_nope_dim + qk_rope_dim: with latent attention leave it out");
+    refuse(check, model->kv_heads != model->heads, "kv_heads",
+           "latent attention has as many heads of keys and values as of queries");
+    refuse(check, model->positional != SP_ROPE, "positional",
+           "latent attention needs rotary positions");
+    refuse(check, model->qk_norm, "qk_norm",
+           "latent attention has norms of its latents, which are counted without it");
+    refuse(check, model->qkv_bias && !model->bias, "qkv_bias",
+           "latent attention has no QKV projection");
+}
+
 static void check_shared(checker *check, bool of_kind, const sp_layer_mlp *mlp)
 {
     bool alone = mlp->shared_ffn > 0 && mlp->experts == 0;
@@ -746,6 +825,7 @@ static void check_biases(checker *check, const sp_model *model)
 static void check_relations(checker *check, const sp_model *model)
 {
     char place[SP_JSON_PATH];
+    check_latent(check, model);
     check_biases(check, model);
     if (model->heads % model->kv_heads != 0) {
         check->good = false;
@@ -766,11 +846,13 @@ static void check_relations(checker *check, const sp_model *model)
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
                     "is true, and queries and keys have no norm (qk_norm)");
     }
-    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
+    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
+        const char *key = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
         check->good = false;
-        place_of(check, "head_dim", place, sizeof place);
+        place_of(check, key, place, sizeof place);
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "rotary positions need an even head_dim, got %lld", (long long)model->head_dim);
+                    "rotary positions need an even %s, got %lld", key,
+                    (long long)sp_model_rotary_dim(model));
     }
     if (layers_of_runs(model) > model->layers) {
         check->good = false;
@@ -798,7 +880,8 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     sp_settings_read(object, sp_model_settings, model, NULL);
     // Of a size that was refused nothing more is told.
     bool is_hidden = json_integer_value(json_object_get(object->json, "hidden")) == model->hidden;
-    if (!sp_object_has(object, "head_dim") && is_hidden && model->hidden % model->heads != 0) {
+    if (!sp_object_has(object, "head_dim") && !sp_model_is_latent(model) && is_hidden &&
+        model->hidden % model->heads != 0) {
         sp_object_error(object, "heads",
                         "%d heads do not divide a hidden size of %lld, and "
                         "head_dim is not given",

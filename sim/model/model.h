@@ -51,7 +51,7 @@ typedef struct sp_model {
     int64_t ffn;           // f of all layers, or of kinds that state none
     int heads;             // a
     int kv_heads;          // < heads: grouped-query attention
-    int64_t head_dim;      // d; hidden/heads unless given
+    int64_t head_dim;      // d, of queries and keys; hidden/heads unless given
     int64_t vocab;         // V, as given, never padded
     int64_t max_positions; // length of the learned position table; 0: not counted
     // A token attends to the last so many tokens of its sample, itself among them (a window), or to
@@ -78,7 +78,13 @@ typedef struct sp_model {
     // be something the model has; "": none.
     char ignored_parts[SP_MODEL_KEYS], ignored_keys[SP_MODEL_KEYS];
     sp_stored_dtype stored_dtype;
-    int experts; // as ffn
+    // Latent attention (MLA, DeepSeek-V2): ranks of the latents of queries (0: none) and of keys
+    // and values (0: no latent attention), and the parts of a head, of queries and keys one that
+    // the position does not turn and one that it does, which all keys share.
+    int64_t q_lora_rank, kv_lora_rank;
+    int64_t qk_nope_dim, qk_rope_dim, v_head_dim;
+    int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
+    int experts;    // as ffn
     int experts_per_token;
     int64_t shared_ffn;
     bool shared_gate;
@@ -134,6 +140,12 @@ static inline int sp_model_kinds(const sp_model *model)
 {
     return model->runs > 0 ? model->kinds : 1;
 }
+// With those that predict further tokens (multi-token prediction, DeepSeek-V3, arXiv 2412.19437,
+// section 2.2), which stand behind the others.
+static inline int sp_model_all_layers(const sp_model *model)
+{
+    return model->layers + model->mtp_layers;
+}
 // Gives the model its kinds and runs from those of its layers, [layers]: the shortest order that
 // repeats. False: there are more than a model may have.
 bool sp_model_set_kinds(sp_model *model, const sp_layer_mlp *of_layer);
@@ -154,10 +166,35 @@ void sp_model_drop_seen(sp_model *model, int64_t longest);
 // Do layers of the two kinds see the same tokens?
 bool sp_model_sees_alike(const sp_model *model, int kind, int other);
 
+// ---- Attention ----
+
+static inline bool sp_model_is_latent(const sp_model *model)
+{
+    return model->kv_lora_rank > 0;
+}
+// Features of a head of the values, and of those of queries and keys that rotary positions turn.
+static inline int64_t sp_model_v_dim(const sp_model *model)
+{
+    return sp_model_is_latent(model) ? model->v_head_dim : model->head_dim;
+}
+static inline int64_t sp_model_rotary_dim(const sp_model *model)
+{
+    return sp_model_is_latent(model) ? model->qk_rope_dim : model->head_dim;
+}
+// Features of a head that the products of an attention pass over a (query, key) pair take: forward
+// 2 products, QK^T and PV; backward dP, dV, dQ and dK, with flash attention QK^T again. Those with
+// queries or keys are half of them, or one more.
+static inline int64_t sp_model_pair_features(const sp_model *model, int products)
+{
+    return (products + 1) / 2 * model->head_dim + products / 2 * sp_model_v_dim(model);
+}
+
 // ---- Counts ----
 
 // Parameters, exact: equal to the published counts where they exist.
 int64_t sp_model_parameters(const sp_model *model);
+// What a further predicted token has beside its layer: a projection of 2h to h and three norms.
+int64_t sp_model_mtp_parameters(const sp_model *model);
 // One layer, all experts, norms, biases; of several kinds the mean, rounded down.
 int64_t sp_model_layer_parameters(const sp_model *model);
 int64_t sp_model_norm_parameters(const sp_model *model); // a norm of hidden states
@@ -181,17 +218,19 @@ double sp_model_pairs2(const sp_model *model, double begin, double tokens);
 // FLOPs (multiply and add counted as two) of a forward pass of the whole model over `tokens` tokens
 // whose attention covers pairs2/2 (query, key) pairs (sp_model_pairs2). pairs2 is twice the pair
 // count so that the causal count of a slice, l*o + l*l/2, is exact: 2*l*o + l*l. Linear part: 2
-// FLOPs per weight and token (head included, routers not, embedding not); attention: 4*a*d per pair
-// (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A counts the same with s^2 pairs).
+// FLOPs per weight and token (head included, routers not, embedding not); attention: 4*a*d per
+// pair, with latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A
+// counts the same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);
-double sp_model_attention_flops_per_pair(const sp_model *model); // one layer: 4*a*d
+double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
 
 // Largest sizes that are read: every parameter count then fits int64_t (3*h*f*experts*layers is
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.
 enum {
     SP_I_MAX_LAYERS = 1 << 12,
+    SP_I_MAX_MTP_LAYERS = 4,
     SP_I_MAX_HIDDEN = 1 << 18,
     SP_I_MAX_FFN = 1 << 21,
     SP_I_MAX_HEADS = 1 << 12,

@@ -40,6 +40,7 @@ struct hf_family {
     hf_number soft_caps;
     hf_number qk_norm; // key "": always
     bool qk_norm_whole;
+    bool latents; // of queries, keys and values (MLA)
     // Biases of queries, keys and values, and with `output_bias` of what is behind the attention.
     hf_number attention_bias;
     bool output_bias;
@@ -63,11 +64,23 @@ static void read_gpt_neox(sp_object *object, sp_model *model);
 static bool is_routed_qwen(sp_object *object, int layer);
 static bool is_routed_glm(sp_object *object, int layer);
 static bool is_routed_llama4(sp_object *object, int layer);
-static void finish_glm(sp_object *object, sp_model *model);
+static bool is_routed_deepseek_v2(sp_object *object, int layer);
+static bool is_routed_deepseek_v3(sp_object *object, int layer);
+static void read_mtp(sp_object *object, sp_model *model);
 static void finish_gpt_oss(sp_object *object, sp_model *model);
 static void finish_llama4(sp_object *object, sp_model *model);
 
 enum { LIBRARY_WINDOW = 4096 };
+
+// Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
+// numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
+// counted.
+#define DEEPSEEK_V3(name_)                                                                        \
+    {                                                                                             \
+        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},                   \
+        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size",            \
+        .shared = {"n_shared_experts", 1}, .is_routed = is_routed_deepseek_v3, .finish = read_mtp \
+    }
 
 // Values of absent keys are those of the library's classes, src/transformers/models/*; what only
 // some layers or files have is read by the functions named here.
@@ -181,7 +194,16 @@ static const hf_family families[] = {
      .expert_width = "moe_intermediate_size",
      .shared = {"n_shared_experts", 1},
      .is_routed = is_routed_glm,
-     .finish = finish_glm},
+     .finish = read_mtp},
+    {.name = "deepseek_v2",
+     .latents = true,
+     .experts = {"n_routed_experts", 64},
+     .active = {"num_experts_per_tok", 6},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"n_shared_experts", 2},
+     .is_routed = is_routed_deepseek_v2},
+    DEEPSEEK_V3("deepseek_v3"),
+    DEEPSEEK_V3("kimi_k2"),
     {.name = "gpt_oss",
      .kv_heads = 8,
      .head_dim = 64,
@@ -649,6 +671,24 @@ static bool is_routed_glm(sp_object *object, int layer)
     return layer >= sp_object_int(object, "first_k_dense_replace", 1, 0, SP_I_MAX_LAYERS);
 }
 
+// DeepSeek's: every so many layers from one on.
+static bool is_routed_behind(sp_object *object, int layer, int usual)
+{
+    int64_t every = sp_object_int(object, "moe_layer_freq", 1, 1, SP_I_MAX_LAYERS);
+    return layer % every == 0 &&
+           layer >= sp_object_int(object, "first_k_dense_replace", usual, 0, SP_I_MAX_LAYERS);
+}
+
+static bool is_routed_deepseek_v2(sp_object *object, int layer)
+{
+    return is_routed_behind(object, layer, 0);
+}
+
+static bool is_routed_deepseek_v3(sp_object *object, int layer)
+{
+    return is_routed_behind(object, layer, 3);
+}
+
 // Llama 4's: those of a list, or every so many.
 static bool is_routed_llama4(sp_object *object, int layer)
 {
@@ -666,13 +706,12 @@ static bool is_routed_llama4(sp_object *object, int layer)
 
 // ---- what single families say ----
 
-// The library's class leaves out layers that predict further tokens, too.
-static void finish_glm(sp_object *object, sp_model *model)
+// Layers that predict further tokens, which Megatron-Bridge trains and the library's classes leave
+// out (model.mtp_layers 0).
+static void read_mtp(sp_object *object, sp_model *model)
 {
-    static const char key[] = "num_nextn_predict_layers";
-    if (sp_object_int(object, key, 0, 0, SP_I_MAX_LAYERS) > 0) {
-        sp_i_hf_add_key(model->ignored_parts, key);
-    }
+    model->mtp_layers =
+        (int)sp_object_int(object, "num_nextn_predict_layers", 0, 0, SP_I_MAX_MTP_LAYERS);
 }
 
 // Published files say it twice.
@@ -694,18 +733,49 @@ static void finish_llama4(sp_object *object, sp_model *model)
     }
 }
 
-static void read_family(sp_object *object, const hf_family *family, sp_model *model)
+// Without a rank of the queries' latent (null) they are made from hidden states. Keys of usual
+// heads say nothing here: each query head has its own keys and values.
+static void read_latents(sp_object *object, sp_model *model)
 {
-    model->activation = family->activation;
-    model->norm = family->norm;
-    model->positional = SP_ROPE;
-    read_sizes(object, family, model);
+    bool no_query = json_is_null(json_object_get(object->json, "q_lora_rank"));
+    model->q_lora_rank =
+        sp_object_int(object, "q_lora_rank", no_query ? 0 : 1536, 0, SP_I_MAX_HIDDEN);
+    model->kv_lora_rank = sp_object_int(object, "kv_lora_rank", 512, 1, SP_I_MAX_HIDDEN);
+    model->qk_nope_dim = sp_object_int(object, "qk_nope_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->qk_rope_dim = sp_object_int(object, "qk_rope_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
+    model->v_head_dim = sp_object_int(object, "v_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->kv_heads = model->heads;
+    model->head_dim = model->qk_nope_dim + model->qk_rope_dim;
+    sp_object_get(object, "num_key_value_heads");
+    sp_object_get(object, "head_dim");
+    sp_object_get(object, "qk_head_dim");
+    if (sp_object_bool(object, "attention_bias", false)) {
+        sp_object_error(object, "attention_bias",
+                        "biases of latent attention alone are not modelled");
+    }
+}
+
+static void read_heads(sp_object *object, const hf_family *family, sp_model *model)
+{
     // An explicit null means as many as query heads.
     bool is_null = json_is_null(json_object_get(object->json, "num_key_value_heads"));
     int kv_heads = family->kv_heads > 0 && !is_null ? family->kv_heads : model->heads;
     model->kv_heads =
         (int)sp_object_int(object, "num_key_value_heads", kv_heads, 1, SP_I_MAX_HEADS);
     model->head_dim = head_dim_of(object, "num_attention_heads", model, family->head_dim);
+}
+
+static void read_family(sp_object *object, const hf_family *family, sp_model *model)
+{
+    model->activation = family->activation;
+    model->norm = family->norm;
+    model->positional = SP_ROPE;
+    read_sizes(object, family, model);
+    if (family->latents) {
+        read_latents(object, model);
+    } else {
+        read_heads(object, family, model);
+    }
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", family->tied);
     model->qk_norm = read_switch(object, &family->qk_norm);
     model->qk_norm_whole = model->qk_norm && family->qk_norm_whole;

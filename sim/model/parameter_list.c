@@ -17,6 +17,20 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_QUERY_NORM_BIAS] = "query_norm.bias",
     [SP_PARAMETER_KEY_NORM_WEIGHT] = "key_norm.weight",
     [SP_PARAMETER_KEY_NORM_BIAS] = "key_norm.bias",
+    [SP_PARAMETER_Q_WEIGHT] = "q.weight",
+    [SP_PARAMETER_Q_BIAS] = "q.bias",
+    [SP_PARAMETER_Q_DOWN_WEIGHT] = "q_down.weight",
+    [SP_PARAMETER_Q_DOWN_BIAS] = "q_down.bias",
+    [SP_PARAMETER_Q_UP_WEIGHT] = "q_up.weight",
+    [SP_PARAMETER_Q_UP_BIAS] = "q_up.bias",
+    [SP_PARAMETER_KV_DOWN_WEIGHT] = "kv_down.weight",
+    [SP_PARAMETER_KV_DOWN_BIAS] = "kv_down.bias",
+    [SP_PARAMETER_KV_UP_WEIGHT] = "kv_up.weight",
+    [SP_PARAMETER_KV_UP_BIAS] = "kv_up.bias",
+    [SP_PARAMETER_Q_LATENT_NORM_WEIGHT] = "q_latent_norm.weight",
+    [SP_PARAMETER_Q_LATENT_NORM_BIAS] = "q_latent_norm.bias",
+    [SP_PARAMETER_KV_LATENT_NORM_WEIGHT] = "kv_latent_norm.weight",
+    [SP_PARAMETER_KV_LATENT_NORM_BIAS] = "kv_latent_norm.bias",
     [SP_PARAMETER_SINKS] = "sinks",
     [SP_PARAMETER_PROJECTION_WEIGHT] = "projection.weight",
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
@@ -42,6 +56,9 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
     [SP_PARAMETER_FINAL_BIAS] = "final_norm.bias",
     [SP_PARAMETER_HEAD_TABLE] = "head.weight",
+    [SP_PARAMETER_MTP_WEIGHT] = "further.weight",
+    [SP_PARAMETER_MTP_NORM_WEIGHT] = "further_norm.weight",
+    [SP_PARAMETER_MTP_NORM_BIAS] = "further_norm.bias",
     [SP_PARAMETER_HEAD_BIAS] = "head.bias"};
 
 // Appends one; the rest of its description is the caller's.
@@ -115,6 +132,21 @@ static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_l
     }
 }
 
+static void add_latent(sp_parameter_list *list, int layer, const shares *s)
+{
+    static const sp_layer_place products[] = {SP_STEP_Q, SP_STEP_Q_DOWN, SP_STEP_Q_UP,
+                                              SP_STEP_KV_DOWN, SP_STEP_KV_UP};
+    for (size_t p = 0; p < sizeof products / sizeof products[0]; p++) {
+        add_linear(list, layer, s, products[p]);
+    }
+    if (s->model->q_lora_rank > 0) {
+        add_norm(list, layer, SP_PARAMETER_Q_LATENT_NORM_WEIGHT, s->model, s->model->q_lora_rank);
+    }
+    if (sp_model_is_latent(s->model)) {
+        add_norm(list, layer, SP_PARAMETER_KV_LATENT_NORM_WEIGHT, s->model, s->model->kv_lora_rank);
+    }
+}
+
 static void add_layer(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
@@ -127,6 +159,7 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     if (model->attention_sinks) {
         add_vector(list, layer, SP_PARAMETER_SINKS, s->rank.heads, s->whole.heads);
     }
+    add_latent(list, layer, s);
     add_linear(list, layer, s, SP_STEP_OUTPUT);
     if (model->post_norms) {
         add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);
@@ -161,7 +194,7 @@ static void repeat_layer(sp_parameter_list *list, size_t first, int layers)
 }
 
 void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                           bool head_table, sp_parameter_list *list)
+                           bool embedded, sp_parameter_list *list)
 {
     const sp_layout alone = {.tp = 1};
     const shares s = {model, sp_shard_of(model, layout), sp_shard_of(model, &alone)};
@@ -187,8 +220,22 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
     }
     if (stage->head) {
         add_norm(list, -1, SP_PARAMETER_FINAL_WEIGHT, model, h);
-        if (head_table) {
+        if (!model->tied_embeddings || !embedded) {
             add_table(list, SP_PARAMETER_HEAD_TABLE, s.rank.vocab, model->vocab, h);
+        }
+        if (model->mtp_layers > 0 && !model->tied_embeddings && !embedded) {
+            add_table(list, SP_PARAMETER_TOKEN_TABLE, s.rank.vocab, model->vocab, h);
+        }
+        for (int further = 0; further < model->mtp_layers; further++) {
+            for (int norm = 0; norm < 3; norm++) {
+                add_norm(list, -1, SP_PARAMETER_MTP_NORM_WEIGHT, model, h);
+            }
+            add(list, -1, SP_PARAMETER_MTP_WEIGHT,
+                (sp_parameter){.rows = h / layout->tp,
+                               .columns = 2 * h,
+                               .all_rows = h,
+                               .all_columns = 2 * h,
+                               .spread = 1.0 / sqrt(2.0 * (double)h)});
         }
         if (model->head_bias) {
             add_vector(list, -1, SP_PARAMETER_HEAD_BIAS, s.rank.vocab, model->vocab);

@@ -20,6 +20,21 @@ typedef enum sp_parameter_kind {
     SP_PARAMETER_QUERY_NORM_BIAS,
     SP_PARAMETER_KEY_NORM_WEIGHT,
     SP_PARAMETER_KEY_NORM_BIAS,
+    // Of latent attention; queries without a latent have Q_WEIGHT.
+    SP_PARAMETER_Q_WEIGHT,
+    SP_PARAMETER_Q_BIAS,
+    SP_PARAMETER_Q_DOWN_WEIGHT,
+    SP_PARAMETER_Q_DOWN_BIAS,
+    SP_PARAMETER_Q_UP_WEIGHT,
+    SP_PARAMETER_Q_UP_BIAS,
+    SP_PARAMETER_KV_DOWN_WEIGHT, // latent, rotary keys
+    SP_PARAMETER_KV_DOWN_BIAS,
+    SP_PARAMETER_KV_UP_WEIGHT, // keys, values
+    SP_PARAMETER_KV_UP_BIAS,
+    SP_PARAMETER_Q_LATENT_NORM_WEIGHT,
+    SP_PARAMETER_Q_LATENT_NORM_BIAS,
+    SP_PARAMETER_KV_LATENT_NORM_WEIGHT,
+    SP_PARAMETER_KV_LATENT_NORM_BIAS,
     SP_PARAMETER_SINKS, // a number for each query head
     SP_PARAMETER_PROJECTION_WEIGHT,
     SP_PARAMETER_PROJECTION_BIAS,
@@ -47,6 +62,9 @@ typedef enum sp_parameter_kind {
     SP_PARAMETER_FINAL_WEIGHT,
     SP_PARAMETER_FINAL_BIAS,
     SP_PARAMETER_HEAD_TABLE,
+    SP_PARAMETER_MTP_WEIGHT, // of a further token: joined states to hidden states
+    SP_PARAMETER_MTP_NORM_WEIGHT,
+    SP_PARAMETER_MTP_NORM_BIAS,
     SP_PARAMETER_HEAD_BIAS,
     SP_PARAMETER_KINDS
 } sp_parameter_kind;
@@ -69,10 +87,11 @@ typedef struct sp_parameter_list {
     size_t count, capacity;
 } sp_parameter_list;
 
-// Appends; `head_table` says that the head brings a table of its own: untied, or tied to an
-// embedding on another rank.
+// Appends; `embedded` says that the rank has the embedding. The head brings a table of its own
+// where it is untied or the embedding lies on another rank, and where it predicts further tokens
+// the embedding from there.
 void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                           bool head_table, sp_parameter_list *list);
+                           bool embedded, sp_parameter_list *list);
 void sp_parameter_list_fini(sp_parameter_list *list);
 
 #endif

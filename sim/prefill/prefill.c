@@ -55,6 +55,16 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "prompts are read by GPUs of one speed, expected 0, got %g",
                            scenario->jitter.gpu_cv);
     }
+    if (scenario->model.mtp_layers > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.mtp_layers",
+                           "reading prompts predicts no further tokens, expected 0, got %d",
+                           scenario->model.mtp_layers);
+    }
+    if (sp_model_is_latent(&scenario->model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.kv_lora_rank",
+                           "prompts are not simulated with latent attention, whose keys and values "
+                           "later chunks make again from their latents");
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");
@@ -321,7 +331,7 @@ static sp_status walk(run *r, bool dense, sp_prefill_observer observer, void *co
 static int64_t activation_bytes(const run *r)
 {
     const sp_shard shard = sp_shard_of(&r->scenario->model, &r->layout);
-    int64_t attention = 2 * (shard.q + shard.kv);
+    int64_t attention = shard.q + shard.k + shard.v + shard.context;
     int64_t mlp = shard.active * (shard.fc1 + shard.ffn);
     int64_t width = 2 * r->scenario->model.hidden + (attention > mlp ? attention : mlp);
     int64_t most = 0;

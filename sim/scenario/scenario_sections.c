@@ -734,6 +734,54 @@ sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario)
                                 .memory = scenario->memory};
 }
 
+// Latent attention, and what does not know it or is for it alone.
+static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
+{
+    static const char key[] = "model.kv_lora_rank";
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *source = scenario->source;
+    if (!sp_model_is_latent(&scenario->model)) {
+        return scenario->memory.recompute == SP_RECOMPUTE_MLA_UP_PROJ
+                   ? sp_error_in(err, SP_ERR_CONTENT, source, "memory.recompute",
+                                 "\"%s\" is of latent attention (%s), which the model has not",
+                                 sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ], key)
+                   : SP_OK;
+    }
+    if (stack->tensors == SP_TENSORS_EXPLICIT || stack->unfused_norms) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "latent attention is not simulated with %s of stack \"%s\": the stacks "
+                           "of Megatron-Core are",
+                           stack->unfused_norms ? "the unfused norms" : "the hand-written passes",
+                           stack->name);
+    }
+    if (stack->cp_overlap == SP_CP_QKV && scenario->layout.cp > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "stack.cp_overlap",
+                           "is \"%s\", which hides keys and values behind a QKV projection that "
+                           "latent attention (%s) has not: expected \"attention\" or \"blocking\"",
+                           sp_cp_overlap_names[SP_CP_QKV], key);
+    }
+    return SP_OK;
+}
+
+// The last stage has layers and logits more than others.
+static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_schedule_spec *schedule = &scenario->schedule;
+    const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
+                       : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
+                       : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
+                           ? "handing attention to other stages (schedule.exchange)"
+                       : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+                           ? "memory.model \"slimpipe-planner\""
+                           : NULL;
+    if (scenario->model.mtp_layers == 0 || what == NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mtp_layers",
+                       "layers that predict further tokens are not simulated with %s", what);
+}
+
 // Before anything is packed, which may take long.
 static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 {
@@ -748,9 +796,10 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {
-        check_chunks,      check_layout,  check_layers,     check_exchange,      check_cp_sharding,
-        check_head_groups, check_zero,    check_zero_group, check_experts,       check_flows,
-        check_nvls,        check_planner, check_offload,    check_shared_experts};
+        check_chunks,      check_layout,         check_layers, check_exchange,
+        check_cp_sharding, check_head_groups,    check_zero,   check_zero_group,
+        check_experts,     check_flows,          check_nvls,   check_planner,
+        check_offload,     check_shared_experts, check_latent, check_mtp};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
@@ -1112,6 +1161,17 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "jitter.gpu_cv",
                            "GPUs of one speed generate text, expected 0, got %g",
                            scenario->jitter.gpu_cv);
+    }
+    if (scenario->model.mtp_layers > 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mtp_layers",
+                           "drafts by layers that predict further tokens are not simulated, "
+                           "expected 0, got %d",
+                           scenario->model.mtp_layers);
+    }
+    if (sp_model_is_latent(&scenario->model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.kv_lora_rank",
+                           "generated text is not simulated with latent attention, whose products "
+                           "then work on the latents");
     }
     sp_decode_machine machine = sp_decode_machine_of(scenario);
     sp_status status = sp_scenario_check_shares(scenario, err);

@@ -39,8 +39,8 @@ static const char *const schedule_hints[] = {
     "schedule.memory_limit_microbatches of 2 x pp, or \"zb-h2\", which is laid by hand",
     NULL,
 };
-static const sp_setting_word megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
-                                                           {NULL, 0}};
+static const sp_setting_word megatron_recompute_names[] = {
+    {"selective", SP_RECOMPUTE_ATTENTION}, {"mla_up_proj", SP_RECOMPUTE_MLA_UP_PROJ}, {NULL, 0}};
 static const char *const over_length_names[] = {"drop", "truncate", "error", "split", NULL};
 static const char *const order_names[] = {"shuffled", "file", NULL};
 _Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&
@@ -657,7 +657,7 @@ static const sp_setting memory_rows[] = {
      SP_FIELD(sp_scenario, memory.recompute), .also = megatron_recompute_names,
      .text = "What the backward computes again in place of keeping it: activation functions and "
              "norms, also the first MLP projection, the attention core (Megatron's \"selective\"), "
-             "or whole layers.",
+             "what latent attention makes from its latents, or whole layers.",
      .aliases = "recompute_granularity activation_checkpointing activation_checkpoint "
                 "gradient_checkpointing recompute_activations"},
     {.key = "memory.offload_ratio", SP_REAL(0, 1), SP_FIELD(sp_scenario, memory.offload_ratio),

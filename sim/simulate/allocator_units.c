@@ -265,14 +265,13 @@ enum {
     WORK_SPACE_BYTES = 32 << 20
 };
 
-// A rank with embedding and LM head of a tied model holds the table once.
-static bool head_has_table(const sp_model *model, const sp_layout *layout, const sp_stage *stages)
+static bool has_embedding(const sp_layout *layout, const sp_stage *stages)
 {
     bool embedding = false;
     for (int c = 0; c < layout->chunks; c++) {
         embedding = embedding || stages[c].embedding;
     }
-    return !model->tied_embeddings || !embedding;
+    return embedding;
 }
 
 // Experts on several ranks have buffers of their own, which others split.
@@ -348,7 +347,7 @@ static void allocate_buffers(sp_i_unit_memory *memory, const sp_model *model,
     }
     // Each chunk keeps its table of angles.
     for (int c = 0; model->positional == SP_ROPE && c < layout->chunks; c++) {
-        sp_i_take(memory, sp_mul_bytes(rows, 2 * BF16 * model->head_dim));
+        sp_i_take(memory, sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(model)));
     }
 }
 
@@ -367,10 +366,10 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
                           const sp_stage *stages, const sp_i_pieces *pieces, const sp_stack *stack,
                           const sp_i_largest *largest)
 {
-    bool head_table = head_has_table(model, layout, stages);
+    bool embedded = has_embedding(layout, stages);
     for (int c = 0; memory->status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
-        sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+        sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
         allocate_chunk(memory, layout, stack, &list);
         sp_parameter_list_fini(&list);
     }
@@ -407,11 +406,11 @@ static void cut(const sp_layout *layout, const sp_parameter_list *list, int buff
 void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                            int64_t rank, sp_i_pieces *pieces)
 {
-    bool head_table = head_has_table(model, layout, stages);
+    bool embedded = has_embedding(layout, stages);
     for (int group = 0; group < 2; group++) {
         for (int c = 0; c < layout->chunks; c++) {
             sp_parameter_list list = {0};
-            sp_parameter_list_add(model, layout, &stages[c], head_table, &list);
+            sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
             for (int b = COMMON; b < BUFFERS; b++) {
                 int64_t elements = elements_of(layout, &list, b);
                 int64_t ranks = layout->zero >= 1 ? shares(layout, b) : 1;

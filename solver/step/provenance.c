@@ -294,7 +294,7 @@ void sp_i_step_recompute(sp_i_steps *steps)
     sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     int count[SP_LAYER_KINDS];
     steps->recompute_flops_per_token = steps->recompute_flops_per_pair2 = 0.0;
-    sp_model_count_kinds(&scenario->model, 0, scenario->model.layers, count);
+    sp_model_count_kinds(&scenario->model, 0, sp_model_all_layers(&scenario->model), count);
     for (int k = 0; k < sp_model_kinds(&scenario->model); k++) {
         sp_model space;
         const sp_model *alike = sp_model_of_kind(&scenario->model, k, &space);

@@ -84,7 +84,9 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
     double layers = scenario->uniform
                         ? 0.0
                         : (double)scenario->model.layers / sp_layout_vstages(&scenario->layout);
-    double head_bytes = BYTES_BF16 * (double)scenario->model.head_dim / scenario->layout.tp;
+    // The mean of what goes there and comes back, of queries and outputs, and of keys and values.
+    double features = (double)sp_model_pair_features(&scenario->model, 2) / 2.0;
+    double head_bytes = BYTES_BF16 * features / scenario->layout.tp;
     steps->result->has_exchange = true;
     steps->result->exchange_before = report.imbalance_before;
     steps->result->exchange_after = report.imbalance_after;

@@ -495,6 +495,12 @@ sp_status sp_i_pack_hybrid_cp(const sp_strategy_input *input, sp_packing *packin
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
     sp_status status = sp_i_merged_check(input, err);
+    if (status == SP_OK && sp_model_is_latent(&input->scenario->model)) {
+        status = sp_error_in(err, SP_ERR_CONTENT, input->scenario->source, "strategy.kind",
+                             "\"hybrid-cp\" does not go with latent attention "
+                             "(model.kv_lora_rank), for which Megatron-LM refuses dynamic context "
+                             "parallelism");
+    }
     if (status != SP_OK) {
         return status;
     }

@@ -62,6 +62,9 @@ static void set_options(sp_capability capability, plan_sample *sample)
     case SP_CAP_RECOMPUTE_ATTENTION:
         sample->memory.recompute = SP_RECOMPUTE_ATTENTION;
         break;
+    case SP_CAP_RECOMPUTE_MLA_UP_PROJ:
+        sample->memory.recompute = SP_RECOMPUTE_MLA_UP_PROJ;
+        break;
     case SP_CAP_RECOMPUTE_FULL:
         sample->memory.recompute = SP_RECOMPUTE_FULL;
         break;

@@ -18,6 +18,34 @@ static void draw_kinds(sp_prng *prng, unit_draw *d)
     d->stage.first = prng_below(prng, 4);
 }
 
+// Latents of keys and values, and at times of queries.
+static void draw_latents(sp_prng *prng, unit_draw *d)
+{
+    sp_model *model = &d->model;
+    model->kv_lora_rank = 8 * (1 + prng_below(prng, 32));
+    model->q_lora_rank = prng_below(prng, 2) == 0 ? 8 * (1 + prng_below(prng, 64)) : 0;
+    model->qk_nope_dim = 8 * (1 + prng_below(prng, 8));
+    model->qk_rope_dim = 8 * (1 + prng_below(prng, 4));
+    model->v_head_dim = 8 * (1 + prng_below(prng, 8));
+    model->head_dim = model->qk_nope_dim + model->qk_rope_dim;
+    model->kv_heads = model->heads;
+    model->positional = SP_ROPE;
+    model->qk_norm = false;
+    d->options.stack.unfused_norms = false;
+    if (d->options.stack.cp_overlap == SP_CP_QKV) {
+        d->options.stack.cp_overlap = SP_CP_BLOCKING;
+    }
+}
+
+void make_usual(unit_draw *draw)
+{
+    sp_model *model = &draw->model;
+    model->q_lora_rank = model->kv_lora_rank = 0;
+    model->qk_nope_dim = model->qk_rope_dim = model->v_head_dim = 0;
+    model->mtp_layers = 0;
+    make_dense(draw);
+}
+
 void make_dense(unit_draw *draw)
 {
     draw->model.experts = draw->model.experts_per_token = 0;
@@ -90,6 +118,12 @@ unit_draw draw_unit(sp_prng *prng)
     }
     if (prng_below(prng, 3) == 0) {
         draw_kinds(prng, &d);
+    }
+    if (prng_below(prng, 3) == 0) {
+        draw_latents(prng, &d);
+    }
+    if (d.stage.head && d.options.stack.loss_chunks == 0 && prng_below(prng, 4) == 0) {
+        d.model.mtp_layers = 1 + prng_below(prng, 2);
     }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     return d;

@@ -374,7 +374,7 @@ TEST(slices_keep_keys_and_values)
                              (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
             assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
             assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
-            int64_t extra = m == SP_RECOMPUTE_FULL ? cached : 0;
+            int64_t extra = sp_recompute_repeats((sp_recompute)m, SP_LAYER_QKV) ? cached : 0;
             assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
         }
     }
@@ -457,7 +457,7 @@ TEST(fused_swiglu_keeps_two_tensors)
         split = unit_of(&model, &h800, &stage, &options, (sp_unit_load){.tokens = 8192});
         options.stack.fused_swiglu = true;
         fused = unit_of(&model, &h800, &stage, &options, (sp_unit_load){.tokens = 8192});
-        bool keeps = m == SP_RECOMPUTE_NONE || m == SP_RECOMPUTE_ATTENTION;
+        bool keeps = !sp_recompute_repeats((sp_recompute)m, SP_LAYER_ACTIVATION);
         assert_int_equal(sp_bytes_total(&split.held) - sp_bytes_total(&fused.held),
                          keeps ? 2 * 86 * MIB : 0);
         // Its backward gives the gradient of both halves at once, 172 MiB less; where that makes

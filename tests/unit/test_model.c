@@ -279,7 +279,8 @@ TEST(huggingface_errors_name_key_and_file)
               "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
               "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", \"gemma\", \"gemma2\", "
               "\"gemma3_text\", \"qwen2_moe\", \"qwen3_moe\", \"olmoe\", \"phimoe\", "
-              "\"glm4_moe\", \"gpt_oss\", \"llama4_text\", or in place of the file an object "
+              "\"glm4_moe\", \"deepseek_v2\", \"deepseek_v3\", \"kimi_k2\", \"gpt_oss\", "
+              "\"llama4_text\", or in place of the file an object "
               "with the shape of the model (model.layers, model.hidden, ...), got \"llama4\"");
     must_fail_with(read_text("{\"model_type\":\"gemma3n\",\"text_config\":{\"model_type\":"
                              "\"gemma3n_text\"}}",

@@ -101,30 +101,58 @@ static const char phi_35[] = "{'model_type':'phimoe'," SHAPE(
            "'input_jitter_noise':0.01,'router_jitter_noise':0.01,'hidden_dropout':0.0,"
            "'original_max_position_embeddings':4096}";
 
+#define LATENT                                                                              \
+    ",'kv_lora_rank':512,'qk_nope_head_dim':128,'qk_rope_head_dim':64,'v_head_dim':128,"    \
+    "'attention_bias':false,'norm_topk_prob':true,'routed_scaling_factor':2.5,'ep_size':1," \
+    "'seq_aux':true,'aux_loss_alpha':0.001,'moe_layer_freq':1,'rope_scaling':null,"         \
+    "'scoring_func':'sigmoid','pretraining_tp':1,'max_position_embeddings':4096,"
+static const char deepseek_v2_lite[] =
+    "{'model_type':'deepseek_v2'," SHAPE(2048, 27, 16, 16, 102400) LATENT
+    "'q_lora_rank':null,'intermediate_size':10944,'moe_intermediate_size':1408,"
+    "'n_routed_experts':64,'n_shared_experts':2,'num_experts_per_tok':6,"
+    "'first_k_dense_replace':1,'n_group':1,'topk_group':1,'topk_method':'greedy'}";
+static const char deepseek_v2[] = "{'model_type':'deepseek_v2'," SHAPE(5120, 60, 128, 128, 102400)
+    LATENT "'q_lora_rank':1536,'intermediate_size':12288,'moe_intermediate_size':1536,"
+           "'n_routed_experts':160,'n_shared_experts':2,'num_experts_per_tok':6,"
+           "'first_k_dense_replace':1,'n_group':8,'topk_group':3,"
+           "'topk_method':'group_limited_greedy'}";
+static const char deepseek_v3[] = "{'model_type':'deepseek_v3'," SHAPE(7168, 61, 128, 128, 129280)
+    LATENT "'q_lora_rank':1536,'intermediate_size':18432,'moe_intermediate_size':2048,"
+           "'n_routed_experts':256,'n_shared_experts':1,'num_experts_per_tok':8,"
+           "'first_k_dense_replace':3,'n_group':8,'topk_group':4,'topk_method':'noaux_tc',"
+           "'num_nextn_predict_layers':1}";
+static const char kimi_k2[] = "{'model_type':'kimi_k2'," SHAPE(7168, 61, 64, 64, 163840) LATENT
+    "'q_lora_rank':1536,'intermediate_size':18432,'moe_intermediate_size':2048,"
+    "'n_routed_experts':384,'n_shared_experts':1,'num_experts_per_tok':8,"
+    "'first_k_dense_replace':1,'n_group':1,'topk_group':1,'topk_method':'noaux_tc',"
+    "'num_nextn_predict_layers':0}";
+static const char moonlight[] = "{'model_type':'deepseek_v3'," SHAPE(2048, 27, 16, 16, 163840)
+    LATENT "'q_lora_rank':null,'intermediate_size':11264,'moe_intermediate_size':1408,"
+           "'n_routed_experts':64,'n_shared_experts':2,'num_experts_per_tok':6,"
+           "'first_k_dense_replace':1,'n_group':1,'topk_group':1,'topk_method':'noaux_tc',"
+           "'num_nextn_predict_layers':0}";
+
 static const struct {
     const char *config;
     int64_t parameters;
     const char *keys; // that a warning names
 } published[] = {
-    {mixtral_8x7b, 46702792704, ""},
-    {mixtral_8x22b, 140630071296, ""},
-    {qwen2_57b, 57408658944, ""},
-    {qwen3_30b, 30532122624, ""},
-    {qwen3_235b, 235093634560, ""},
-    {glm_45, 352797814784, ""}, // 358,337,791,296 with the layer that predicts a further token
-    {glm_45_air, 106852245504, ""},
-    {gpt_oss_20b, 20914757184, ""},
-    {gpt_oss_120b, 116829156672, ""},
-    {scout, 107769861120, "use_qk_norm"},
-    {maverick, 400711848960, ""},
-    {olmoe, 6919161856, ""},
-    {phi_35, 41873153344, ""},
+    {mixtral_8x7b, 46702792704, ""},  {mixtral_8x22b, 140630071296, ""},
+    {qwen2_57b, 57408658944, ""},     {qwen3_30b, 30532122624, ""},
+    {qwen3_235b, 235093634560, ""},   {glm_45, 352797814784, ""},
+    {glm_45_air, 106852245504, ""},   {gpt_oss_20b, 20914757184, ""},
+    {gpt_oss_120b, 116829156672, ""}, {scout, 107769861120, "use_qk_norm"},
+    {maverick, 400711848960, ""},     {olmoe, 6919161856, ""},
+    {phi_35, 41873153344, ""},        {deepseek_v2_lite, 15706484224, ""},
+    {deepseek_v2, 235741434880, ""},  {deepseek_v3, 671026404352, ""},
+    {kimi_k2, 1026408209408, ""},     {moonlight, 15960108544, ""},
 };
 
 TEST(parameters_of_published_models)
 {
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         sp_model model = read_config(published[i].config);
+        model.mtp_layers = 0; // as the library's classes
         assert_int_equal(sp_model_parameters(&model), published[i].parameters);
         assert_string_equal(model.ignored_keys, published[i].keys);
         assert_string_equal(model.ignored_dropout, "");
@@ -147,6 +175,47 @@ TEST(flops_of_a_published_model)
     sp_model model = read_config(qwen3_30b);
     double flops = 3.0 * sp_model_forward_flops(&model, 4096.0, 4096.0 * 4096.0) / 4096.0;
     assert_within(flops / 1e9, 23.0, 0.05);
+}
+
+// Of DeepSeek-V3's files 11,610,067,968 are of the layer that predicts a further token, beside
+// copies of embedding and head. Megatron-LM's formula (num_floating_point_operations of its
+// training/training.py, routers and embedding left out, causal pairs) written out for a token of
+// 4096.
+TEST(deepseek_v3_with_further_tokens)
+{
+    sp_model model = read_config(deepseek_v3);
+    assert_int_equal(model.mtp_layers, 1);
+    assert_int_equal(sp_model_parameters(&model), 671026404352 + 11610067968);
+    double h = 7168.0;
+    double attention = 1536.0 * (h + 128.0 * 192.0) + 512.0 * (h + 128.0 * 256.0) + 64.0 * h +
+                       128.0 * 128.0 * h + 2048.0 * 128.0 * (192.0 + 128.0);
+    double routed = 3.0 * h * 2048.0 * 9.0;
+    double weights = 61.0 * attention + 3.0 * 3.0 * h * 18432.0 + 58.0 * routed + h * 129280.0;
+    double further = attention + routed + 2.0 * h * h + h * 129280.0;
+    double pairs2 = 4096.0 * 4096.0;
+    assert_close(3.0 * sp_model_forward_flops(&model, 4096.0, pairs2) / 4096.0,
+                 6.0 * (weights + further), 1e-12);
+    model.mtp_layers = 0;
+    assert_close(3.0 * sp_model_forward_flops(&model, 4096.0, pairs2) / 4096.0, 6.0 * weights,
+                 1e-12);
+}
+
+TEST(latents_of_published_models)
+{
+    sp_model model = read_config(deepseek_v3);
+    assert_true(model.q_lora_rank == 1536 && model.kv_lora_rank == 512 && model.head_dim == 192 &&
+                model.v_head_dim == 128 && model.kv_heads == 128);
+    assert_int_equal(model.kind[0].ffn, 18432);
+    assert_int_equal(model.kind[1].shared_ffn, 2048);
+    model = read_config(deepseek_v2_lite);
+    assert_true(model.q_lora_rank == 0 && model.kv_lora_rank == 512);
+    json_t *root = config_of("{'model_type':'deepseek_v3'," SHAPE(
+        7168, 61, 128, 128, 129280) ",'intermediate_size':18432,'moe_intermediate_size':2048,"
+                                    "'attention_bias':true}");
+    sp_error_clear(ERR);
+    assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
+    assert_non_null(strstr(ERR->message[0], "attention_bias"));
+    json_decref(root);
 }
 
 // One letter a layer: experts (E) or a dense MLP (d), and behind it what it attends to: all tokens
@@ -174,6 +243,9 @@ TEST(layers_of_models)
     has_layers(glm_45, 0, "dadadaEaEaEa");
     has_layers(glm_45, 88, "EaEaEaEa");
     has_layers(glm_45_air, 0, "daEaEa");
+    has_layers(deepseek_v3, 0, "dadadaEaEa");
+    has_layers(deepseek_v3, 57, "EaEaEaEaEa"); // the last predicts further tokens
+    has_layers(deepseek_v2, 0, "daEaEa");
     has_layers(gpt_oss_20b, 0, "EwEaEwEa");
     has_layers(gpt_oss_20b, 20, "EwEaEwEa");
     has_layers(scout, 0, "EcEcEcEaEcEcEcEa");
@@ -208,7 +280,7 @@ TEST(shapes_of_experts)
     model = read_config(glm_45);
     assert_int_equal(model.kind[1].shared_ffn, 1536);
     assert_int_equal(model.kind[0].ffn, 12288);
-    assert_string_equal(model.ignored_parts, "num_nextn_predict_layers");
+    assert_int_equal(model.mtp_layers, 1);
     model = read_config(SMALL("glm4_moe", "'moe_intermediate_size':32,'n_shared_experts':3,"
                                           "'first_k_dense_replace':0"));
     assert_int_equal(model.runs, 0);

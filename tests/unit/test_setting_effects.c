@@ -57,6 +57,9 @@ static const char *const times_and_memory[] = {"iteration_ms",
 // clang-format off
 // Time or memory must differ, or the figure.
 #define TIME_OR_MEMORY(...) {__VA_ARGS__, NULL, NULL}
+#define LATENT                                                                                    \
+    "model.kv_heads=16 model.kv_lora_rank=256 model.qk_nope_dim=64 model.qk_rope_dim=32 "         \
+    "model.v_head_dim=64"
 #define FIGURE(...) {__VA_ARGS__, NULL}
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 #define ROUTED "model.experts=4 model.experts_per_token=2"
@@ -76,6 +79,12 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.vocab", TRAIN, "", "32000", "64000"),
     TIME_OR_MEMORY("model.activation", TRAIN, "", "'swiglu'", "'gelu'"),
     TIME_OR_MEMORY("model.activation", TRAIN, "", "'geglu'", "'squared-relu'"),
+    TIME_OR_MEMORY("model.q_lora_rank", TRAIN, LATENT, "0", "384"),
+    TIME_OR_MEMORY("model.kv_lora_rank", TRAIN, LATENT, "256", "512"),
+    TIME_OR_MEMORY("model.qk_nope_dim", TRAIN, LATENT, "64", "128"),
+    TIME_OR_MEMORY("model.qk_rope_dim", TRAIN, LATENT, "32", "64"),
+    TIME_OR_MEMORY("model.v_head_dim", TRAIN, LATENT, "64", "128"),
+    TIME_OR_MEMORY("model.mtp_layers", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
     TIME_OR_MEMORY("model.shared_ffn", TRAIN, "model.experts=4 model.experts_per_token=1", "1024", "2048"),
@@ -231,7 +240,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("schedule.microbatches", UNIFORM, "", "4", "8"),
     TIME_OR_MEMORY("schedule.microbatch_samples", TRAIN, "", "1", "2"),
 
-    TIME_OR_MEMORY("memory.recompute", TRAIN, "", "'none'", "*"),
+    TIME_OR_MEMORY("memory.recompute", TRAIN, LATENT, "'none'", "*"),
     TIME_OR_MEMORY("memory.attention", TRAIN, "", "'flash'", "*"),
     TIME_OR_MEMORY("memory.model", TRAIN, "", "'tensors'", "*"),
     TIME_OR_MEMORY("memory.offload_ratio", TRAIN, "parallel.pp=4", "0", "1"),

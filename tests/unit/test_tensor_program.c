@@ -277,8 +277,7 @@ TEST(parameters_add_up)
         sp_bytes states;
         sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);
         sp_parameter_list list = {0};
-        bool head_table = !d.model.tied_embeddings || !d.stage.embedding;
-        sp_parameter_list_add(&d.model, &d.layout, &d.stage, head_table, &list);
+        sp_parameter_list_add(&d.model, &d.layout, &d.stage, d.stage.embedding, &list);
         int64_t elements = 0;
         for (size_t i = 0; i < list.count; i++) {
             elements += list.items[i].elements;

@@ -90,7 +90,7 @@ static bool store_kv(const layer *l, int32_t i, const real *qkv)
     const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
     const sp_i_exec_slice *slice = slice_of(l, number);
-    int64_t kv = job->shard.kv;
+    int64_t kv = job->shard.k;
     int64_t width = job->shard.q + 2 * kv;
     void **place = sp_i_exec_kv(l->stage, number, l->index);
     if (*place != NULL) {
@@ -120,7 +120,7 @@ static bool split_qkv(layer *l, const real *qkv)
         return false;
     }
     real *queries = l->t[SP_TENSOR_QUERIES];
-    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.kv, queries, q);
+    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.k, queries, q);
     for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
         const sp_i_exec_piece *piece = &l->pack->piece[p];
         rotate(l, piece, job->shard.heads, false, queries + piece->row * q, q);
@@ -154,7 +154,7 @@ static void take_slice(const layer *l, int32_t i, real *dqkv)
     const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
     int64_t q = job->shard.q;
-    int64_t kv = job->shard.kv;
+    int64_t kv = job->shard.k;
     int64_t width = q + 2 * kv;
     void **gradient = sp_i_exec_kv_gradient(l->stage, number, l->index);
     void **stored = sp_i_exec_kv(l->stage, number, l->index);

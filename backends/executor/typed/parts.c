@@ -204,10 +204,10 @@ sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l)
 {
     const sp_i_exec_job *job = l->stage->job;
     return (sp_kernel_attention_shape){.heads = job->shard.heads,
-                                       .kv_heads = job->shard.kv / job->model->head_dim,
+                                       .kv_heads = job->shard.k / job->model->head_dim,
                                        .head_dim = job->model->head_dim,
                                        .q_stride = job->shard.q,
-                                       .kv_stride = 2 * job->shard.kv,
+                                       .kv_stride = 2 * job->shard.k,
                                        .out_stride = job->shard.q,
                                        .scale = 1.0 / sqrt((double)job->model->head_dim)};
 }

@@ -391,7 +391,7 @@ bool SP_EXEC(attend_zone)(const layer *l, int32_t i, const sp_kernel_attention_s
               .i = i,
               .slice = slice_of(l, l->pack->slice[i]),
               .q = job->shard.q,
-              .kv = job->shard.kv,
+              .kv = job->shard.k,
               .heads = shape->heads};
     z.group = l->stage->links->token_group[z.slice->forward_pack];
     z.me = z.slice->shard;
