@@ -384,6 +384,7 @@ TEST(exchanges_take_their_time)
     double moved = TOP * 2048.0 * (10.0 * WIDTH + 8.0 * HIDDEN); // activation and sorting
     assert_close(times.compute_s - fewer.compute_s,
                  flops / FLAT_GEMM_FLOPS_PER_S + moved / FLAT_MEMORY_BYTES_PER_S, 1e-9);
+    sp_profile_fini(&profile);
 }
 
 // ---- ranks that wait for each other ----
