@@ -25,6 +25,7 @@ build/bench/assignment >experiments/results/assignment.txt
         memory.recompute=none
 } >experiments/results/plan_stream.txt
 build/bench/rivals >experiments/results/rivals.txt
+experiments/expert_packs.sh
 build/bench/zones >experiments/results/zones.txt
 build/slimpack prefill experiments/prefill.json --lengths 16K,32K,64K,128K,256K,512K,1M --alphas 0.8,0.95 --quiet \
     >experiments/results/prefill.txt

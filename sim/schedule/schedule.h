@@ -1,5 +1,6 @@
 // Schedules: from a packing to a plan. one_f_one_b.c has those whose backward follows its forward
-// at a fixed lag (GPipe, 1F1B, interleaved, by slices), the other files those laid by hand or found by search.
+// at a fixed lag (GPipe, 1F1B, interleaved, by slices), the other files those laid by hand or found
+// by search.
 #ifndef SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 #define SLIMPACK_SIM_SCHEDULE_SCHEDULE_H
 

@@ -277,7 +277,7 @@ TEST(mistakes_are_told_with_their_place)
         {SMALL_HEADER, small_map, "t.csv: has a header and no rows"},
         {"model,tp,tp_size,iteration_ms\nllama-13b,1,1,2\n", NULL, "t.csv:1:10: column 'tp_size'"},
         {"model,ep,iteration_ms\nllama-13b,2,2\n", NULL,
-         "t.csv:1:7: unknown column 'ep': expert parallelism", "t.csv: a column that"},
+         "t.csv:2:11: column 'ep': the model has no experts (model.experts)"},
         {"parallel.tp,time\n1,2\n", NULL, "t.csv:1:13: unknown column 'time'",
          "t.csv:1: no measured column", "t.csv: a column that"},
         {"model,paralel.tp,iteration_ms\nllama-13b,1,2\nllama-13b,1,2\n", NULL,

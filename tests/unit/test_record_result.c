@@ -94,7 +94,10 @@ TEST(random_runs_come_back)
     while (ran < 12) {
         random_plan r;
         int layers[HOST_STAGES];
-        sp_memory_options memory = {.recompute = (sp_recompute)(ran % SP_RECOMPUTE_MODES)};
+        static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_ACTIVATION,
+                                             SP_RECOMPUTE_PARTIAL_FC1, SP_RECOMPUTE_ATTENTION,
+                                             SP_RECOMPUTE_FULL};
+        sp_memory_options memory = {.recompute = modes[ran % 5]};
         if (host_random_plan(&prng, 4, layers, &r)) {
             sp_run_request run = request_of(&r.plan, &models[ran % 2], &memory);
             run.clock = ran % 3 == 0 ? SP_CLOCK_WALL : SP_CLOCK_VIRTUAL;

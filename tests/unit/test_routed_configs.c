@@ -290,7 +290,7 @@ TEST(shapes_of_experts)
     assert_true(!model.shared_gate && model.experts == 60 && model.experts_per_token == 4);
 }
 
-// A built-in model is what the file of it says.
+// A built-in model is what the file of it says, without layers that predict further tokens.
 TEST(built_in_models_are_those_of_their_files)
 {
     const struct {
@@ -305,6 +305,7 @@ TEST(built_in_models_are_those_of_their_files)
         must_succeed(sp_model_builtin(both[i].name, &model, ERR));
         snprintf(read.name, sizeof read.name, "%s", model.name);
         read.ignored_parts[0] = '\0';
+        read.mtp_layers = 0;
         json_t *a = sp_model_to_json(&model);
         json_t *b = sp_model_to_json(&read);
         assert_true(json_equal(a, b));
