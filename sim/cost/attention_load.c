@@ -33,7 +33,7 @@ static const double *remembered_s(const sp_i_attention *attention, bool backward
 static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
 static double score_weight(const sp_score_model *scores, double keys);
 static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
-static double mean_features(const sp_model *model, bool backward);
+static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward);
 static bool is_sliced(const sp_i_attention *attention);
 static bool is_gathered(const sp_i_attention *attention);
 static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
@@ -146,10 +146,12 @@ void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, 
 {
     const sp_profile *profile = attention->timer->profile;
     double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, false) /
+    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half *
+                 mean_features(attention->timer, attention->model, false) /
                  fmax(sp_i_curve_most(&profile->attention_forward_causal),
                       most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half * mean_features(attention->model, true) /
+    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half *
+                  mean_features(attention->timer, attention->model, true) /
                   fmax(sp_i_curve_most(&profile->attention_backward_causal),
                        most_of_blocks(attention, &profile->attention_backward_block));
     if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
@@ -192,11 +194,15 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
                                                : slice_s(attention, backward, r));
 }
 
-// Of a head, over the products of a pass of flash attention.
-static double mean_features(const sp_model *model, bool backward)
+// Of a head, over the products of a pass of flash attention; more where heads that are wider in
+// keys than in values run at a share of the rate.
+static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward)
 {
     int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
-    return (double)sp_model_pair_features(model, products) / products;
+    double mean = (double)sp_model_pair_features(model, products) / products;
+    const sp_latent_model *latent = &timer->profile->latent;
+    double share = backward ? latent->backward_share : latent->forward_share;
+    return sp_model_is_latent(model) && share > 0.0 ? mean / share : mean;
 }
 
 typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,
@@ -207,7 +213,7 @@ typedef double slice_timer(const sp_op_timer *timer, int backward, double l, dou
 static double chunks_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
                        bool backward, double length, double context, double heads)
 {
-    double head_dim = mean_features(model, backward);
+    double head_dim = mean_features(timer, model, backward);
     double chunk = (double)model->chunk_tokens;
     if (context + length <= chunk) {
         return time(timer, backward, length, context, heads, head_dim);
@@ -230,7 +236,7 @@ static double slice_s(const sp_i_attention *attention, bool backward, const run 
 {
     const sp_model *model = attention->model;
     double heads = (double)model->heads / attention->layout->tp;
-    double head_dim = mean_features(model, backward);
+    double head_dim = mean_features(attention->timer, model, backward);
     if (model->window_tokens > 0) {
         return sp_time_attention_window(attention->timer, backward, r->length, r->context,
                                         (double)model->window_tokens, heads, head_dim);
@@ -307,7 +313,7 @@ static double sliced_s(const sp_i_attention *attention, bool backward, const run
 {
     double cp = attention->layout->cp;
     double heads = (double)attention->model->heads / attention->layout->tp;
-    double head_dim = mean_features(attention->model, backward);
+    double head_dim = mean_features(attention->timer, attention->model, backward);
     double l = r->length / (2.0 * cp);
     double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
     const run own = {.length = l, .count = 1.0};
@@ -474,7 +480,7 @@ static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack
 static double piece_s(const ranks *r, bool backward, double l, double o)
 {
     double window = (double)r->model->window_tokens;
-    double head_dim = mean_features(r->model, backward);
+    double head_dim = mean_features(r->timer, r->model, backward);
     if (window > 0.0) {
         return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads, head_dim);
     }

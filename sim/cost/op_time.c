@@ -196,6 +196,26 @@ double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, 
     return curve_gemm(timer, tokens, n, k);
 }
 
+double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
+                            double n, double k)
+{
+    const sp_profile *profile = timer->profile;
+    const sp_gemm_model *model = &profile->gemm_model;
+    double half_rows = profile->grouped.half_rows;
+    double weights = count * n * k;
+    double weights_s = BYTES_BF16 * weights / profile->memory_bytes_per_s;
+    if (!(tokens > 0.0) || half_rows <= 0.0 || sp_i_gemm_table(profile, pass, n, k) != NULL) {
+        double one_s = sp_time_gemm(timer, pass, tokens, n, k);
+        return one_s > 0.0 ? fmax(count * one_s, weights_s) : 0.0;
+    }
+    double compute_s = 2.0 * weights * (tokens + half_rows) / sp_gemm_most_rate(profile);
+    if (is_unaligned(model, n) || is_unaligned(model, k)) {
+        compute_s /= model->unaligned_share;
+    }
+    double rows_s = BYTES_BF16 * count * tokens * (n + k) / profile->memory_bytes_per_s;
+    return fmax(compute_s, rows_s + weights_s) + fixed_s(timer, model->fixed_s);
+}
+
 double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
                             double row)
 {

@@ -44,6 +44,12 @@ typedef enum sp_gemm_pass {
 // max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
 double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k);
 
+// `count` equal products in one launch, of an expert's weights each with `tokens` rows, where the
+// profile says what few rows cost (sp_grouped_model) and no table has this n and k; else one after
+// another. At least as long as reading or writing all weights once takes.
+double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
+                            double n, double k);
+
 // `batch` products m x k times k x n in one launch (unfused attention), of operands whose stored
 // rows have `row` elements; without a tile model they count as one GEMM of batch * m rows.
 double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,

@@ -95,6 +95,9 @@ sp_level sp_profile_level(const sp_profile *profile)
         weakest = weaker(weakest, curves[i]->level, curves[i]->points > 0);
     }
     weakest = weaker(weakest, profile->gemm_model.level, profile->gemm_model.flops_per_s > 0.0);
+    weakest = weaker(weakest, profile->grouped.level, profile->grouped.half_rows > 0.0);
+    weakest = weaker(weakest, profile->latent.level,
+                     profile->latent.forward_share + profile->latent.backward_share > 0.0);
     weakest = weaker(weakest, profile->host.level, true);
     weakest = weaker(weakest, profile->interference.level, true);
     weakest = weaker(weakest, profile->scores.level, profile->scores.factor > 0.0);
@@ -730,6 +733,13 @@ static const sp_setting gemm_rows[] = {
     TIME_US("gemm_model.fixed_us", gemm_model.fixed_s),
     {.key = "gemm_model.sms", SP_INT(0, 4096), SP_FIELD(sp_profile, gemm_model.sms)},
 };
+static const sp_setting grouped_rows[] = {
+    NUMBER("grouped_gemm.half_rows", 0, 1e6, grouped.half_rows),
+};
+static const sp_setting latent_rows[] = {
+    NUMBER("latent_attention.forward_share", 0, 1, latent.forward_share),
+    NUMBER("latent_attention.backward_share", 0, 1, latent.backward_share),
+};
 static const sp_setting host_rows[] = {
     TIME_US("host.layer_us", host.layer_s),
     NUMBER("host.tp_growth", 0, MOST_GROWTH, host.tp_growth),
@@ -825,8 +835,7 @@ static void check_power(sp_object *object, const sp_host_model *host)
     }
 }
 
-// The optional sections that describe a model in place of a table: gemm_model, host,
-// unfused_attention, loss, node_collectives, and the links' own keys for pipeline transfers.
+// The optional sections that describe a model in place of a table or beside it.
 static void read_models(sp_object *root, sp_profile *profile)
 {
     sp_level unused;
@@ -836,6 +845,8 @@ static void read_models(sp_object *root, sp_profile *profile)
         char *source;
     } sections[] = {
         {SP_SETTING_TABLE("gemm_model", gemm_rows), &profile->gemm_model.level, NULL},
+        {SP_SETTING_TABLE("grouped_gemm", grouped_rows), &profile->grouped.level, NULL},
+        {SP_SETTING_TABLE("latent_attention", latent_rows), &profile->latent.level, NULL},
         {SP_SETTING_TABLE("host", host_rows), &profile->host.level, NULL},
         {SP_SETTING_TABLE("interference", interference_rows), &profile->interference.level, NULL},
         {SP_SETTING_TABLE("decode", decode_rows), &profile->decode.level, profile->decode.source},
@@ -861,6 +872,9 @@ static void read_models(sp_object *root, sp_profile *profile)
             read_points(&object, &profile->groups);
         }
         *sections[i].level = provenance(&object, sections[i].source);
+        if (rows == grouped_rows && !(profile->gemm_model.flops_per_s > 0.0)) {
+            sp_object_error(&object, "half_rows", "needs gemm_model, whose rate it is a share of");
+        }
         sp_object_end(&object);
     }
 }

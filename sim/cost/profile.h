@@ -76,6 +76,19 @@ typedef struct sp_gemm_model {
     sp_level level;
 } sp_gemm_model;
 
+// The products of a rank's experts in one launch, beside gemm_model: each expert's rows cost what
+// so many more would at the dense rate, which is then reached by the share r / (r + half_rows).
+typedef struct sp_grouped_model {
+    double half_rows; // 0: one product after another
+    sp_level level;
+} sp_grouped_model;
+
+// Attention of heads that are wider in keys than in values, beside the curves of attention.
+typedef struct sp_latent_model {
+    double forward_share, backward_share; // of the curves' rates; 0: all of them
+    sp_level level;
+} sp_latent_model;
+
 // The launching process beside the GPU: a pass takes (gpu^q + host^q)^(1/q) of the two sums.
 typedef struct sp_host_model {
     double layer_s;   // launches of one layer: a quarter for the forward, half for the backward, a
@@ -154,6 +167,8 @@ typedef struct sp_profile {
     // GEMM rate in FLOP/s over the edge of the equivalent cube, cbrt(m*n*k).
     sp_curve gemm_rate;
     sp_gemm_model gemm_model;
+    sp_grouped_model grouped;
+    sp_latent_model latent;
     sp_gemm_table gemm[SP_GEMM_TABLES];
     int gemm_tables;
     // Attention rates in FLOP/s (causal counts half the square) over the sequence length.

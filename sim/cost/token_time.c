@@ -161,8 +161,11 @@ static double op_s(const sp_op_timer *timer, const sp_op *op, double local_token
 static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
 {
     gemm_shape shape = shape_of(op);
-    return op->repeat *
-           sp_time_gemm(timer, shape.pass, shape.tokens * local_tokens, shape.n, shape.k);
+    double tokens = shape.tokens * local_tokens;
+    if (op->of_experts) {
+        return sp_time_grouped_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
+    }
+    return op->repeat * sp_time_gemm(timer, shape.pass, tokens, shape.n, shape.k);
 }
 
 static gemm_shape shape_of(const sp_op *op)

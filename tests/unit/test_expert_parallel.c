@@ -387,6 +387,36 @@ TEST(exchanges_take_their_time)
     sp_profile_fini(&profile);
 }
 
+// The few rows of each of a rank's two experts cost what 100 more would, in three products of h*f.
+TEST(few_rows_of_an_expert_cost_more)
+{
+    sp_profile profile;
+    flat_profile_load(
+        (const char *[]){"gemm_model={\"tflops\":500,\"level\":\"fitted\",\"source\":\"s\"}", NULL},
+        &profile);
+    const sp_cluster cluster = {.gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
+    const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
+    sp_layout layout = layout_of(1, 1, 8, 8, 0);
+    const sp_stack stack = {.name = "ours"};
+    sp_i_block_groups groups = sp_i_block_groups_of(&cluster, &layout);
+    static const sp_pass passes[] = {SP_PASS_F, SP_PASS_I, SP_PASS_W};
+    for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {
+        sp_inventory ops;
+        sp_inventory_build(&routed, &layout, &stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                           SP_PART_LAYER, passes[p], &ops);
+        sp_i_timed_collectives timed = {.op = {NULL}};
+        sp_i_token_times times[2];
+        for (int grouped = 0; grouped < 2; grouped++) {
+            profile.grouped.half_rows = grouped * 100.0;
+            sp_i_token_time(&timer, &stack, &groups, &ops, passes[p], 4096.0, 4096.0, &timed,
+                            &times[grouped]);
+        }
+        assert_close(times[1].compute_s - times[0].compute_s,
+                     2.0 * 3.0 * HIDDEN * WIDTH * (EXPERTS / 8.0) * 100.0 / 500e12, 1e-6);
+    }
+    sp_profile_fini(&profile);
+}
+
 // ---- ranks that wait for each other ----
 
 static void add_pack(sp_pack_list *list, int first, int count, int64_t tokens)

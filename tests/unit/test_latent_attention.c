@@ -1,11 +1,13 @@
 // Latent attention (MLA) by hand: parameters, FLOPs and saved bytes from the shapes of DeepSeek-V2
 // (arXiv 2405.04434, section 2.1) and V3 (arXiv 2412.19437), and what does not know it.
+#include "sim/cost/cost_private.h"
 #include "sim/inference/decode.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
 #include "sim/prefill/prefill.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/flat_profile.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -254,6 +256,37 @@ TEST(steps_run)
         assert_true(run.result.iteration_ns > 0);
         run_fini(&run);
     }
+}
+
+// Heads of 192 in keys and 128 in values at a share of the rates; usual heads keep them.
+TEST(rates_have_shares)
+{
+    sp_profile profile;
+    flat_profile_load((const char *[]){"latent_attention={\"forward_share\":0.8,\"backward_share\":"
+                                       "0.5,\"level\":\"fitted\",\"source\":\"s\"}",
+                                       NULL},
+                      &profile);
+    const sp_op_timer timer = {.profile = &profile};
+    const sp_memory_options memory = {.stack = plain};
+    const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1};
+    sp_model usual = {.heads = 128, .kv_heads = 128, .head_dim = 160};
+    sp_model latent = model_of(v3);
+    // FLOPs of a pair: two products forward, of 192 and 128; five backward, three of 192. Half a
+    // pair for each token squared.
+    double forward_s[] = {2.0 * 128 * 320, 2.0 * 128 * (192 + 128)};
+    double backward_s[] = {2.0 * 128 * 5 * 160, 2.0 * 128 * (3 * 192 + 2 * 128)};
+    const sp_model *models[] = {&usual, &latent};
+    for (int i = 0; i < 2; i++) {
+        sp_i_attention attention = {
+            .model = models[i], .layout = &layout, .memory = &memory, .timer = &timer};
+        double least_s[2];
+        sp_i_attention_least_s(&attention, &least_s[0], &least_s[1]);
+        assert_close(least_s[0],
+                     0.5 * forward_s[i] / FLAT_FORWARD_FLOPS_PER_S / (i == 1 ? 0.8 : 1.0), 1e-12);
+        assert_close(least_s[1],
+                     0.5 * backward_s[i] / FLAT_BACKWARD_FLOPS_PER_S / (i == 1 ? 0.5 : 1.0), 1e-12);
+    }
+    sp_profile_fini(&profile);
 }
 
 static void must_refuse(const char *text, const char *told)

@@ -68,6 +68,8 @@ TEST(units_and_defaults)
     static const number numbers[] = {
         NUMBER("gemm_model", "half_rate_k", "64", gemm_model.half_rate_k, 64, 0),
         NUMBER("gemm_model", "fixed_us", "5", gemm_model.fixed_s, 5e-6, 0),
+        NUMBER("latent_attention", "forward_share", "0.9", latent.forward_share, 0.9, 0),
+        NUMBER("latent_attention", "backward_share", "0.8", latent.backward_share, 0.8, 0),
         NUMBER("decode", "call_us", "630", decode.call_s, 0.63e-3, 0),
         NUMBER("decode", "graph_miss_us", "1500", decode.graph_miss_s, 1.5e-3, 0),
         NUMBER("host", "layer_us", "3160", host.layer_s, 3.16e-3, 0),
@@ -195,6 +197,8 @@ TEST(wrong_sections)
         {"gemm_model={\"tflops\":1,\"sms\":1.5" SOURCE, "gemm_model.sms"},
         {"gemm_model={\"tflops\":1,\"tile\":[]" SOURCE, "gemm_model"},
         {"gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles"},
+        {"grouped_gemm={\"half_rows\":230" SOURCE, "grouped_gemm.half_rows"}, // no gemm_model
+        {"latent_attention={\"forward_share\":1.1" SOURCE, "latent_attention.forward_share"},
         // Below one the "norm" would be longer than the sum of the two.
         {"host={\"overlap_power\":0.5" SOURCE, "host.overlap_power"},
         {"host={\"level\":\"fitted\"}", "host"},
