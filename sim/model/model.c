@@ -341,7 +341,7 @@ static const sp_setting model_rows[] = {
              "changes."},
     {.key = "model.experts", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, experts),
      .if_changed = true, .fallback = "0, a dense MLP",
-     .text = "Experts of each MLP. They are not spread over ranks: expert parallelism is 1.",
+     .text = "Experts of each MLP, spread over ranks by parallel.ep.",
      .aliases = "num_experts num_local_experts n_routed_experts"},
     {.key = "model.experts_per_token", SP_INT(0, SP_I_MAX_EXPERTS),
      SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
