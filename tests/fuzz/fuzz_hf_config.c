@@ -31,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         SP_ASSERT(sp_model_parameters(&model) > 0);
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
         SP_ASSERT(sp_layout_check(&layout, &model, "config.json", &err) == SP_OK);
-        sp_stage stage = {.layers = model.layers, .embedding = true, .head = true};
+        sp_stage stage;
+        SP_ASSERT(sp_layout_stages(&layout, &model, "config.json", &stage, &err) == SP_OK);
         sp_bytes states;
         sp_memory_options options = {.recompute = SP_RECOMPUTE_NONE};
         sp_footprint_states(&model, &layout, &options.stack, &stage, 1, &states);
