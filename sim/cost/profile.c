@@ -1129,25 +1129,31 @@ static void name_of_source(const char *source, char name[SP_PROFILE_NAME])
     snprintf(name, SP_PROFILE_NAME, "%.*s", (int)length, base);
 }
 
-// A document that was edited after its fit has other errors than those that the fit recorded.
-static void drop_errors_of_others(const json_t *document, sp_profile *profile)
+// Does the document state the constant "section.key" as it was fitted? Both have six digits.
+static bool is_as_fitted(const json_t *document, const char *path, const json_t *constant)
 {
-    const char *key;
+    double fitted = json_number_value(json_object_get(constant, "value"));
+    char part[SP_JSON_PATH];
+    bool more = true;
+    while (more) {
+        more = sp_json_path_next(&path, part);
+        document = json_object_get(document, part);
+    }
+    return json_is_number(document) &&
+           fabs(json_number_value(document) - fitted) <= 1e-4 * fabs(fitted);
+}
+
+// Errors were recorded with the fit: a document that was edited since has others.
+static void drop_errors_of_edited(const json_t *document, sp_profile *profile)
+{
+    const char *path;
     json_t *constant;
     json_t *constants = json_object_get(json_object_get(document, "fit"), "constants");
-    json_object_foreach (constants, key, constant) {
-        const char *dot = strchr(key, '.');
-        char section[SP_PROFILE_NAME];
-        snprintf(section, sizeof section, "%.*s", (int)(dot != NULL ? dot - key : 0), key);
-        const json_t *stands =
-            dot != NULL ? json_object_get(json_object_get(document, section), dot + 1) : NULL;
-        double fitted = json_number_value(json_object_get(constant, "value"));
-        // Both are written with six digits.
-        if (json_is_number(stands) &&
-            fabs(json_number_value(stands) - fitted) > 1e-4 * fabs(fitted)) {
-            snprintf(profile->changed, sizeof profile->changed, "%s", key);
+    json_object_foreach (constants, path, constant) {
+        if (sp_json_path_is_valid(path, sizeof profile->changed) &&
+            !is_as_fitted(document, path, constant)) {
+            snprintf(profile->changed, sizeof profile->changed, "%s", path);
             sp_i_error_records_fini(&profile->errors);
-            profile->errors = (sp_error_records){0};
             return;
         }
     }
@@ -1203,7 +1209,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
     read_tables(&root, "collective_times", SP_COLLECTIVE_TABLES, read_collective_table, profile);
     read_models(&root, profile);
     sp_i_error_records_read(&root, &profile->errors);
-    drop_errors_of_others(json, profile);
+    drop_errors_of_edited(json, profile);
     sp_level optimizer_level = SP_LEVEL_ASSUMED;
     read_memory(&root, profile);
     profile->kernel_s =
