@@ -864,7 +864,7 @@ const cli_command cli_cmd_sweep = {
         "those that the grid does not name, and figures of the result; 'slimpack simulate' tells "
         "all of one point. The reason of a point out of memory names the sample that needs the "
         "most alone, or the bytes of the plan, but no settings that would fit: those are mostly "
-        "other points, and trying them takes simulate up to 19 steps. left_out_share and cut_share "
+        "other points, and trying them takes simulate up to 25 steps. left_out_share and cut_share "
         "are the tokens that the strategy leaves out, or trains without the beginning of their "
         "document, over_length_share those that workload.over_length drops or truncates before "
         "batches are formed; the list of the fastest says them behind the row. The order of the "

@@ -252,7 +252,7 @@ typedef struct sweep_evaluator {
     sp_scenario_cache *files;
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
     // Figures that no line holds are left out, and so are the settings with which a point out of
-    // memory would fit: up to 19 whole steps, which are mostly other points of the sweep.
+    // memory would fit: up to 25 whole steps, which are mostly other points of the sweep.
     sp_evaluate_options options;
 } sweep_evaluator;
 

@@ -524,8 +524,8 @@ static const sp_setting parallel_rows[] = {
              "choice, the one with which the strategy is predicted to run the first batch fastest "
              "within memory, \"nanotron\" spreads them as nanotron does. Where neither layers nor "
              "chunks are stated and equal shares do not divide the layers, the SlimPack strategies "
-             "cut as with \"auto\", and all else refuses them. Layers of several kinds count alike "
-             "where layers are shared out.",
+             "cut as with \"auto\", and all else refuses them. \"nanotron\" counts layers of several "
+             "kinds alike.",
      .aliases = "pipeline_model_parallel_layout num_layers_in_first_pipeline_stage "
                 "num_layers_in_last_pipeline_stage decoder_first_pipeline_num_layers "
                 "decoder_last_pipeline_num_layers"},

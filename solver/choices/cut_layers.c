@@ -19,6 +19,7 @@ void sp_i_cut_clock_init(sp_i_cut_clock *clock)
     clock->done = sp_calloc(2 * vstages, sizeof *clock->done);
     clock->free_ns = sp_calloc((size_t)clock->layout->pp, sizeof *clock->free_ns);
     clock->next = sp_calloc((size_t)clock->layout->pp, sizeof *clock->next);
+    clock->layers = sp_calloc(vstages, sizeof *clock->layers);
 }
 
 void sp_i_cut_clock_fini(sp_i_cut_clock *clock)
@@ -27,15 +28,31 @@ void sp_i_cut_clock_fini(sp_i_cut_clock *clock)
     sp_free(clock->done);
     sp_free(clock->free_ns);
     sp_free(clock->next);
+    sp_free(clock->layers);
 }
 
-double sp_i_cut_pack_ns(const sp_i_cut_clock *clock, const sp_i_cut_pack *pack, int side,
-                        int vstage, int layers)
+static void count_layers(sp_i_cut_clock *clock, const int *stage_layers)
+{
+    static const sp_model alike = {.layers = 1};
+    const sp_model *model = clock->model != NULL ? clock->model : &alike;
+    int first = 0;
+    for (int s = 0; s < sp_layout_vstages(clock->layout); s++) {
+        sp_model_count_kinds(model, first, stage_layers[s], clock->layers[s]);
+        first += stage_layers[s];
+    }
+}
+
+static double pack_ns(const sp_i_cut_clock *clock, const sp_i_cut_pack *pack, int side, int vstage)
 {
     bool first = vstage == 0;
     bool last = vstage == sp_layout_vstages(clock->layout) - 1;
-    return pack->ns[SP_I_CUT_STAGE][side] + layers * pack->ns[SP_I_CUT_LAYER][side] +
-           first * pack->ns[SP_I_CUT_FIRST][side] + last * pack->ns[SP_I_CUT_LAST][side];
+    double ns = pack->ns[SP_I_CUT_STAGE][side] + first * pack->ns[SP_I_CUT_FIRST][side] +
+                last * pack->ns[SP_I_CUT_LAST][side];
+    int kinds = clock->model != NULL ? sp_model_kinds(clock->model) : 1;
+    for (int k = 0; k < kinds; k++) {
+        ns += clock->layers[vstage][k] * pack->ns[SP_I_CUT_LAYER + k][side];
+    }
+    return ns;
 }
 
 // An action that a rank may run next.
@@ -67,10 +84,10 @@ static double ready_ns(const sp_i_cut_clock *clock, const next_action *action)
     return *end_of(clock, turns ? SP_I_CUT_F : action->side, from, action->pack);
 }
 
-static void run_action(sp_i_cut_clock *clock, int pp_rank, const next_action *action, int layers)
+static void run_action(sp_i_cut_clock *clock, int pp_rank, const next_action *action)
 {
-    double end_ns = action->start_ns + sp_i_cut_pack_ns(clock, &clock->packs[action->pack],
-                                                        action->side, action->vstage, layers);
+    double end_ns = action->start_ns +
+                    pack_ns(clock, &clock->packs[action->pack], action->side, action->vstage);
     if (action->side != SP_I_CUT_W) {
         *end_of(clock, action->side, action->vstage, action->pack) = end_ns;
         ++*done(clock, action->side, action->vstage);
@@ -96,7 +113,7 @@ static next_action first_of_rank(const sp_i_cut_clock *clock, int pp_rank)
     return first;
 }
 
-static void run_first_come(sp_i_cut_clock *clock, const int *stage_layers)
+static void run_first_come(sp_i_cut_clock *clock)
 {
     const sp_layout *layout = clock->layout;
     for (int left = 2 * sp_layout_vstages(layout) * clock->count; left > 0; left--) {
@@ -109,7 +126,7 @@ static void run_first_come(sp_i_cut_clock *clock, const int *stage_layers)
                 rank = r;
             }
         }
-        run_action(clock, rank, &first, stage_layers[first.vstage]);
+        run_action(clock, rank, &first);
     }
 }
 
@@ -127,7 +144,7 @@ static next_action planned(const sp_i_cut_clock *clock, int pp_rank, sp_action a
 }
 
 // Each rank as far as it gets, until none gets further.
-static void run_planned(sp_i_cut_clock *clock, const int *stage_layers)
+static void run_planned(sp_i_cut_clock *clock)
 {
     int pp = clock->layout->pp;
     size_t *next_of = clock->next;
@@ -142,7 +159,7 @@ static void run_planned(sp_i_cut_clock *clock, const int *stage_layers)
                 if (!isfinite(next.start_ns)) {
                     break;
                 }
-                run_action(clock, r, &next, stage_layers[next.vstage]);
+                run_action(clock, r, &next);
                 next_of[r]++;
                 further = true;
             }
@@ -159,7 +176,8 @@ double sp_i_cut_clock_ns(sp_i_cut_clock *clock, const int *stage_layers)
     }
     memset(clock->done, 0, 2 * vstages * sizeof *clock->done);
     memset(clock->free_ns, 0, (size_t)clock->layout->pp * sizeof *clock->free_ns);
-    (clock->plan != NULL ? run_planned : run_first_come)(clock, stage_layers);
+    count_layers(clock, stage_layers);
+    (clock->plan != NULL ? run_planned : run_first_come)(clock);
     for (int r = 0; r < clock->layout->pp; r++) {
         makespan_ns = fmax(makespan_ns, clock->free_ns[r]);
     }
@@ -265,13 +283,14 @@ typedef struct place_times {
     double ns[PLACES][SP_I_CUT_SIDES];
 } place_times;
 
-// With one layer on each stage, but two on one of them.
-static sp_status time_stages(const cutter *c, int two, int *stage_layers, place_times *times,
-                             sp_error *err)
+// With one layer of a kind on each stage, but two on one of them.
+static sp_status time_stages(const cutter *c, int kind, int two, int *stage_layers,
+                             place_times *times, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
     sp_layout layout = *c->layout;
-    sp_model model = scenario->model;
+    sp_model space;
+    sp_model model = *sp_model_of_kind(&scenario->model, kind, &space);
     sp_cost_model cost;
     int vstages = sp_layout_vstages(&layout);
     model.layers = vstages + 1;
@@ -305,26 +324,40 @@ static sp_status time_stages(const cutter *c, int two, int *stage_layers, place_
     return status;
 }
 
-// A stage's time is linear in its layers: two cuts tell its parts.
-static sp_status time_rows(cutter *c, int *stage_layers, sp_error *err)
+// A stage's time is linear in its layers: two cuts tell its parts, those but layers with the kind
+// of the last, whose like predict further tokens there.
+static sp_status time_kind(cutter *c, int kind, int *stage_layers, place_times *one, sp_error *err)
 {
     size_t rows = c->rows.count;
-    place_times *one = sp_calloc(2 * rows + 1, sizeof *one);
-    c->time = sp_calloc(rows + 1, sizeof *c->time);
-    sp_status status = time_stages(c, sp_layout_vstages(c->layout) - 1, stage_layers, one, err);
+    int last = sp_layout_vstages(c->layout) - 1;
+    bool is_last = kind == sp_model_kind_of(&c->scenario->model, c->scenario->model.layers - 1);
+    sp_status status = time_stages(c, kind, last, stage_layers, one, err);
     if (status == SP_OK) {
-        status = time_stages(c, 0, stage_layers, one + rows, err);
+        status = time_stages(c, kind, 0, stage_layers, one + rows, err);
     }
     for (size_t k = 0; status == SP_OK && k < rows; k++) {
         const place_times *two = &one[rows + k];
         for (int side = 0; side < SP_I_CUT_SIDES; side++) {
             double layer = two->ns[FIRST][side] - one[k].ns[FIRST][side];
             double inner = one[k].ns[INNER][side];
-            c->time[k].ns[SP_I_CUT_LAYER][side] = layer;
-            c->time[k].ns[SP_I_CUT_STAGE][side] = inner - layer;
-            c->time[k].ns[SP_I_CUT_FIRST][side] = one[k].ns[FIRST][side] - inner;
-            c->time[k].ns[SP_I_CUT_LAST][side] = two->ns[LAST][side] - inner;
+            c->time[k].ns[SP_I_CUT_LAYER + kind][side] = layer;
+            if (is_last) {
+                c->time[k].ns[SP_I_CUT_STAGE][side] = inner - layer;
+                c->time[k].ns[SP_I_CUT_FIRST][side] = one[k].ns[FIRST][side] - inner;
+                c->time[k].ns[SP_I_CUT_LAST][side] = two->ns[LAST][side] - inner;
+            }
         }
+    }
+    return status;
+}
+
+static sp_status time_rows(cutter *c, int *stage_layers, sp_error *err)
+{
+    place_times *one = sp_calloc(2 * c->rows.count + 1, sizeof *one);
+    sp_status status = SP_OK;
+    c->time = sp_calloc(c->rows.count + 1, sizeof *c->time);
+    for (int k = 0; status == SP_OK && k < sp_model_kinds(&c->scenario->model); k++) {
+        status = time_kind(c, k, stage_layers, one, err);
     }
     sp_free(one);
     return status;
@@ -403,6 +436,7 @@ static bool fits(void *context, int pp_rank, const int *stage_layers)
         *stage = (sp_stage){.layers = stage_layers[s],
                             .embedding = s == 0,
                             .head = s == sp_layout_vstages(layout) - 1};
+        stage->layers += stage->head ? scenario->model.mtp_layers : 0;
         for (int before = 0; before < s; before++) {
             stage->first += stage_layers[before];
         }
@@ -440,8 +474,14 @@ static double all_sides(const sp_i_cut_pack *pack, int part)
 static void spread(cutter *c, int *stage_layers)
 {
     const sp_i_cut_pack mean = mean_row(c, 1.0);
-    int layers = c->scenario->model.layers;
-    double layer = all_sides(&mean, SP_I_CUT_LAYER);
+    const sp_model *model = &c->scenario->model;
+    int layers = model->layers;
+    int count[SP_LAYER_KINDS];
+    double layer = 0.0; // the mean one
+    sp_model_count_kinds(model, 0, layers, count);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        layer += all_sides(&mean, SP_I_CUT_LAYER + k) * count[k] / layers;
+    }
     double first = layer > 0.0 ? all_sides(&mean, SP_I_CUT_FIRST) / layer : 0.0;
     double last = layer > 0.0 ? all_sides(&mean, SP_I_CUT_LAST) / layer : 0.0;
     c->limited = c->scenario->memory_limit_bytes > 0;
@@ -528,9 +568,9 @@ static sp_status plan_rows(cutter *c, const int *stage_layers, sp_error *err)
     sp_layout layout = *c->layout;
     layout.dp = 1;
     int64_t *ns = sp_calloc(SP_I_CUT_SIDES * (size_t)vstages, sizeof *ns);
+    count_layers(&c->clock, stage_layers);
     for (int i = 0; i < SP_I_CUT_SIDES * vstages; i++) {
-        int s = i % vstages;
-        ns[i] = (int64_t)sp_i_cut_pack_ns(&c->clock, &mean, i / vstages, s, stage_layers[s]);
+        ns[i] = (int64_t)pack_ns(&c->clock, &mean, i / vstages, i % vstages);
     }
     const sp_schedule_costs costs = {.f_ns = ns,
                                      .i_ns = ns + vstages,
@@ -600,6 +640,7 @@ sp_status sp_i_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stag
     c.stages = sp_calloc((size_t)layout->chunks, sizeof *c.stages);
     c.held = sp_calloc((size_t)layout->pp, sizeof *c.held);
     c.clock.layout = layout;
+    c.clock.model = &scenario->model;
     sp_status status = find_cut(&c, stage_layers, err);
     sp_i_cut_clock_fini(&c.clock);
     sp_plan_fini(&c.plan);

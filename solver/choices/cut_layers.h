@@ -6,9 +6,15 @@
 #include "sim/plan/plan.h"
 #include "sim/scenario/scenario.h"
 
-// Parts of a pack's time on a virtual stage: what a stage takes without layers, a layer, and what
-// the first and the last stage take besides.
-enum { SP_I_CUT_STAGE, SP_I_CUT_LAYER, SP_I_CUT_FIRST, SP_I_CUT_LAST, SP_I_CUT_PARTS };
+// Parts of a pack's time on a virtual stage: what a stage takes without layers, what the first and
+// the last stage take besides, and a layer of each kind.
+enum {
+    SP_I_CUT_STAGE,
+    SP_I_CUT_FIRST,
+    SP_I_CUT_LAST,
+    SP_I_CUT_LAYER,
+    SP_I_CUT_PARTS = SP_I_CUT_LAYER + SP_LAYER_KINDS
+};
 // Forward; backward, or input gradient; and in the latter case weight gradient.
 enum { SP_I_CUT_F, SP_I_CUT_B, SP_I_CUT_W, SP_I_CUT_SIDES };
 
@@ -18,6 +24,7 @@ typedef struct sp_i_cut_pack {
 
 typedef struct sp_i_cut_clock {
     const sp_layout *layout;
+    const sp_model *model;      // NULL: its layers are alike
     const sp_i_cut_pack *packs; // [count], of one data-parallel rank
     int count;
     // The order of the packs, of one data-parallel rank; NULL: each rank runs what may begin first,
@@ -27,15 +34,12 @@ typedef struct sp_i_cut_clock {
     int *done;       // [2 * vstages], owned
     double *free_ns; // [pp], owned
     size_t *next;    // [pp]: actions of the plan; owned
+    int (*layers)[SP_LAYER_KINDS]; // [vstages], of each kind; owned
 } sp_i_cut_clock;
 
 // What is not owned must be set.
 void sp_i_cut_clock_init(sp_i_cut_clock *clock);
 void sp_i_cut_clock_fini(sp_i_cut_clock *clock);
-
-// Nanoseconds of a pack on a virtual stage of so many layers.
-double sp_i_cut_pack_ns(const sp_i_cut_clock *clock, const sp_i_cut_pack *pack, int side,
-                        int vstage, int layers);
 
 // The makespan in nanoseconds, without transfers. O(count * vstages * pp), without a plan
 // O(count * vstages^2).

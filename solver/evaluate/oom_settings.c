@@ -12,8 +12,8 @@
 enum {
     MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
     MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
-    MOST_TRIED = 19,    // settings in all
-    MOST_TRIED_SEARCHED = 7,
+    MOST_TRIED = 25,    // settings in all
+    MOST_TRIED_SEARCHED = 9,
     PARTS = 5,         // of the most work of a plan, for a setting that a step may need to fit
     MOST_SETTINGS = 2, // that are tried together
     SETTING = 64,
@@ -134,7 +134,7 @@ static sp_status try_degree(sp_i_evaluation *ev, const sp_batches *batches, int 
 {
     const sp_layout *layout = &ev->stated->layout;
     const int most = searches(ev) ? MOST_SEARCHED : MOST_DOUBLINGS;
-    const int stated[SP_OOM_DEGREES] = {layout->tp, layout->cp, layout->pp};
+    const int stated[SP_OOM_DEGREES] = {sp_layout_ep(layout), layout->tp, layout->cp, layout->pp};
     sp_status status = SP_OK;
     trial found = {.read = true};
     for (int times = 1; status == SP_OK && found.read && found.bytes == 0 && times <= most;

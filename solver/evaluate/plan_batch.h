@@ -7,7 +7,7 @@
 //
 // A planner serves one thread at a time; any number of planners share one scenario, which they only
 // read. The plan of a batch depends on nothing but the scenario and its lengths. The first batch
-// that is out of memory takes longer, once a planner: up to 19 other settings are tried as whole
+// that is out of memory takes longer, once a planner: up to 25 other settings are tried as whole
 // steps, with what the strategy chooses for the job in each.
 #ifndef SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H
 #define SLIMPACK_SOLVER_EVALUATE_PLAN_BATCH_H

@@ -231,7 +231,7 @@ static void look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c
 
 // ---- the words for what was missing ----
 
-const char *const sp_i_oom_degree_names[SP_OOM_DEGREES] = {"tp", "cp", "pp"};
+const char *const sp_i_oom_degree_names[SP_OOM_DEGREES] = {"ep", "tp", "cp", "pp"};
 
 enum { FIGURE = 32, LARGEST = 2 };
 
@@ -305,7 +305,6 @@ static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
 }
 
-// Other degrees change the number of GPUs.
 static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char figure[FIGURE];
@@ -321,9 +320,10 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].bytes > 0) {
-            sp_append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d on more GPUs (%s)", before,
+            sp_append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d%s (%s)", before,
                       s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
-                      s->degree[i].degree, gib(s->degree[i].bytes, figure));
+                      s->degree[i].degree, i > 0 ? " on more GPUs" : "",
+                      gib(s->degree[i].bytes, figure));
             before = ", ";
         }
     }

@@ -218,7 +218,8 @@ sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing
 
 // ---- what a step that is out of memory would have needed (oom_diagnosis.c) ----
 
-enum { SP_OOM_DEGREES = 3 };
+// The first spreads experts over the GPUs that there are, each other takes more of them.
+enum { SP_OOM_DEGREES = 4 };
 extern const char *const sp_i_oom_degree_names[SP_OOM_DEGREES]; // of parallel.*
 
 // The sample that needs most by itself, with its bytes, and how many data-parallel ranks would hold
@@ -240,7 +241,7 @@ typedef struct sp_oom_diagnosis {
     struct {
         int64_t bytes;
         int degree;           // that fits, else the largest that was tried; 0: none was
-    } degree[SP_OOM_DEGREES]; // parallel.tp, cp and pp
+    } degree[SP_OOM_DEGREES]; // parallel.ep, tp, cp and pp
     bool both;                // with memory.recompute full, as neither alone is enough
     const char *settings;     // NULL, or sp_oom_diagnosis_settings() of the same, found before
 } sp_oom_diagnosis;

@@ -27,8 +27,7 @@ typedef struct partition {
 } partition;
 
 typedef struct differencing {
-    const double *flops; // of each sample
-    int32_t *next;       // of each sample; -1: the last of its part
+    int32_t *next; // of each sample; -1: the last of its part
     size_t parts;
     partition *heap; // the largest difference between its parts on top
     size_t count;
@@ -113,7 +112,7 @@ static void split(const int32_t *samples, size_t count, const double *flops, siz
                   bool alike, int32_t *next, size_t *part_of)
 {
     size_t each = alike ? parts : 1;
-    differencing d = {.flops = flops, .next = next, .parts = parts};
+    differencing d = {.next = next, .parts = parts};
     d.heap = sp_calloc(count / each + 1, sizeof *d.heap);
     for (size_t i = 0; i < count; i += each) {
         partition p = {.count = count - i < each ? count - i : each};

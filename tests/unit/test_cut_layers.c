@@ -406,3 +406,26 @@ TEST_CALL(no_worse_slimpack, compare_with_others(&(const way){"slimpack", "packf
 TEST_CALL(no_worse_slimpack_zb, compare_with_others(&(const way){"slimpack-zb", "packflow", 0}, 3))
 TEST_CALL(no_worse_slimpack_in_chunks,
           compare_with_others(&(const way){"slimpack", "packflow", 3}, 4))
+
+// Three layers that are far lighter than the others come first (as in DeepSeek-V3): of all cuts of
+// equal micro-batches over two stages "auto" takes one that none beats.
+TEST(kinds_of_layers_count_by_their_own_time)
+{
+    static const char format[] =
+        "{'model': {'layers': 9, 'hidden': 2048, 'ffn': 1024, 'heads': 16, 'vocab': 8000, "
+        "'layer_kinds': [{'layers': 3}, {'layers': 6, 'ffn': 16384}]}, 'cluster': 'h100-8', "
+        "'memory': {'recompute': 'full'}, 'strategy': {'kind': 'packed'}, "
+        "'workload': {'uniform': 8192, 'samples_per_batch': 32}, 'parallel': {'pp': 2%s}}";
+    double best_ms = HUGE_VAL;
+    int best = 0;
+    for (int first = 1; first < 9; first++) {
+        char cut[64];
+        snprintf(cut, sizeof cut, ", 'stage_layers': [%d, %d]", first, 9 - first);
+        outcome stated = simulate(format, cut);
+        best = counted_ms(&stated) < best_ms ? first : best;
+        best_ms = fmin(best_ms, counted_ms(&stated));
+    }
+    outcome chosen = simulate(format, ", 'stage_layers': 'auto'");
+    assert_int_equal(best, 6);
+    assert_close(counted_ms(&chosen), best_ms, 1e-9);
+}

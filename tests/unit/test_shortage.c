@@ -266,8 +266,8 @@ TEST(parts_add_up)
               "12.00, activations 78.00, logits 3.00, other 1.00) where 80.000 "
               "are there; context parallelism over 2 data-parallel ranks would need 52.000");
     s.recompute_tried = true;
-    s.degree[0].degree = 8;
-    s.degree[2].degree = 4;
+    s.degree[1].degree = 8;
+    s.degree[3].degree = 4;
     sp_oom_diagnosis_text(&s, text);
     assert_non_null(strstr(text, "; does not fit either with memory.recompute full, parallel.tp up "
                                  "to 8, parallel.pp up to 4; context"));
@@ -278,8 +278,8 @@ TEST(parts_add_up)
                                  "that; context"));
     s.both = false;
     s.recompute_bytes = (int64_t)30 << 30;
-    s.degree[1].degree = 4;
-    s.degree[1].bytes = (int64_t)77 << 30;
+    s.degree[2].degree = 4;
+    s.degree[2].bytes = (int64_t)77 << 30;
     sp_oom_diagnosis_text(&s, text);
     assert_non_null(strstr(text, "; fits with memory.recompute full (30.000), parallel.cp 4 "
                                  "on more GPUs (77.000); context"));
@@ -378,12 +378,17 @@ static const char *next_setting(const char *at, json_t *root, double *gib)
         at += used;
         at += strncmp(at, " and ", 5) == 0 ? 5 : 0;
     }
-    if (sscanf(at, "parallel.%2[a-z] %d on more GPUs%n", word, &degree, &used) == 2) {
+    if (sscanf(at, "parallel.%2[a-z] %d%n", word, &degree, &used) == 2) {
+        static const char more[] = " on more GPUs";
         char override[64];
         snprintf(override, sizeof override, "parallel.%s=%d", word, degree);
         must_succeed(sp_json_override(root, override, ERR));
-        json_object_del(root, "nodes"); // as many as there are GPUs then
         at += used;
+        assert_int_equal(strncmp(at, more, strlen(more)) == 0, strcmp(word, "ep") != 0);
+        if (strcmp(word, "ep") != 0) {
+            json_object_del(root, "nodes"); // as many as there are GPUs then
+            at += strlen(more);
+        }
     }
     used = 0;
     return sscanf(at, " (%lf)%n", gib, &used) == 1 && used > 0 ? at + used : NULL;
@@ -421,6 +426,27 @@ static void take_advice(const char *text, const char *said, advised *all)
         json_decref(root);
         at = strncmp(at, ", ", 2) == 0 ? at + 2 : NULL;
     }
+}
+
+// Experts are spread over the GPUs that there are.
+TEST(advice_on_experts)
+{
+    static const char format[] =
+        "{'model': {'layers': 4, 'hidden': 512, 'ffn': 4096, 'heads': 8, 'vocab': 4000, 'experts': "
+        "16, 'experts_per_token': 2}, 'cluster': 'h800-8', 'parallel': {'dp': 8}, 'memory': "
+        "{'recompute': 'full', 'limit_gib': %.9f}, 'strategy': {'kind': 'packed'}, 'workload': "
+        "{'uniform': 2048, 'samples_per_batch': 8}}";
+    advised all = {0};
+    scenario_run r;
+    run_good(json_text(format, 100.0), &run_verified, &r);
+    double peak_gib = (double)r.result.peak_bytes / SP_GIB;
+    run_fini(&r);
+    const char *text = json_text(format, 0.7 * peak_gib);
+    run_good(text, &run_verified, &r);
+    assert_non_null(strstr(r.result.oom_diagnosis, "; fits with parallel.ep "));
+    take_advice(text, r.result.oom_diagnosis, &all);
+    assert_true(all.fits > 0);
+    run_fini(&r);
 }
 
 static void draw_scenario(sp_prng *prng, double limit_gib, char *text)
