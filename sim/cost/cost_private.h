@@ -111,6 +111,11 @@ double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
 
 // ---- curves of a profile ----
 
+// Slopes of a filled curve. Times must not fall as work grows, whatever the noise of a measurement
+// says: a rate may grow at most with the `power` of x with which the work grows, and a table of
+// times (power 0, floor true) may not fall.
+void sp_i_curve_monotone(sp_curve *curve, double power, bool floor);
+
 static inline double sp_i_curve_first(const sp_curve *curve)
 {
     return curve->x[0];

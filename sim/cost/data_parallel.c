@@ -191,11 +191,7 @@ static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, const r
                     held parameters)
 {
     const sp_op_timer of = sp_i_replica_timer(cost, timer);
-    double gather_common_s =
-        sp_time_collective(&of, SP_ALL_GATHER, group->common.inner, parameters.common * BYTES_BF16);
-    double gather_experts_s = sp_time_collective(&of, SP_ALL_GATHER, group->experts.inner,
-                                                 parameters.experts * BYTES_BF16);
-    return (unit){.gather_s = gather_common_s + gather_experts_s,
+    return (unit){.gather_s = gather_s(cost, &of, group, parameters, at_once),
                   .scatter_s = reduction_s(cost, &of, group, parameters, at_once)};
 }
 
@@ -508,11 +504,8 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 {
     held parameters = parameters_of(cost, cost->model, first_chunk, 1);
     bucket_counts counts = count_buckets(cost, first_chunk, parameters);
-    int64_t first_ns =
-        sp_i_cut_ns(group_gather_s(cost, timer, group->common.inner,
-                                   parameters.common * BYTES_BF16 / counts.common) +
-                    group_gather_s(cost, timer, group->experts.inner,
-                                   parameters.experts * BYTES_BF16 / counts.experts));
+    held bucket = {parameters.common / counts.common, parameters.experts / counts.experts};
+    int64_t first_ns = sp_i_cut_ns(gather_s(cost, timer, group, bucket, at_once));
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }
 

@@ -54,7 +54,7 @@ typedef struct memo {
 // A memo is known by this. It lies apart from the memos, so that a cost model that prices a few
 // packs touches little memory.
 typedef struct memo_key {
-    int64_t tokens;
+    int64_t tokens, expert_tokens;
     int dp_count; // 0: nothing yet
 } memo_key;
 
@@ -79,10 +79,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
 static void variant_free(variant *v);
 static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
                            sp_pass pass, pass_ops *ops);
-static void fill_memo(const sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                      int64_t tokens, int64_t expert_tokens, memo *entry);
 static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens);
+                               int dp_count, int64_t tokens, int64_t expert_tokens);
 static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
                                       const variant *v, int dp_count, int64_t tokens);
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
@@ -238,15 +236,10 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              bool backward, int64_t expert_tokens, sp_i_pack_time *time)
 {
     const variant *v = variant_of(packs, pack->dp_count);
-    const memo *tokens = NULL;
-    if (expert_tokens != pack->computed) {
-        fill_memo(packs, timer, v, pack->computed, expert_tokens, &packs->between);
-        tokens = &packs->between;
-    } else {
-        tokens = packs->interpolates
-                     ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
-                     : token_times(packs, timer, v, pack->dp_count, pack->computed);
-    }
+    const memo *tokens =
+        packs->interpolates && expert_tokens == pack->computed
+            ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
+            : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     time->layout = &v->layout;
     time->recompute_share =
@@ -392,9 +385,18 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
                    ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
 }
 
-static void fill_memo(const sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                      int64_t tokens, int64_t expert_tokens, memo *entry)
+static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
+                               int dp_count, int64_t tokens, int64_t expert_tokens)
 {
+    // Counts at the ends of cells keep apart, too.
+    uint64_t counts = (uint64_t)tokens + ((uint64_t)(expert_tokens - tokens) << 20);
+    size_t at = (counts * 0x9E3779B97F4A7C15u >> 40) % MEMO;
+    memo_key *key = &packs->keys[at];
+    memo *entry = &packs->memos[at];
+    if (key->dp_count == dp_count && key->tokens == tokens && key->expert_tokens == expert_tokens) {
+        return entry;
+    }
+    *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
     sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < packs->parts; part++) {
@@ -408,20 +410,6 @@ static void fill_memo(const sp_i_pack_timer *packs, const sp_op_timer *timer, co
         entry->qkv_s[pass] =
             sp_i_qkv_s(timer, &v->ops[SP_PART_LAYER][pass].inventory, local_tokens);
     }
-}
-
-static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens)
-{
-    // Counts at the ends of cells keep apart, too.
-    size_t at = ((uint64_t)tokens * 0x9E3779B97F4A7C15u >> 40) % MEMO;
-    memo_key *key = &packs->keys[at];
-    memo *entry = &packs->memos[at];
-    if (key->dp_count == dp_count && key->tokens == tokens) {
-        return entry;
-    }
-    *key = (memo_key){.tokens = tokens, .dp_count = dp_count};
-    fill_memo(packs, timer, v, tokens, tokens, entry);
     return entry;
 }
 
@@ -431,11 +419,12 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
 {
     int64_t cell = (int64_t)CELL * v->layout.cp;
     int64_t first = (tokens - 1) / cell * cell + 1;
-    if (tokens <= cell || tokens == first || tokens == first + cell - 1) {
-        return token_times(packs, timer, v, dp_count, tokens);
+    int64_t last = first + cell - 1;
+    if (tokens <= cell || tokens == first || tokens == last) {
+        return token_times(packs, timer, v, dp_count, tokens, tokens);
     }
-    const memo a = *token_times(packs, timer, v, dp_count, first);
-    const memo *b = token_times(packs, timer, v, dp_count, first + cell - 1);
+    const memo a = *token_times(packs, timer, v, dp_count, first, first);
+    const memo *b = token_times(packs, timer, v, dp_count, last, last);
     memo *m = &packs->between;
     double w = (double)(tokens - first) / (double)(cell - 1);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {

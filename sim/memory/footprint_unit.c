@@ -451,20 +451,19 @@ static int64_t layer_keeps_for_weights(const unit *u)
             !sp_layer_linear_of(u->alike, &s->shard, (sp_layer_place)p, &linear)) {
             continue;
         }
-        bool is_split = sp_layer_tensors[step->reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
-        int64_t input = is_split ? s->split[step->inputs] : s->width[step->inputs];
-        int64_t output = step->duplicated ? s->split[step->outputs] : s->width[step->outputs];
-        bool sent = linear.of_experts && s->shard.dispatches;
-        int64_t routed = s->width[SP_WIDTH_ROUTED];
-        if ((counted & SP_LAYER_SET(step->reads)) == 0) {
-            layer += step->inputs != SP_WIDTH_HIDDEN ? input
-                     : sent                          ? routed
-                                                     : sp_mul_bytes(linear.active, u->input);
+        // Experts have rows of their own, whoever else reads the norm's output.
+        bool enters_experts = linear.of_experts && step->inputs == SP_WIDTH_HIDDEN;
+        bool leaves_experts = linear.of_experts && step->outputs == SP_WIDTH_HIDDEN;
+        sp_layer_tensor_id reads = enters_experts ? SP_TENSOR_EXPERT_INPUT : step->reads;
+        sp_layer_width inputs = enters_experts ? SP_WIDTH_ROUTED : step->inputs;
+        sp_layer_width outputs = leaves_experts ? SP_WIDTH_ROUTED : step->outputs;
+        bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        if ((counted & SP_LAYER_SET(reads)) == 0) {
+            layer += is_split ? s->split[inputs] : s->width[inputs];
         }
-        counted |= SP_LAYER_SET(step->reads);
-        layer += step->outputs != SP_WIDTH_HIDDEN ? output
-                 : sent                           ? routed
-                                                  : sp_mul_bytes(linear.active, s->hidden);
+        counted |= SP_LAYER_SET(reads);
+        bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
+        layer += ends_split ? s->split[outputs] : s->width[outputs];
     }
     return layer;
 }

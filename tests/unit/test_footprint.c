@@ -1,5 +1,6 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/saved_tensors.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
@@ -332,6 +333,35 @@ TEST(gpt_layers_follow_korthikanti)
         unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
         assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
         assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
+    }
+}
+
+// What weight gradients of a layer read, 2 bytes each: inputs of projections, h and (of attention
+// and MLPs) a TP rank's share, and gradients of their outputs. Experts have h of each token's rows
+// on every TP rank, and their input is another than that of shared experts; a sequence is split
+// outside the blocks.
+TEST(weight_gradients_of_experts_read_their_rows)
+{
+    const int64_t s = 4096, h = 1024, kv = 256, f = 512, g = 768, k = 4;
+    for (int i = 0; i < 8; i++) {
+        const int64_t tp = 1 + i % 2;
+        const bool shares = i / 2 % 2 == 1;
+        sp_model model = {.name = "routed",
+                          LLAMA_SHAPE(1, h, f, 16, 4, 1000),
+                          .experts = 16,
+                          .experts_per_token = (int)k,
+                          .shared_ffn = shares ? g : 0};
+        sp_layout layout = {.tp = (int)tp, .cp = 1, .pp = 1, .dp = 4, .chunks = 1};
+        layout.sequence_parallel = true;
+        layout.ep = i / 4 == 1 ? 4 : 1;
+        const sp_stage stage = {.layers = 1};
+        sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
+        sp_unit_bytes unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s});
+        int64_t attention = h + (h + 2 * kv) + h + h;
+        int64_t experts = k * (tp * h + 2 * f) + k * (f + tp * h);
+        int64_t shared = shares ? (h + 2 * g) + (g + h) : 0;
+        assert_int_equal(sp_bytes_total(&unit.weights),
+                         2 * s * (attention + experts + shared) / tp);
     }
 }
 
