@@ -346,8 +346,9 @@ static sp_unit_bytes unit_of(const sp_cost_model *cost, const sp_stage *layers, 
     sp_memory_options options = cost->memory;
     // Where ranks share experts these may have but the rows of one of them.
     int ranks = sp_layout_expert_ranks(cost->layout);
-    sp_unit_load load = {
-        .tokens = tokens, .kv_tokens = kv_tokens, .expert_tokens = ranks > 1 ? tokens / ranks : 0};
+    sp_unit_load load = {.tokens = tokens,
+                         .kv_tokens = kv_tokens,
+                         .expert_tokens = ranks > 1 ? sp_larger(1, tokens / ranks) : 0};
     sp_unit_bytes unit;
     options.offload_ratio = 0.0;
     sp_footprint_unit(cost->model, cost->layout, layers, &options, &load, &unit);
