@@ -208,6 +208,13 @@ TEST(huggingface_windows_by_layer)
         {"'model_type':'gemma3_text','sliding_window':1024", "wwwwwaww", true, false},
         {"'model_type':'gemma3_text','sliding_window':1024,'sliding_window_pattern':3", "wwawwaww",
          true, false},
+        {"'model_type':'gemma3_text','sliding_window':1024,'sliding_window_pattern':4,"
+         "'layer_types':['sliding_attention','sliding_attention','sliding_attention',"
+         "'full_attention','sliding_attention','sliding_attention','sliding_attention',"
+         "'full_attention']",
+         "wwwawwwa", true, false},
+        {"'model_type':'gemma2','sliding_window':1024,'sliding_window_size':1024", "wawawawa", true,
+         true},
         {"'model_type':'gemma','hidden_activation':null", "aaaaaaaa", false, false},
         {"'model_type':'mistral','sliding_window':1024", "wwwwwwww", false, false},
         {"'model_type':'qwen2','sliding_window':1024,'use_sliding_window':true,"
@@ -219,9 +226,13 @@ TEST(huggingface_windows_by_layer)
          "'full_attention','full_attention','full_attention','sliding_attention','full_attention',"
          "'full_attention','full_attention']",
          "waaawaaa", false, false},
+        {"'model_type':'qwen3','sliding_window':1024,'use_sliding_window':false,'layer_types':["
+         "'sliding_attention','full_attention','full_attention','full_attention',"
+         "'sliding_attention','full_attention','full_attention','full_attention']",
+         "aaaaaaaa", false, false},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        char text[600];
+        char text[800];
         snprintf(text, sizeof text, "{%s,%s}", cases[c].more, sizes);
         for (char *at = text; *at != '\0'; at++) {
             *at = *at == '\'' ? '"' : *at;
@@ -233,6 +244,7 @@ TEST(huggingface_windows_by_layer)
             const sp_model *alike = sp_model_of_kind(&model, kind, &space);
             assert_int_equal(alike->window_tokens, cases[c].layers[layer] == 'w' ? 1024 : 0);
         }
+        assert_string_equal(model.ignored_keys, "");
         assert_int_equal(model.post_norms, cases[c].post_norms);
         assert_int_equal(model.soft_caps, cases[c].soft_caps);
         assert_int_equal(model.activation, strstr(text, "gemma") != NULL ? SP_GEGLU : SP_SWIGLU);
@@ -417,6 +429,9 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"qwen2_moe", "'moe_intermediate_size':32,'first_k_dense_replace':1",
          "first_k_dense_replace"},
         {"qwen3_moe", "'moe_intermediate_size':32,'n_shared_experts':1", "n_shared_experts"},
+        {"deepseek_v2", "'moe_intermediate_size':32,'kv_lora_rank':null", "kv_lora_rank"},
+        {"deepseek_v2", "'moe_intermediate_size':32,'n_routed_experts':null", "n_routed_experts"},
+        {"mixtral", "'num_experts_per_tok':null", "num_experts_per_tok"},
         {"olmoe", "'mamba_d_state':16", "mamba_d_state"},
         {"glm4_moe", "'moe_intermediate_size':32,'kv_lora_rank':512", "kv_lora_rank"},
         {"glm4_moe", "'first_k_dense_replace':0", "moe_intermediate_size' is missing"},

@@ -260,6 +260,11 @@ TEST(layers_of_models)
     has_layers(SMALL("llama4_text", "'intermediate_size_mlp':256,'moe_layers':[2,3],"
                                     "'no_rope_layers':[0,1,1,0,1,1,1,1],'attention_chunk_size':16"),
                0, "dadcEcEadcdcdcdc");
+    has_layers(SMALL("llama4_text", "'no_rope_layer_interval':2"), 0, "EcEaEcEaEcEaEcEa");
+    has_layers(SMALL("llama4_text", "'no_rope_layer_interval':2,'no_rope_layers':[]"), 0,
+               "EcEaEcEaEcEaEcEa");
+    has_layers(SMALL("llama4_text", "'attention_chunk_size':null"), 0, "EaEaEaEaEaEaEaEa");
+    has_layers(SMALL("llama4_text", "'moe_layers':[]"), 0, "dcdcdcdadcdcdcda");
     has_layers(SMALL("gpt_oss", "'layer_types':['full_attention','full_attention',"
                                 "'full_attention','sliding_attention','full_attention',"
                                 "'full_attention','full_attention','sliding_attention'],"
@@ -285,9 +290,26 @@ TEST(shapes_of_experts)
                                           "'first_k_dense_replace':0"));
     assert_int_equal(model.runs, 0);
     assert_int_equal(model.shared_ffn, 96);
+    model = read_config(SMALL("deepseek_v2", "'moe_intermediate_size':32,'n_shared_experts':null"));
+    assert_true(model.experts == 64 && model.shared_ffn == 0);
+    model = read_config(SMALL("llama4_text", "'interleave_moe_layer_step':2"));
+    assert_true(model.kind[0].ffn == 16384 && model.kind[1].ffn == 128);
+    model = read_config(SMALL("llama4_text", "'head_dim':null"));
+    assert_int_equal(model.head_dim, 16); // as the library's class has it, 128 where it is absent
     model = read_config(SMALL("qwen2_moe", "'moe_intermediate_size':32,"
                                            "'shared_expert_intermediate_size':0"));
     assert_true(!model.shared_gate && model.experts == 60 && model.experts_per_token == 4);
+}
+
+// What a file says beside layer_types, and what the family's model does not have, is named.
+TEST(keys_that_others_overrule_are_named)
+{
+    sp_model model =
+        read_config(SMALL("llama4_text", "'use_qk_norm':false,'no_rope_layers':[0,1,0,1,0,1,0,1],"
+                                         "'no_rope_layer_interval':4"));
+    assert_string_equal(model.ignored_keys, "no_rope_layer_interval");
+    model = read_config(SMALL("qwen3_moe", "'moe_intermediate_size':32,'add_router_bias':true"));
+    assert_string_equal(model.ignored_keys, "add_router_bias");
 }
 
 // A built-in model is what the file of it says, without layers that predict further tokens.
