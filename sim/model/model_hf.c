@@ -665,6 +665,26 @@ static void read_dense(sp_object *object, const hf_family *family, const sp_mode
     }
 }
 
+// The key that says in which order layers differ: by their attention where MLPs alone repeat.
+static const char *key_of_order(const sp_object *object, sp_model mlps, sp_layer_mlp *of_layer)
+{
+    static const char *const routed[] = {"moe_layers", "mlp_only_layers", "moe_layer_freq",
+                                         "decoder_sparse_step", "interleave_moe_layer_step"};
+    static const char *const seen[] = {"layer_types", "no_rope_layers", "sliding_window_pattern",
+                                       "no_rope_layer_interval", "max_window_layers"};
+    for (int i = 0; i < mlps.layers; i++) {
+        of_layer[i].window_tokens = of_layer[i].chunk_tokens = 0;
+    }
+    const char *const *keys = sp_model_set_kinds(&mlps, of_layer) ? seen : routed;
+    for (size_t k = 0; k < sizeof seen / sizeof seen[0]; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        if (value != NULL && !sp_i_hf_asks_for_nothing(value) && json_integer_value(value) != 1) {
+            return keys[k];
+        }
+    }
+    return "num_hidden_layers";
+}
+
 static void read_layers(sp_object *object, const hf_family *family, sp_model *model)
 {
     sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
@@ -678,7 +698,7 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
     read_dense(object, family, model, of_layer);
     read_local(object, family, model, of_layer);
     if (!sp_model_set_kinds(model, of_layer)) {
-        sp_object_error(object, "num_hidden_layers",
+        sp_object_error(object, key_of_order(object, *model, of_layer),
                         "no order of at most %d runs of layers of %d kinds repeats", SP_LAYER_RUNS,
                         SP_LAYER_KINDS);
     }

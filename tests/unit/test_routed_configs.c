@@ -312,6 +312,36 @@ TEST(keys_that_others_overrule_are_named)
     assert_string_equal(model.ignored_keys, "add_router_bias");
 }
 
+// The key that makes an order of layers that does not repeat is blamed for it.
+TEST(orders_that_do_not_repeat)
+{
+    static const struct {
+        const char *config, *key;
+    } cases[] = {
+        {"{'model_type':'deepseek_v2'," SHAPE(
+             64, 27, 4, 4,
+             100) ",'intermediate_size':128,"
+                  "'moe_intermediate_size':32,'first_k_dense_replace':1,'moe_layer_freq':2}",
+         "config.json: moe_layer_freq: no order"},
+        {"{'model_type':'qwen2'," SHAPE(
+             64, 11, 4, 4,
+             100) ",'intermediate_size':128,"
+                  "'sliding_window':8,'layer_types':['full_attention','full_attention',"
+                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
+                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
+                  "'sliding_attention']}",
+         "config.json: layer_types: no order"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_model model;
+        json_t *root = config_of(cases[i].config);
+        must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT,
+                       cases[i].key);
+        sp_error_clear(ERR);
+        json_decref(root);
+    }
+}
+
 // A built-in model is what the file of it says, without layers that predict further tokens.
 TEST(built_in_models_are_those_of_their_files)
 {
