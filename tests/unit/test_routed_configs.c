@@ -44,30 +44,27 @@ static const char qwen2_57b[] = "{'model_type':'qwen2_moe'," SHAPE(
             "'shared_expert_intermediate_size':20480,'num_experts':64,'num_experts_per_tok':8,"
             "'decoder_sparse_step':1,'norm_topk_prob':false,'use_sliding_window':false,"
             "'sliding_window':65536,'max_window_layers':28}";
-static const char qwen3_30b[] = "{'model_type':'qwen3_moe'," SHAPE(
-    2048, 48, 32, 4,
-    151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':6144,"
-            "'moe_intermediate_size':768,'num_experts':128,'num_experts_per_tok':8,"
-            "'decoder_sparse_step':1,'mlp_only_layers':[],'norm_topk_prob':true,"
-            "'use_sliding_window':false,'sliding_window':null,'max_window_layers':48}";
-static const char qwen3_235b[] = "{'model_type':'qwen3_moe'," SHAPE(
-    4096, 94, 64, 4,
-    151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':12288,"
-            "'moe_intermediate_size':1536,'num_experts':128,'num_experts_per_tok':8,"
-            "'decoder_sparse_step':1,'mlp_only_layers':[],'norm_topk_prob':true}";
-static const char glm_45[] = "{'model_type':'glm4_moe'," SHAPE(
-    5120, 92, 96, 8,
-    151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':true,'partial_rotary_factor':0.5,"
-            "'intermediate_size':12288,'moe_intermediate_size':1536,'n_routed_experts':160,"
-            "'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':3,'n_group':1,"
-            "'topk_group':1,'norm_topk_prob':true,'routed_scaling_factor':2.5,"
-            "'num_nextn_predict_layers':1}";
-static const char glm_45_air[] = "{'model_type':'glm4_moe'," SHAPE(
-    4096, 46, 96, 8,
-    151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':false,'partial_rotary_factor':0.5,"
-            "'intermediate_size':10944,'moe_intermediate_size':1408,'n_routed_experts':128,"
-            "'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':1,"
-            "'num_nextn_predict_layers':1}";
+#define QWEN3(hidden, layers, heads, dense, width)                                       \
+    "{'model_type':'qwen3_moe'," SHAPE(                                                  \
+        hidden, layers, heads, 4,                                                        \
+        151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':" #dense     \
+                ",'moe_intermediate_size':" #width                                       \
+                ",'num_experts':128,'num_experts_per_tok':8,'decoder_sparse_step':1,"    \
+                "'mlp_only_layers':[],'norm_topk_prob':true,'use_sliding_window':false," \
+                "'sliding_window':null,'max_window_layers':" #layers "}"
+static const char qwen3_30b[] = QWEN3(2048, 48, 32, 6144, 768);
+static const char qwen3_235b[] = QWEN3(4096, 94, 64, 12288, 1536);
+#define GLM_45(hidden, layers, norms, dense, width, experts, first)                             \
+    "{'model_type':'glm4_moe'," SHAPE(                                                          \
+        hidden, layers, 96, 8,                                                                  \
+        151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':" #norms                   \
+                ",'partial_rotary_factor':0.5,'intermediate_size':" #dense                      \
+                ",'moe_intermediate_size':" #width ",'n_routed_experts':" #experts              \
+                ",'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':" #first \
+                ",'n_group':1,'topk_group':1,'norm_topk_prob':true,"                            \
+                "'num_nextn_predict_layers':1}"
+static const char glm_45[] = GLM_45(5120, 92, true, 12288, 1536, 160, 3);
+static const char glm_45_air[] = GLM_45(4096, 46, false, 10944, 1408, 128, 1);
 #define GPT_OSS(layers, experts)                                                            \
     "{'model_type':'gpt_oss'," SHAPE(                                                       \
         2880, layers, 64, 8,                                                                \
