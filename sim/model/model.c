@@ -338,7 +338,7 @@ static const sp_setting model_rows[] = {
              "left out. A warning says so; nothing else changes."},
     {.key = "model.ignored_keys", SP_TEXT, SP_FIELD(sp_model, ignored_keys), .if_changed = true,
      .fallback = "none",
-     .text = "Keys of a config.json that are not known here. A warning names them; nothing else "
+     .text = "Keys of a config.json that are not simulated. A warning names them; nothing else "
              "changes."},
     {.key = "model.experts", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, experts),
      .if_changed = true, .fallback = "0, a dense MLP",
