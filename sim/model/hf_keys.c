@@ -16,7 +16,8 @@ typedef struct refused_key {
 } refused_key;
 
 const char sp_i_hf_adapters[] = "adapters (LoRA) are not modelled";
-static const char quantized[] = "quantized weights are not modelled";
+static const char quantized[] = "quantized weights are not modelled, without this key the model is "
+                                "simulated as it trains in BF16";
 static const char experts[] = "experts are modelled where the model_type has them, or in a "
                               "model given by its shape (model.experts)";
 static const char latent[] =
@@ -191,21 +192,24 @@ static void refuse_key(sp_object *object, const char *key, const json_t *value, 
 
 // They change neither parameters nor bytes nor time: names, tokens, how weights begin, rotation of
 // positions, how text is generated, and what the library writes into every file. Written as those
-// of refused_key.
+// of refused_key; a word that stands in many keys must not hide a setting of model.*.
 // clang-format off
 static const char *const harmless_keys[] = {
     "architectures", "model_type", "auto_map", "_name_", "_version_", "torch_dtype", "dtype",
-    "use_cache", "_token_", "_tokens_", "_init_", "_initializer_", "_initialization_", "_eps_",
-    "_epsilon_", "_rope_", "_rotary_", "_yarn_", "max_position_embeddings", "n_positions",
-    "n_ctx", "_length_", "pretraining_tp", "_dropout_", "_pdrop_", "layerdrop", "_router_",
-    "output_", "return_", "use_return_dict", "torchscript", "task_specific_params", "summary_",
+    "use_cache", "_token_id_", "_token_ids_", "_token_index_", "_suppress_tokens_", "_init_",
+    "_initializer_", "_initialization_", "_eps_", "_epsilon_", "rope_", "_rotary_", "_yarn_",
+    "max_position_embeddings", "n_positions", "n_ctx", "_max_length_", "min_length", "_seq_length_",
+    "_sequence_length_", "_context_length_", "pretraining_tp", "_dropout_", "_pdrop_", "layerdrop",
+    "_router_aux_loss_", "_router_z_loss_", "_router_jitter_noise_", "output_attentions",
+    "output_hidden_states", "output_past", "output_logits", "output_scores", "output_router_logits",
+    "return_", "use_return_dict", "torchscript", "task_specific_params", "summary_",
     "finetuning_task", "problem_type", "id2label", "label2id", "num_labels", "_class_", "prefix",
     "scale_attn_", "reorder_and_upcast_attn", "_attn_implementation_", "_flash_",
     "gradient_checkpointing", "clip_qkv", "query_pre_attn_scalar", "sliding_window",
     "use_sliding_window", "max_window_layers", "layer_types", "hidden_act", "hidden_activation",
-    "activation_function", "is_decoder", "is_causal", "tf_legacy_loss", "use_bfloat16",
-    "unsloth_", "cache_implementation", "_sliding_window_pattern", "chunk_size_feed_forward",
-    "temperature", "top_k", "top_p", "typical_p", "do_sample", "num_beams", "num_beam_groups",
+    "activation_function", "is_decoder", "is_causal", "tf_legacy_loss", "use_bfloat16", "unsloth_",
+    "cache_implementation", "_sliding_window_pattern", "chunk_size_feed_forward", "temperature",
+    "top_k", "top_p", "typical_p", "do_sample", "num_beams", "num_beam_groups",
     "num_return_sequences", "_penalty_", "_ngram_", "early_stopping", "bad_words_ids",
     "remove_invalid_values", "tie_encoder_decoder", "transformers.js_config", "norm_topk_prob",
     "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit", "input_jitter_noise",

@@ -246,9 +246,7 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
         tensors = forward ? 5.0 : 12.0;
         kernels = forward ? 2 : 4;
     }
-    int64_t widths[SP_LAYER_WIDTHS];
-    sp_layer_widths(b->model, &b->shard, widths);
-    double width = (double)(BF16 * widths[sp_layer_steps[place].outputs]);
+    double width = (double)(BF16 * b->width[sp_layer_steps[place].outputs]);
     double rows = place == SP_STEP_ACTIVATION ? expert_rows(b) : 1.0;
     sp_op *op = memory(b, sp_layer_steps[place].forward, tensors * width * rows,
                        kernels * (experts ? (int)b->shard.held : 1));

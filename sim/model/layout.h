@@ -86,6 +86,7 @@ static inline bool sp_stage_is_empty(const sp_stage *stage)
 int64_t sp_layout_ranks(const sp_layout *layout); // tp*cp*pp*dp
 // Ranks among which ZeRO splits states; their peers in other such groups hold the same shares.
 int sp_layout_zero_ranks(const sp_layout *layout);
+
 // ---- Experts ----
 
 // Ranks over which the experts of a layer are spread, and among which each of them is split.

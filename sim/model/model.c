@@ -1,6 +1,7 @@
 #include "sim/model/model.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -337,7 +338,7 @@ static const sp_setting model_rows[] = {
              "left out. A warning says so; nothing else changes."},
     {.key = "model.ignored_keys", SP_TEXT, SP_FIELD(sp_model, ignored_keys), .if_changed = true,
      .fallback = "none",
-     .text = "Keys of a config.json that are not known here. A warning names them; nothing else "
+     .text = "Keys of a config.json that are not simulated. A warning names them; nothing else "
              "changes."},
     {.key = "model.experts", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, experts),
      .if_changed = true, .fallback = "0, a dense MLP",
@@ -673,24 +674,30 @@ typedef struct checker {
     bool good;
 } checker;
 
-// The place of `key` below the checked path.
-static void place_of(const checker *check, const char *key, char *text, size_t bytes)
+// Says that the value of `key`, below the checked path, is wrong, and why.
+SP_PRINTF(4, 5)
+static void refuse(checker *check, bool wrong, const char *key, const char *why, ...)
 {
+    if (!wrong) {
+        return;
+    }
     bool below = check->path != NULL && check->path[0] != '\0';
-    snprintf(text, bytes, "%s%s%s", below ? check->path : "", below ? "." : "", key);
+    char place[SP_JSON_PATH];
+    char text[SP_ERROR_TEXT];
+    va_list values;
+    va_start(values, why);
+    vsnprintf(text, sizeof text, why, values);
+    va_end(values);
+    snprintf(place, sizeof place, "%s%s%s", below ? check->path : "", below ? "." : "", key);
+    check->good = false;
+    sp_error_in(check->err, SP_ERR_CONTENT, check->source, place, "%s", text);
 }
 
 static void check_range(checker *check, const char *key, int64_t value, int64_t min, int64_t max)
 {
-    if (value >= min && value <= max) {
-        return;
-    }
-    char place[SP_JSON_PATH];
-    place_of(check, key, place, sizeof place);
-    check->good = false;
-    sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                "expected an integer from %lld to %lld, got %lld", (long long)min, (long long)max,
-                (long long)value);
+    refuse(check, value < min || value > max, key,
+           "expected an integer from %lld to %lld, got %lld", (long long)min, (long long)max,
+           (long long)value);
 }
 
 static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
@@ -722,25 +729,10 @@ static void check_experts(checker *check, const char *key, const sp_layer_mlp *m
 {
     if (mlp->experts > 0) {
         check_range(check, key, mlp->experts_per_token, 1, mlp->experts);
-    } else if (mlp->experts_per_token != 0) {
-        char place[SP_JSON_PATH];
-        place_of(check, key, place, sizeof place);
-        check->good = false;
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "is %d, and the model has no experts: state how many it has, or neither",
-                    mlp->experts_per_token);
     }
-}
-
-// Says that the value of `key` does not go with others, and why.
-static void refuse(checker *check, bool wrong, const char *key, const char *why)
-{
-    char place[SP_JSON_PATH];
-    if (wrong) {
-        place_of(check, key, place, sizeof place);
-        check->good = false;
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place, "%s", why);
-    }
+    refuse(check, mlp->experts == 0 && mlp->experts_per_token != 0, key,
+           "is %d, and the model has no experts: state how many it has, or neither",
+           mlp->experts_per_token);
 }
 
 static void check_latent(checker *check, const sp_model *model)
@@ -769,97 +761,46 @@ static void check_latent(checker *check, const sp_model *model)
            "latent attention has no QKV projection");
 }
 
-static void check_shared(checker *check, bool of_kind, const sp_layer_mlp *mlp)
-{
-    bool alone = mlp->shared_ffn > 0 && mlp->experts == 0;
-    if (!alone && (!mlp->shared_gate || mlp->shared_ffn > 0)) {
-        return;
-    }
-    char place[SP_JSON_PATH];
-    place_of(check,
-             of_kind ? "layer_kinds"
-             : alone ? "shared_ffn"
-                     : "shared_gate",
-             place, sizeof place);
-    check->good = false;
-    sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                alone ? "shared experts stand beside experts, and there are none (experts)"
-                      : "a gate is of shared experts, and there are none (shared_ffn)");
-}
-
 static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
                        const sp_layer_mlp *kind)
 {
+    bool of_kind = strcmp(experts_key, "layer_kinds") == 0;
     check_experts(check, experts_key, kind);
-    check_shared(check, strcmp(experts_key, "layer_kinds") == 0, kind);
-    if (kind->window_tokens > 0 && kind->chunk_tokens > 0) {
-        char place[SP_JSON_PATH];
-        place_of(check, chunk_key, place, sizeof place);
-        check->good = false;
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "a layer attends to a window (window_tokens) or to its chunk (chunk_tokens), "
-                    "not both");
-    }
+    refuse(check, kind->shared_ffn > 0 && kind->experts == 0,
+           of_kind ? "layer_kinds" : "shared_ffn",
+           "shared experts stand beside experts, and there are none (experts)");
+    refuse(check, kind->shared_gate && kind->shared_ffn == 0,
+           of_kind ? "layer_kinds" : "shared_gate",
+           "a gate is of shared experts, and there are none (shared_ffn)");
+    refuse(check, kind->window_tokens > 0 && kind->chunk_tokens > 0, chunk_key,
+           "a layer attends to a window (window_tokens) or to its chunk (chunk_tokens), not both");
 }
 
 static void check_biases(checker *check, const sp_model *model)
 {
-    const struct {
-        const char *key, *which;
-        bool has;
-    } biases[] = {{"qkv_bias", "QKV", model->qkv_bias},
-                  {"output_bias", "the attention's output", model->output_bias},
-                  {"mlp_bias", "the MLP", model->mlp_bias}};
-    for (size_t i = 0; model->bias && i < sizeof biases / sizeof biases[0]; i++) {
-        if (!biases[i].has) {
-            char place[SP_JSON_PATH];
-            check->good = false;
-            place_of(check, biases[i].key, place, sizeof place);
-            sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                        "is false, while \"bias\" gives every linear layer one, that of %s too",
-                        biases[i].which);
-        }
-    }
+    static const char why[] =
+        "is false, while \"bias\" gives every linear layer one, that of %s too";
+    refuse(check, model->bias && !model->qkv_bias, "qkv_bias", why, "QKV");
+    refuse(check, model->bias && !model->output_bias, "output_bias", why, "the attention's output");
+    refuse(check, model->bias && !model->mlp_bias, "mlp_bias", why, "the MLP");
 }
 
 static void check_relations(checker *check, const sp_model *model)
 {
-    char place[SP_JSON_PATH];
+    const char *rotary = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
     check_latent(check, model);
     check_biases(check, model);
-    if (model->heads % model->kv_heads != 0) {
-        check->good = false;
-        place_of(check, "kv_heads", place, sizeof place);
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "%d key and value heads do not divide %d query heads", model->kv_heads,
-                    model->heads);
-    }
-    if (model->router_bias && sp_model_most_experts(model) == 0) {
-        check->good = false;
-        place_of(check, "router_bias", place, sizeof place);
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "is true, and no layer has a router (experts)");
-    }
-    if (model->qk_norm_whole && !model->qk_norm) {
-        check->good = false;
-        place_of(check, "qk_norm_whole", place, sizeof place);
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "is true, and queries and keys have no norm (qk_norm)");
-    }
-    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
-        const char *key = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
-        check->good = false;
-        place_of(check, key, place, sizeof place);
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "rotary positions need an even %s, got %lld", key,
-                    (long long)sp_model_rotary_dim(model));
-    }
-    if (layers_of_runs(model) > model->layers) {
-        check->good = false;
-        place_of(check, "layer_kinds", place, sizeof place);
-        sp_error_in(check->err, SP_ERR_CONTENT, check->source, place,
-                    "has %d layers, the model has %d", layers_of_runs(model), model->layers);
-    }
+    refuse(check, model->heads % model->kv_heads != 0, "kv_heads",
+           "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
+    refuse(check, model->router_bias && sp_model_most_experts(model) == 0, "router_bias",
+           "is true, and no layer has a router (experts)");
+    refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
+           "is true, and queries and keys have no norm (qk_norm)");
+    refuse(check, model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary,
+           "rotary positions need an even %s, got %lld", rotary,
+           (long long)sp_model_rotary_dim(model));
+    refuse(check, layers_of_runs(model) > model->layers, "layer_kinds",
+           "has %d layers, the model has %d", layers_of_runs(model), model->layers);
     if (sp_model_parameters(model) > SP_I_MAX_PARAMETERS) {
         check->good = false;
         sp_error_in(check->err, SP_ERR_CONTENT, check->source, check->path,

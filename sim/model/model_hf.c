@@ -54,7 +54,7 @@ struct hf_family {
     bool shared_gate;
     // Of a model whose layers differ: has this one experts?
     bool (*is_routed)(sp_object *object, int layer);
-    const char *dense_width; // key, where it is not intermediate_size
+    hf_number dense_width; // where it is not intermediate_size
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
@@ -223,6 +223,7 @@ static const hf_family families[] = {
      .windows = ALWAYS,
      .window = 8192,
      .pattern = 4,
+     .pattern_key = "no_rope_layer_interval",
      .chunks = true,
      .attention_bias = {"attention_bias", 0},
      .output_bias = true,
@@ -230,7 +231,7 @@ static const hf_family families[] = {
      .active = {"num_experts_per_tok", 1},
      .shared = {"", 1},
      .is_routed = is_routed_llama4,
-     .dense_width = "intermediate_size_mlp",
+     .dense_width = {"intermediate_size_mlp", 16384},
      .finish = finish_llama4},
 };
 
@@ -409,6 +410,29 @@ static int64_t required_size(sp_object *object, const char *key, int64_t max)
     return sp_object_int(object, key, 1, 1, max);
 }
 
+// A number that the library's class knows: what an explicit null stands for, or NO_NULL where the
+// library cannot build a model of it.
+enum { NO_NULL = -1 };
+
+static bool is_null(const sp_object *object, const char *key)
+{
+    return json_is_null(json_object_get(object->json, key));
+}
+
+static int64_t number_or_null(sp_object *object, const char *key, int64_t usual, int64_t null,
+                              int64_t least, int64_t most)
+{
+    if (!is_null(object, key)) {
+        return sp_object_int(object, key, usual, least, most);
+    }
+    sp_object_get(object, key);
+    if (null == NO_NULL) {
+        sp_object_error(object, key, "expected an integer from %lld to %lld, got null",
+                        (long long)least, (long long)most);
+    }
+    return null == NO_NULL ? usual : null;
+}
+
 // hidden/heads where the file gives no head_dim.
 static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_model *model,
                            int64_t fallback)
@@ -416,7 +440,7 @@ static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_mo
     if (sp_object_has(object, "head_dim")) {
         return sp_object_int(object, "head_dim", 1, 1, SP_I_MAX_HEAD_DIM);
     }
-    if (fallback > 0) {
+    if (fallback > 0 && !is_null(object, "head_dim")) {
         return fallback;
     }
     const char *hidden_key = strcmp(heads_key, "n_head") == 0 ? "n_embd" : "hidden_size";
@@ -472,9 +496,9 @@ static bool read_switch(sp_object *object, const hf_number *number)
            (number->key[0] == '\0' || sp_object_bool(object, number->key, number->usual != 0));
 }
 
-static int read_count(sp_object *object, const hf_number *number, int64_t least)
+static int read_count(sp_object *object, const hf_number *number)
 {
-    return (int)sp_object_int(object, number->key, number->usual, least, SP_I_MAX_EXPERTS);
+    return (int)number_or_null(object, number->key, number->usual, NO_NULL, 1, SP_I_MAX_EXPERTS);
 }
 
 // Attention scores have a cap where the file gives one. Caps on logits, scaled embeddings and
@@ -504,18 +528,20 @@ static void read_biases(sp_object *object, const hf_family *family, sp_model *mo
 
 static void read_experts(sp_object *object, const hf_family *family, sp_model *model)
 {
-    model->experts = read_count(object, &family->experts, 1);
-    model->experts_per_token = read_count(object, &family->active, 1);
+    model->experts = read_count(object, &family->experts);
+    model->experts_per_token = read_count(object, &family->active);
     if (family->expert_width != NULL) {
         model->ffn = required_size(object, family->expert_width, SP_I_MAX_FFN);
     }
     if (family->shared_width.key != NULL) {
-        model->shared_ffn = sp_object_int(object, family->shared_width.key,
-                                          family->shared_width.usual, 0, SP_I_MAX_FFN);
+        model->shared_ffn = number_or_null(object, family->shared_width.key,
+                                           family->shared_width.usual, NO_NULL, 0, SP_I_MAX_FFN);
     } else if (family->shared.key != NULL) {
         bool stated = family->shared.key[0] != '\0';
         model->shared_ffn =
-            model->ffn * (stated ? read_count(object, &family->shared, 0) : family->shared.usual);
+            model->ffn * (stated ? number_or_null(object, family->shared.key, family->shared.usual,
+                                                  0, 0, SP_I_MAX_EXPERTS)
+                                 : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
 }
@@ -543,13 +569,9 @@ static const json_t *of_layers(sp_object *object, const char *key, const sp_mode
 }
 
 // Does the layer see a window, or its chunk, where the file has no layer_types?
-static bool is_local(sp_object *object, const hf_family *family, int layer)
+static bool is_local(sp_object *object, const hf_family *family, int64_t pattern, int layer)
 {
     if (family->pattern > 0) {
-        int64_t pattern =
-            family->pattern_key == NULL
-                ? family->pattern
-                : sp_object_int(object, family->pattern_key, family->pattern, 0, SP_I_MAX_LAYERS);
         return pattern == 0 || (layer + 1) % pattern != 0;
     }
     enum { LIBRARY_FIRST = 28 };
@@ -563,13 +585,16 @@ static bool is_local(sp_object *object, const hf_family *family, int layer)
 static int64_t read_seen(sp_object *object, const hf_family *family, bool typed)
 {
     if (family->chunks) {
-        return sp_object_int(object, "attention_chunk_size", family->window, 1, SP_I_MAX_POSITIONS);
+        return number_or_null(object, "attention_chunk_size", family->window, 0, 1,
+                              SP_I_MAX_POSITIONS);
     }
-    bool used = typed || family->windows == ALWAYS ||
-                sp_object_bool(object, "use_sliding_window", family->windows == IF_STATED);
-    bool is_null = json_is_null(json_object_get(object->json, "sliding_window"));
-    return used ? sp_object_int(object, "sliding_window", is_null ? 0 : family->window, 1,
-                                SP_I_MAX_POSITIONS)
+    bool used = family->windows == ALWAYS ||
+                sp_object_bool(object, "use_sliding_window", typed || family->windows == IF_STATED);
+    if (json_equal(json_object_get(object->json, "sliding_window_size"),
+                   json_object_get(object->json, "sliding_window"))) {
+        sp_object_get(object, "sliding_window_size"); // published files of Gemma 2 say it twice
+    }
+    return used ? number_or_null(object, "sliding_window", family->window, 0, 1, SP_I_MAX_POSITIONS)
                 : 0;
 }
 
@@ -590,14 +615,18 @@ static bool check_types(sp_object *object, const json_t *types, const char *loca
     return true;
 }
 
-// Attention of each layer over a window or over its chunk.
-static void read_local(sp_object *object, const hf_family *family, const sp_model *model,
+// Attention of each layer over a window or over its chunk: as layer_types say, or of Llama 4
+// no_rope_layers, in which layers with rotary positions (1) see their chunk, or the family's order.
+static void read_local(sp_object *object, const hf_family *family, sp_model *model,
                        sp_layer_mlp *of_layer)
 {
     const char *local = family->chunks ? "chunked_attention" : "sliding_attention";
     const json_t *types = of_layers(object, "layer_types", model);
-    // Layers with rotary positions see their chunk, others all tokens.
     const json_t *rotary = family->chunks ? of_layers(object, "no_rope_layers", model) : NULL;
+    const char *key = family->pattern_key;
+    int64_t pattern = key == NULL ? family->pattern
+                                  : sp_object_int(object, key, family->pattern, 0, SP_I_MAX_LAYERS);
+    bool is_overruled = false; // the order that the key states
     int64_t seen = read_seen(object, family, types != NULL);
     bool stated = json_is_integer(json_object_get(object->json, "sliding_window"));
     if (!check_types(object, types, local, family->chunks || stated)) {
@@ -605,11 +634,16 @@ static void read_local(sp_object *object, const hf_family *family, const sp_mode
     }
     for (int i = 0; seen > 0 && i < model->layers; i++) {
         const json_t *number = json_array_get(rotary, (size_t)i);
+        bool usual = is_local(object, family, pattern, i);
         bool here = types != NULL    ? is_type(json_array_get(types, (size_t)i), local)
                     : rotary != NULL ? json_integer_value(number) != 0
-                                     : is_local(object, family, i);
+                                     : usual;
+        is_overruled = is_overruled || here != usual;
         *(family->chunks ? &of_layer[i].chunk_tokens : &of_layer[i].window_tokens) =
             here ? seen : 0;
+    }
+    if (is_overruled && key != NULL && sp_object_has(object, key)) {
+        sp_i_hf_add_key(model->ignored_keys, key);
     }
 }
 
@@ -617,14 +651,38 @@ static void read_local(sp_object *object, const hf_family *family, const sp_mode
 static void read_dense(sp_object *object, const hf_family *family, const sp_model *model,
                        sp_layer_mlp *of_layer)
 {
-    const char *key = family->dense_width != NULL ? family->dense_width : "intermediate_size";
-    int64_t width =
-        family->is_routed != NULL ? sp_object_int(object, key, model->ffn, 1, SP_I_MAX_FFN) : 0;
-    for (int i = 0; width > 0 && i < model->layers; i++) {
+    if (family->is_routed == NULL) {
+        return;
+    }
+    bool is_stated = family->dense_width.key == NULL;
+    const char *key = is_stated ? "intermediate_size" : family->dense_width.key;
+    int64_t width = number_or_null(object, key, is_stated ? model->ffn : family->dense_width.usual,
+                                   NO_NULL, 1, SP_I_MAX_FFN);
+    for (int i = 0; i < model->layers; i++) {
         if (!family->is_routed(object, i)) {
             of_layer[i] = (sp_layer_mlp){.ffn = width};
         }
     }
+}
+
+// The key that says in which order layers differ: by their attention where MLPs alone repeat.
+static const char *key_of_order(const sp_object *object, sp_model mlps, sp_layer_mlp *of_layer)
+{
+    static const char *const routed[] = {"moe_layers", "mlp_only_layers", "moe_layer_freq",
+                                         "decoder_sparse_step", "interleave_moe_layer_step"};
+    static const char *const seen[] = {"layer_types", "no_rope_layers", "sliding_window_pattern",
+                                       "no_rope_layer_interval", "max_window_layers"};
+    for (int i = 0; i < mlps.layers; i++) {
+        of_layer[i].window_tokens = of_layer[i].chunk_tokens = 0;
+    }
+    const char *const *keys = sp_model_set_kinds(&mlps, of_layer) ? seen : routed;
+    for (size_t k = 0; k < sizeof seen / sizeof seen[0]; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        if (value != NULL && !sp_i_hf_asks_for_nothing(value) && json_integer_value(value) != 1) {
+            return keys[k];
+        }
+    }
+    return "num_hidden_layers";
 }
 
 static void read_layers(sp_object *object, const hf_family *family, sp_model *model)
@@ -640,7 +698,7 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
     read_dense(object, family, model, of_layer);
     read_local(object, family, model, of_layer);
     if (!sp_model_set_kinds(model, of_layer)) {
-        sp_object_error(object, "num_hidden_layers",
+        sp_object_error(object, key_of_order(object, *model, of_layer),
                         "no order of at most %d runs of layers of %d kinds repeats", SP_LAYER_RUNS,
                         SP_LAYER_KINDS);
     }
@@ -651,19 +709,21 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
     sp_free(of_layer);
 }
 
+static bool holds(const json_t *list, int layer)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < json_array_size(list); i++) {
+        const json_t *number = json_array_get(list, i);
+        found = json_is_integer(number) && json_integer_value(number) == layer;
+    }
+    return found;
+}
+
 // Qwen2-MoE's and Qwen3-MoE's: every decoder_sparse_step-th layer but those of a list.
 static bool is_routed_qwen(sp_object *object, int layer)
 {
-    const json_t *dense = sp_object_get(object, "mlp_only_layers");
     int64_t step = sp_object_int(object, "decoder_sparse_step", 1, 1, SP_I_MAX_LAYERS);
-    size_t i;
-    json_t *number;
-    json_array_foreach (dense, i, number) {
-        if (json_is_integer(number) && json_integer_value(number) == layer) {
-            return false;
-        }
-    }
-    return (layer + 1) % step == 0;
+    return !holds(sp_object_get(object, "mlp_only_layers"), layer) && (layer + 1) % step == 0;
 }
 
 static bool is_routed_glm(sp_object *object, int layer)
@@ -689,19 +749,12 @@ static bool is_routed_deepseek_v3(sp_object *object, int layer)
     return is_routed_behind(object, layer, 3);
 }
 
-// Llama 4's: those of a list, or every so many.
+// Llama 4's: those of a list, which may be empty, or every so many.
 static bool is_routed_llama4(sp_object *object, int layer)
 {
     const json_t *list = sp_object_get(object, "moe_layers");
     int64_t step = sp_object_int(object, "interleave_moe_layer_step", 1, 1, SP_I_MAX_LAYERS);
-    size_t i;
-    json_t *number;
-    json_array_foreach (list, i, number) {
-        if (json_is_integer(number) && json_integer_value(number) == layer) {
-            return true;
-        }
-    }
-    return (!json_is_array(list) || json_array_size(list) == 0) && (layer + 1) % step == 0;
+    return json_is_array(list) ? holds(list, layer) : (layer + 1) % step == 0;
 }
 
 // ---- what single families say ----
@@ -737,13 +790,13 @@ static void finish_llama4(sp_object *object, sp_model *model)
 // heads say nothing here: each query head has its own keys and values.
 static void read_latents(sp_object *object, sp_model *model)
 {
-    bool no_query = json_is_null(json_object_get(object->json, "q_lora_rank"));
-    model->q_lora_rank =
-        sp_object_int(object, "q_lora_rank", no_query ? 0 : 1536, 0, SP_I_MAX_HIDDEN);
-    model->kv_lora_rank = sp_object_int(object, "kv_lora_rank", 512, 1, SP_I_MAX_HIDDEN);
-    model->qk_nope_dim = sp_object_int(object, "qk_nope_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
-    model->qk_rope_dim = sp_object_int(object, "qk_rope_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
-    model->v_head_dim = sp_object_int(object, "v_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->q_lora_rank = number_or_null(object, "q_lora_rank", 1536, 0, 0, SP_I_MAX_HIDDEN);
+    model->kv_lora_rank = number_or_null(object, "kv_lora_rank", 512, NO_NULL, 1, SP_I_MAX_HIDDEN);
+    model->qk_nope_dim =
+        number_or_null(object, "qk_nope_head_dim", 128, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
+    model->qk_rope_dim =
+        number_or_null(object, "qk_rope_head_dim", 64, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
+    model->v_head_dim = number_or_null(object, "v_head_dim", 128, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
     model->kv_heads = model->heads;
     model->head_dim = model->qk_nope_dim + model->qk_rope_dim;
     sp_object_get(object, "num_key_value_heads");
@@ -757,11 +810,9 @@ static void read_latents(sp_object *object, sp_model *model)
 
 static void read_heads(sp_object *object, const hf_family *family, sp_model *model)
 {
-    // An explicit null means as many as query heads.
-    bool is_null = json_is_null(json_object_get(object->json, "num_key_value_heads"));
-    int kv_heads = family->kv_heads > 0 && !is_null ? family->kv_heads : model->heads;
-    model->kv_heads =
-        (int)sp_object_int(object, "num_key_value_heads", kv_heads, 1, SP_I_MAX_HEADS);
+    int kv_heads = family->kv_heads > 0 ? family->kv_heads : model->heads;
+    model->kv_heads = (int)number_or_null(object, "num_key_value_heads", kv_heads, model->heads, 1,
+                                          SP_I_MAX_HEADS);
     model->head_dim = head_dim_of(object, "num_attention_heads", model, family->head_dim);
 }
 

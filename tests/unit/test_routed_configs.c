@@ -44,30 +44,27 @@ static const char qwen2_57b[] = "{'model_type':'qwen2_moe'," SHAPE(
             "'shared_expert_intermediate_size':20480,'num_experts':64,'num_experts_per_tok':8,"
             "'decoder_sparse_step':1,'norm_topk_prob':false,'use_sliding_window':false,"
             "'sliding_window':65536,'max_window_layers':28}";
-static const char qwen3_30b[] = "{'model_type':'qwen3_moe'," SHAPE(
-    2048, 48, 32, 4,
-    151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':6144,"
-            "'moe_intermediate_size':768,'num_experts':128,'num_experts_per_tok':8,"
-            "'decoder_sparse_step':1,'mlp_only_layers':[],'norm_topk_prob':true,"
-            "'use_sliding_window':false,'sliding_window':null,'max_window_layers':48}";
-static const char qwen3_235b[] = "{'model_type':'qwen3_moe'," SHAPE(
-    4096, 94, 64, 4,
-    151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':12288,"
-            "'moe_intermediate_size':1536,'num_experts':128,'num_experts_per_tok':8,"
-            "'decoder_sparse_step':1,'mlp_only_layers':[],'norm_topk_prob':true}";
-static const char glm_45[] = "{'model_type':'glm4_moe'," SHAPE(
-    5120, 92, 96, 8,
-    151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':true,'partial_rotary_factor':0.5,"
-            "'intermediate_size':12288,'moe_intermediate_size':1536,'n_routed_experts':160,"
-            "'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':3,'n_group':1,"
-            "'topk_group':1,'norm_topk_prob':true,'routed_scaling_factor':2.5,"
-            "'num_nextn_predict_layers':1}";
-static const char glm_45_air[] = "{'model_type':'glm4_moe'," SHAPE(
-    4096, 46, 96, 8,
-    151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':false,'partial_rotary_factor':0.5,"
-            "'intermediate_size':10944,'moe_intermediate_size':1408,'n_routed_experts':128,"
-            "'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':1,"
-            "'num_nextn_predict_layers':1}";
+#define QWEN3(hidden, layers, heads, dense, width)                                       \
+    "{'model_type':'qwen3_moe'," SHAPE(                                                  \
+        hidden, layers, heads, 4,                                                        \
+        151936) ",'head_dim':128,'attention_bias':false,'intermediate_size':" #dense     \
+                ",'moe_intermediate_size':" #width                                       \
+                ",'num_experts':128,'num_experts_per_tok':8,'decoder_sparse_step':1,"    \
+                "'mlp_only_layers':[],'norm_topk_prob':true,'use_sliding_window':false," \
+                "'sliding_window':null,'max_window_layers':" #layers "}"
+static const char qwen3_30b[] = QWEN3(2048, 48, 32, 6144, 768);
+static const char qwen3_235b[] = QWEN3(4096, 94, 64, 12288, 1536);
+#define GLM_45(hidden, layers, norms, dense, width, experts, first)                             \
+    "{'model_type':'glm4_moe'," SHAPE(                                                          \
+        hidden, layers, 96, 8,                                                                  \
+        151552) ",'head_dim':128,'attention_bias':true,'use_qk_norm':" #norms                   \
+                ",'partial_rotary_factor':0.5,'intermediate_size':" #dense                      \
+                ",'moe_intermediate_size':" #width ",'n_routed_experts':" #experts              \
+                ",'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':" #first \
+                ",'n_group':1,'topk_group':1,'norm_topk_prob':true,"                            \
+                "'num_nextn_predict_layers':1}"
+static const char glm_45[] = GLM_45(5120, 92, true, 12288, 1536, 160, 3);
+static const char glm_45_air[] = GLM_45(4096, 46, false, 10944, 1408, 128, 1);
 #define GPT_OSS(layers, experts)                                                            \
     "{'model_type':'gpt_oss'," SHAPE(                                                       \
         2880, layers, 64, 8,                                                                \
@@ -260,6 +257,11 @@ TEST(layers_of_models)
     has_layers(SMALL("llama4_text", "'intermediate_size_mlp':256,'moe_layers':[2,3],"
                                     "'no_rope_layers':[0,1,1,0,1,1,1,1],'attention_chunk_size':16"),
                0, "dadcEcEadcdcdcdc");
+    has_layers(SMALL("llama4_text", "'no_rope_layer_interval':2"), 0, "EcEaEcEaEcEaEcEa");
+    has_layers(SMALL("llama4_text", "'no_rope_layer_interval':2,'no_rope_layers':[]"), 0,
+               "EcEaEcEaEcEaEcEa");
+    has_layers(SMALL("llama4_text", "'attention_chunk_size':null"), 0, "EaEaEaEaEaEaEaEa");
+    has_layers(SMALL("llama4_text", "'moe_layers':[]"), 0, "dcdcdcdadcdcdcda");
     has_layers(SMALL("gpt_oss", "'layer_types':['full_attention','full_attention',"
                                 "'full_attention','sliding_attention','full_attention',"
                                 "'full_attention','full_attention','sliding_attention'],"
@@ -285,9 +287,56 @@ TEST(shapes_of_experts)
                                           "'first_k_dense_replace':0"));
     assert_int_equal(model.runs, 0);
     assert_int_equal(model.shared_ffn, 96);
+    model = read_config(SMALL("deepseek_v2", "'moe_intermediate_size':32,'n_shared_experts':null"));
+    assert_true(model.experts == 64 && model.shared_ffn == 0);
+    model = read_config(SMALL("llama4_text", "'interleave_moe_layer_step':2"));
+    assert_true(model.kind[0].ffn == 16384 && model.kind[1].ffn == 128);
+    model = read_config(SMALL("llama4_text", "'head_dim':null"));
+    assert_int_equal(model.head_dim, 16); // as the library's class has it, 128 where it is absent
     model = read_config(SMALL("qwen2_moe", "'moe_intermediate_size':32,"
                                            "'shared_expert_intermediate_size':0"));
     assert_true(!model.shared_gate && model.experts == 60 && model.experts_per_token == 4);
+}
+
+// What a file says beside layer_types, and what the family's model does not have, is named.
+TEST(keys_that_others_overrule_are_named)
+{
+    sp_model model =
+        read_config(SMALL("llama4_text", "'use_qk_norm':false,'no_rope_layers':[0,1,0,1,0,1,0,1],"
+                                         "'no_rope_layer_interval':4"));
+    assert_string_equal(model.ignored_keys, "no_rope_layer_interval");
+    model = read_config(SMALL("qwen3_moe", "'moe_intermediate_size':32,'add_router_bias':true"));
+    assert_string_equal(model.ignored_keys, "add_router_bias");
+}
+
+// The key that makes an order of layers that does not repeat is blamed for it.
+TEST(orders_that_do_not_repeat)
+{
+    static const struct {
+        const char *config, *key;
+    } cases[] = {
+        {"{'model_type':'deepseek_v2'," SHAPE(
+             64, 27, 4, 4,
+             100) ",'intermediate_size':128,"
+                  "'moe_intermediate_size':32,'first_k_dense_replace':1,'moe_layer_freq':2}",
+         "config.json: moe_layer_freq: no order"},
+        {"{'model_type':'qwen2'," SHAPE(
+             64, 11, 4, 4,
+             100) ",'intermediate_size':128,"
+                  "'sliding_window':8,'layer_types':['full_attention','full_attention',"
+                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
+                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
+                  "'sliding_attention']}",
+         "config.json: layer_types: no order"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_model model;
+        json_t *root = config_of(cases[i].config);
+        must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT,
+                       cases[i].key);
+        sp_error_clear(ERR);
+        json_decref(root);
+    }
 }
 
 // A built-in model is what the file of it says, without layers that predict further tokens.
