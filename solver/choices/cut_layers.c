@@ -217,6 +217,8 @@ typedef struct cutter {
     sp_batch batch;
     double *held;         // [pp]: rows that a rank holds at most; owned
     sp_i_cut_pack *packs; // [draws][clock.count]; owned
+    sp_i_cut_pack *all;   // [draws]: the sum of the packs; owned
+    sp_i_cut_pack *least; // [draws]: the least of the packs, of each part; owned
     int draws;            // data-parallel ranks, or draws of the packs of one
     sp_i_cut_clock clock;
     bool limited; // cuts that do not fit are left out
@@ -376,6 +378,45 @@ static sp_i_cut_pack mean_row(const cutter *c, double scale)
     return mean;
 }
 
+// The row of a rank in a round. Rows go round the ranks; the last round may not reach all.
+static sp_i_cut_pack row_of(const cutter *c, int64_t round, int64_t rank)
+{
+    int64_t row = round * c->layout->dp + rank;
+    return row < c->all_rows ? c->time[(size_t)row % c->rows.count] : (sp_i_cut_pack){0};
+}
+
+// A round of ranks that share experts, which wait for each other in every layer.
+static sp_i_cut_pack slowest_row(const cutter *c, int64_t round, int64_t first, int ranks)
+{
+    sp_i_cut_pack most = row_of(c, round, first);
+    for (int r = 1; r < ranks; r++) {
+        const sp_i_cut_pack row = row_of(c, round, first + r);
+        for (int i = 0; i < SP_I_CUT_PARTS * SP_I_CUT_SIDES; i++) {
+            double *ns = &most.ns[i / SP_I_CUT_SIDES][i % SP_I_CUT_SIDES];
+            *ns = fmax(*ns, row.ns[i / SP_I_CUT_SIDES][i % SP_I_CUT_SIDES]);
+        }
+    }
+    return most;
+}
+
+static void sum_packs(cutter *c)
+{
+    c->all = sp_calloc((size_t)c->draws, sizeof *c->all);
+    c->least = sp_calloc((size_t)c->draws, sizeof *c->least);
+    for (int64_t k = 0; k < (int64_t)c->draws * c->clock.count; k++) {
+        bool begins = k % c->clock.count == 0;
+        sp_i_cut_pack *all = &c->all[k / c->clock.count];
+        sp_i_cut_pack *least = &c->least[k / c->clock.count];
+        for (int i = 0; i < SP_I_CUT_PARTS * SP_I_CUT_SIDES; i++) {
+            int part = i / SP_I_CUT_SIDES;
+            int side = i % SP_I_CUT_SIDES;
+            double ns = c->packs[k].ns[part][side];
+            all->ns[part][side] += ns;
+            least->ns[part][side] = begins ? ns : fmin(least->ns[part][side], ns);
+        }
+    }
+}
+
 // What ranks run: their rows, or the same work in packs of about equal work.
 static void make_packs(cutter *c)
 {
@@ -385,23 +426,23 @@ static void make_packs(cutter *c)
         // Whole rounds of the pipeline.
         count = c->layout->pp > MOST_ROWS ? c->layout->pp : MOST_ROWS - MOST_ROWS % c->layout->pp;
     }
-    int64_t dp = c->layout->dp;
-    c->draws = !rows ? DRAWS : dp < MOST_RANKS ? (int)dp : MOST_RANKS;
+    const int ranks = sp_layout_expert_ranks(c->layout);
+    const int groups = c->layout->dp / ranks;
+    c->draws = !rows ? DRAWS : groups < MOST_RANKS ? groups : MOST_RANKS;
     c->clock.count = (int)count;
     c->packs = sp_calloc((size_t)(c->draws * count), sizeof *c->packs);
     sp_prng prng;
     sp_prng_seed(&prng, 1);
     double share = (double)c->rows_per_rank / (double)count;
     for (int64_t k = 0; k < c->draws * count; k++) {
-        // Rows go round the ranks; the last round may not reach all.
-        int64_t row = k % count * dp + k / count;
-        if (!rows) {
+        if (rows) {
+            c->packs[k] = slowest_row(c, k % count, k / count * ranks, ranks);
+        } else {
             double uneven = unevenness * (2.0 * sp_prng_uniform(&prng) - 1.0);
             c->packs[k] = mean_row(c, share * (1.0 + uneven));
-        } else if (row < c->all_rows) {
-            c->packs[k] = c->time[(size_t)row % c->rows.count];
         }
     }
+    sum_packs(c);
 }
 
 // ---- memory ----
@@ -492,18 +533,50 @@ static void spread(cutter *c, int *stage_layers)
     }
 }
 
-// The step waits for the slowest rank, but one layer more or less may leave that as it is.
-static double time_cut(cutter *c, const int *stage_layers)
+// A draw takes no less: a rank runs all packs on its stages, after one came through the stages
+// before and, where no weight gradient is put off, before one goes back through them.
+static double least_ns(const cutter *c, int draw)
 {
-    double ns = 0.0;
+    const sp_i_cut_pack *least = &c->least[draw];
     double most_ns = 0.0;
+    double before_ns = 0.0;
+    for (int r = 0; r < c->layout->pp; r++) {
+        double ns = before_ns;
+        for (int chunk = 0; chunk < c->layout->chunks; chunk++) {
+            int s = sp_layout_vstage(c->layout, r, chunk);
+            for (int side = 0; side < SP_I_CUT_SIDES; side++) {
+                ns += pack_ns(&c->clock, &c->all[draw], side, s);
+            }
+        }
+        most_ns = fmax(most_ns, ns);
+        // The ranks' first stages come in their order.
+        before_ns += pack_ns(&c->clock, least, SP_I_CUT_F, r);
+        before_ns += splits(c) ? 0.0 : pack_ns(&c->clock, least, SP_I_CUT_B, r);
+    }
+    return most_ns;
+}
+
+// The step waits for the slowest rank, but one layer more or less may leave that as it is. Infinite
+// where it would not be less than `most_ns`, which bounds tell of most cuts.
+static double time_cut(cutter *c, const int *stage_layers, double most_ns)
+{
+    double slowest_ns = 0.0;
+    double ns = 0.0;
+    count_layers(&c->clock, stage_layers);
     for (int d = 0; d < c->draws; d++) {
+        double least = least_ns(c, d);
+        slowest_ns = fmax(slowest_ns, least);
+        ns += least;
+    }
+    for (int d = 0; d < c->draws && ns / c->draws + slowest_ns < most_ns; d++) {
+        ns -= least_ns(c, d);
         c->clock.packs = c->packs + (size_t)d * (size_t)c->clock.count;
         double of_draw = sp_i_cut_clock_ns(&c->clock, stage_layers);
-        most_ns = fmax(most_ns, of_draw);
+        slowest_ns = fmax(slowest_ns, of_draw);
         ns += of_draw;
     }
-    return ns / c->draws + most_ns;
+    ns = ns / c->draws + slowest_ns;
+    return ns < most_ns ? ns : (double)HUGE_VAL;
 }
 
 // Moves a layer where that is faster; true if it was.
@@ -518,8 +591,8 @@ static bool move_layer(cutter *c, int from, int to, int *stage_layers, double *b
     int chunk = 0;
     sp_layout_locate(c->layout, to, &pp_rank, &chunk);
     if (!c->limited || fits(c, pp_rank, stage_layers)) {
-        double ns = time_cut(c, stage_layers);
-        if (ns < *best_ns * (1.0 - least_gain)) {
+        double ns = time_cut(c, stage_layers, *best_ns * (1.0 - least_gain));
+        if (isfinite(ns)) {
             *best_ns = ns;
             return true;
         }
@@ -537,7 +610,7 @@ static void climb(cutter *c, int *stage_layers)
     // In the order of a plan a rank knows what comes next.
     int64_t looks = c->clock.plan != NULL ? 1 : vstages;
     int64_t trials = MOST_LOOKS / (2 * looks * vstages * c->clock.count * c->draws);
-    double best_ns = time_cut(c, stage_layers);
+    double best_ns = time_cut(c, stage_layers, (double)HUGE_VAL);
     int64_t since = 0; // the last move that was faster
     for (int64_t i = 0; i < trials && since < vstages * vstages; i++) {
         // Later stages give first.
@@ -554,7 +627,8 @@ static void prefer_even(cutter *c, int *stage_layers, int *even)
         even[s] = c->scenario->model.layers / vstages;
     }
     if (c->scenario->model.layers % vstages == 0 && (!c->limited || all_fit(c, even)) &&
-        time_cut(c, even) <= time_cut(c, stage_layers) * (1.0 + least_gain)) {
+        isfinite(time_cut(c, even,
+                          time_cut(c, stage_layers, (double)HUGE_VAL) * (1.0 + 2 * least_gain)))) {
         memcpy(stage_layers, even, (size_t)vstages * sizeof *even);
     }
 }
@@ -647,6 +721,8 @@ sp_status sp_i_cut_layers(const sp_scenario *scenario, bool runs_rows, int *stag
     sp_packing_fini(&c.packing);
     sp_batch_fini(&c.batch);
     sp_free(c.packs);
+    sp_free(c.all);
+    sp_free(c.least);
     sp_free(c.rows.packs);
     sp_free(c.rows.slices);
     sp_free(c.time);

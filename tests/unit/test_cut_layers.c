@@ -245,6 +245,15 @@ TEST_CALL(two_chunks, compare_with_neighbours(UNIFORM_8B("'pp': 4, 'chunks_per_r
 TEST_CALL(a_v,
           compare_with_neighbours(UNIFORM_8B("'pp': 4}, 'schedule': {'kind': 'zb-v'"), 8, 0.02))
 
+// Ranks that share experts take the slowest row of each round, so that the longest stage counts for
+// more than unlike rows of one rank tell.
+TEST_CALL(rounds_of_experts,
+          compare_with_neighbours(
+              "{'model': 'glm-4.5-air', 'cluster': 'h100-8', 'workload': {'lengths': 'lognormal', "
+              "'context': 4096, 'tokens_per_batch': 4194304}, 'memory': {'limit_gib': 500}, "
+              "'parallel': {'tp': 2, 'pp': 8, 'ep': 16, 'dp': 16, 'stage_layers': %s}}",
+              8, 0.01))
+
 #define LONGMIX_8B(kind, samples, more)                                                      \
     "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'nodes': 8, 'stack': 'ours', 'workload': " \
     "{'lengths': 'longmix', 'context': 32768, 'samples_per_batch': " samples                 \
