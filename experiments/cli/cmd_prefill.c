@@ -551,6 +551,7 @@ static sp_status read_scenario(const prefill_args *args, const char *path, sp_sc
     }
     if (status == SP_OK) {
         status = sp_scenario_from_json(root, path, args->set.items, args->set.count, scenario, err);
+        scenario->workload.batches = 1; // of which the prompts are: a warning names further ones
     }
     json_decref(root);
     return status;

@@ -20,6 +20,7 @@ static double published_bubble(const sp_scenario *scenario);
 static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings);
+static void warn_of_nodes(const sp_cluster *cluster, sp_warnings *warnings);
 static void warn_of_jitter(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -72,6 +73,7 @@ void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings)
     if (!scenario->uniform) {
         warn_of_free_settings(scenario, warnings);
         warn_of_profile(scenario, warnings);
+        warn_of_nodes(&scenario->cluster, warnings);
         warn_of_jitter(scenario, warnings);
         warn_of_passing_stages(scenario, warnings);
     }
@@ -284,6 +286,21 @@ static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)
         sp_profile_lines(&scenario->profile, &scenario->cluster, &scenario->memory.stack, lines);
     for (int i = 0; i < count; i++) {
         sp_warnings_add(warnings, "%s", lines[i]);
+    }
+}
+
+// A node with fewer GPUs seldom has the network cards of the whole one.
+static void warn_of_nodes(const sp_cluster *cluster, sp_warnings *warnings)
+{
+    sp_cluster named;
+    if (sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK &&
+        cluster->gpus_per_node < named.gpus_per_node &&
+        cluster->nics_per_node == named.nics_per_node) {
+        sp_warnings_add(warnings,
+                        "cluster.gpus_per_node %d: these share the %d network cards that the %d "
+                        "GPUs of a %s node have; cluster.nics_per_node states another number",
+                        cluster->gpus_per_node, named.nics_per_node, named.gpus_per_node,
+                        cluster->name);
     }
 }
 
