@@ -219,6 +219,11 @@ static const sp_cluster builtin[] = {
     {"h100-8", "H100", "h100", 989.4e12, GIB_80, RESERVE, 3.35e12, 8, 0, 450e9, 8, 400 * GBIT_PER_S,
      PCIE_5, "NVIDIA H100 SXM data sheet; DGX H100 with 8 x 400 Gb/s a node",
      .fabric = FABRIC(8, 32), .nvls = true},
+    {"h100-500w-8", "H100", "h100-500w", 989.4e12, INT64_C(95) << 30, RESERVE, 2.4e12, 8, 0, 450e9,
+     8, 400 * GBIT_PER_S, PCIE_5,
+     "H100 of 96 GB HBM2e limited to 500 W: pytorch/torchtitan, docs/performance.md; 8 x 400 Gb/s "
+     "a node",
+     .fabric = FABRIC(8, 32), .nvls = true},
     {"h200-8", "H200", "h200", 989.4e12, H200_BYTES, RESERVE, 4.8e12, 8, 0, 450e9, 8,
      400 * GBIT_PER_S, PCIE_5,
      "NVIDIA H200 SXM data sheet; 8 x 400 Gb/s a node: Zeppelin cluster C, arXiv 2509.21841",

@@ -156,7 +156,7 @@ refused() { # MESSAGE ARGUMENTS
 }
 refused 'network.detail: "flows" does not go with parallel.vocab_parallel ("auto" falls back on "closed")' \
     --set network.detail=flows --set parallel.vocab_parallel=true
-refused 'network.collectives: the NVSwitches of cluster a100-8 have no NVLS (cluster.nvls); those of these clusters have it: h800-8, h800-8x100g, h100-8, h200-8, b200-8, gb200-nvl72, h100-8-efa' \
+refused 'network.collectives: the NVSwitches of cluster a100-8 have no NVLS (cluster.nvls); those of these clusters have it: h800-8, h800-8x100g, h100-8, h100-500w-8, h200-8, b200-8, gb200-nvl72, h100-8-efa' \
     --set network.collectives=nvls
 refused 'jitter.gpu_cv: expected a number from 0 to 0.2, got 1' --set jitter.gpu_cv=1
 exit "$failed"

@@ -23,6 +23,7 @@ TEST(presets_carry_data_sheet_values)
         {"h800-8", "h800", 989.4, 3350, 200, 3200},
         {"h800-8x100g", "h800", 989.4, 3350, 200, 800},
         {"h100-8", "h100", 989.4, 3350, 450, 3200},
+        {"h100-500w-8", "h100-500w", 989.4, 2400, 450, 3200},
         {"h200-8", "h200", 989.4, 4800, 450, 3200},
         {"b200-8", "b200", 2250, 8000, 900, 3200},
         {"h100-8-efa", "h100", 989.4, 3350, 450, 3200},
@@ -44,12 +45,12 @@ TEST(presets_carry_data_sheet_values)
     assert_int_equal(builtin("host").reserve_bytes, 0);
     assert_int_equal(builtin("gb200-nvl72").gpus_per_node, 64);
     assert_string_equal(builtin("host").profile, "host");
-    assert_int_equal(sp_cluster_builtin_count(), 11);
+    assert_int_equal(sp_cluster_builtin_count(), 12);
     for (int i = 0; i < sp_cluster_builtin_count(); i++) {
         sp_cluster c = builtin(sp_cluster_builtin_name(i));
         assert_int_equal(c.nvls, strchr("HBG", c.gpu[0]) != NULL);
     }
-    assert_null(sp_cluster_builtin_name(11));
+    assert_null(sp_cluster_builtin_name(12));
 }
 
 TEST(unknown_cluster_gets_the_nearest)
