@@ -115,6 +115,9 @@ sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
                            sp_error *err);
 
+// The model_type of the families that are read, in the order of model_hf.c; NULL past the last.
+const char *sp_model_hf_kind(int index);
+
 // The `model` object of a scenario. Ends and checks the object; errors are
 // collected in object->err.
 void sp_model_from_object(sp_object *object, sp_model *model);
