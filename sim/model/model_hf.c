@@ -68,6 +68,8 @@ struct hf_family {
     // Of a model whose layers differ: has this one experts?
     bool (*is_routed)(sp_object *object, int layer);
     hf_number dense_width; // where it is not intermediate_size
+    // Layers that have no attention.
+    void (*read_mixers)(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer);
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
@@ -88,6 +90,10 @@ static void finish_minimax(sp_object *object, sp_model *model);
 static void finish_bailing_v2(sp_object *object, sp_model *model);
 static void finish_qwen(sp_object *object, sp_model *model);
 static void finish_chatglm(sp_object *object, sp_model *model);
+static void finish_qwen3_next(sp_object *object, sp_model *model);
+static void read_layers_of_qwen3_next(sp_object *object, const sp_model *model,
+                                      sp_layer_mlp *of_layer);
+static void read_nemotron_h(sp_object *object, const hf_family *family, sp_model *model);
 
 enum { LIBRARY_WINDOW = 4096 };
 
@@ -443,6 +449,21 @@ static const hf_family families[] = {
      .active = {"num_experts_per_tok", 2},
      .free =
          KEYS("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")},
+    {.name = "qwen3_next",
+     .kv_heads = 2,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_experts", 512},
+     .active = {"num_experts_per_tok", 10},
+     .expert_width = "moe_intermediate_size",
+     .shared_width = {"shared_expert_intermediate_size", 512},
+     .shared_gate = true,
+     .is_routed = is_routed_qwen,
+     .read_mixers = read_layers_of_qwen3_next,
+     .finish = finish_qwen3_next},
+    {.name = "nemotron_h", .read = read_nemotron_h, .activation = SP_SQUARED_RELU},
     {.name = "dbrx",
      .read = read_dbrx,
      .renamed = {{"num_hidden_layers", "n_layers"},
@@ -958,7 +979,11 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
                                      .shared_gate = model->shared_gate};
     }
     read_dense(object, family, model, of_layer);
-    read_local(object, family, model, of_layer);
+    if (family->read_mixers != NULL) {
+        family->read_mixers(object, model, of_layer);
+    } else {
+        read_local(object, family, model, of_layer);
+    }
     if (!sp_model_set_kinds(model, of_layer)) {
         sp_object_error(object, key_of_order(object, *model, of_layer),
                         "no order of at most %d runs of layers of %d kinds repeats", SP_LAYER_RUNS,
@@ -969,6 +994,24 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
         *model = *sp_model_of_kind(model, 0, &space);
     }
     sp_free(of_layer);
+}
+
+// Every full_attention_interval-th layer has attention, unless layer_types say which.
+static void read_layers_of_qwen3_next(sp_object *object, const sp_model *model,
+                                      sp_layer_mlp *of_layer)
+{
+    const json_t *types = of_layers(object, "layer_types", model);
+    int64_t every = sp_object_int(object, "full_attention_interval", 4, 1, SP_I_MAX_LAYERS);
+    for (int i = 0; i < model->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        bool attends = types != NULL ? is_type(type, "full_attention") : (i + 1) % every == 0;
+        if (types != NULL && !attends && !is_type(type, "linear_attention")) {
+            sp_object_expected(object, "layer_types", type,
+                               "\"full_attention\" or \"linear_attention\" of each layer");
+            return;
+        }
+        of_layer[i].mixer = attends ? SP_MIXER_ATTENTION : SP_MIXER_GATED_DELTA;
+    }
 }
 
 static bool holds(const json_t *list, int layer)
@@ -1125,6 +1168,24 @@ static void finish_chatglm(sp_object *object, sp_model *model)
         sp_object_error(object, "apply_residual_connection_post_layernorm",
                         "a residual path of normed states is not modelled: expected false");
     }
+}
+
+// A state whose heads forget and write by themselves, in place of attention in most layers, and a
+// gate of the attention's output in the others (Qwen/Qwen3-Next-80B-A3B, arXiv 2412.06464). Its
+// files hold a layer that predicts a further token, of which their keys say nothing.
+static void finish_qwen3_next(sp_object *object, sp_model *model)
+{
+    model->attention_gate = true;
+    if (!sp_model_has_state(model)) {
+        return;
+    }
+    model->state_heads =
+        (int)sp_object_int(object, "linear_num_value_heads", 32, 1, SP_I_MAX_HEADS);
+    model->state_groups = (int)sp_object_int(object, "linear_num_key_heads", 16, 1, SP_I_MAX_HEADS);
+    model->state_head_dim =
+        sp_object_int(object, "linear_value_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->state_dim = sp_object_int(object, "linear_key_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->state_conv = sp_object_int(object, "linear_conv_kernel_dim", 4, 1, SP_I_MAX_STATE_CONV);
 }
 
 // Without a rank of the queries' latent (null) they are made from hidden states. Keys of usual
@@ -1289,4 +1350,101 @@ static void read_dbrx(sp_object *object, const hf_family *family, sp_model *mode
         sp_i_hf_note_unread(parts[i], model);
         sp_i_hf_note_dropout(parts[i], model);
     }
+}
+
+// One letter a layer: a state (M), attention (*), an MLP (-), each with one norm.
+static void read_pattern(sp_object *object, sp_model *model)
+{
+    static const char key[] = "hybrid_override_pattern";
+    sp_object_require(object, key);
+    const char *pattern = json_string_value(sp_object_get(object, key));
+    if (pattern == NULL || strlen(pattern) != (size_t)model->layers) {
+        sp_object_error(object, key,
+                        "expected a letter for each of %d layers: \"M\" (Mamba-2), "
+                        "\"*\" (attention) or \"-\" (an MLP)",
+                        model->layers);
+        return;
+    }
+    sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
+    bool known = true;
+    for (int i = 0; known && i < model->layers; i++) {
+        known = strchr("M*-", pattern[i]) != NULL;
+        of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
+                                     .mixer = pattern[i] == 'M'   ? SP_MIXER_MAMBA2
+                                              : pattern[i] == '*' ? SP_MIXER_ATTENTION
+                                                                  : SP_MIXER_NONE,
+                                     .without_mlp = pattern[i] != '-'};
+    }
+    if (!known) {
+        sp_object_error(object, key,
+                        "layers other than \"M\" (Mamba-2), \"*\" (attention) and \"-\" (an MLP) "
+                        "are not modelled in a file of this model_type");
+    } else if (!sp_model_set_kinds(model, of_layer)) {
+        sp_object_error(object, key, "no order of at most %d runs of layers repeats",
+                        SP_LAYER_RUNS);
+    } else if (model->kinds == 1) {
+        sp_model space;
+        *model = *sp_model_of_kind(model, 0, &space);
+    }
+    sp_free(of_layer);
+}
+
+// Nemotron-H (arXiv 2504.03624), whose attention has no positions and whose Mamba-2 has heads of
+// their own.
+static void read_nemotron_h(sp_object *object, const hf_family *family, sp_model *model)
+{
+    model->activation = SP_SQUARED_RELU;
+    model->norm = SP_RMSNORM;
+    model->positional = SP_NO_POSITIONS;
+    read_sizes(object, family, model);
+    model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
+    model->kv_heads =
+        (int)number_or_null(object, "num_key_value_heads", 8, model->heads, 1, SP_I_MAX_HEADS);
+    const char *dim =
+        sp_object_has(object, "attention_head_dim") ? "attention_head_dim" : "head_dim";
+    model->head_dim = sp_object_int(object, dim, 128, 1, SP_I_MAX_HEAD_DIM);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
+    read_pattern(object, model);
+    if (sp_model_has_state(model)) {
+        model->state_heads = (int)sp_object_int(object, "mamba_num_heads", 128, 1, SP_I_MAX_HEADS);
+        model->state_head_dim = sp_object_int(object, "mamba_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
+        model->state_groups = (int)sp_object_int(object, "n_groups", 8, 1, SP_I_MAX_HEADS);
+        model->state_dim = sp_object_int(object, "ssm_state_size", 128, 1, SP_I_MAX_HEAD_DIM);
+        model->state_conv = sp_object_int(object, "conv_kernel", 4, 1, SP_I_MAX_STATE_CONV);
+    }
+    static const char *const activations[][2] = {{"mlp_hidden_act", "relu2"},
+                                                 {"mamba_hidden_act", "silu"}};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *name = sp_object_get(object, activations[i][0]);
+        if (name != NULL && !is_type(name, activations[i][1])) {
+            sp_object_expected(object, activations[i][0], name, "\"%s\"", activations[i][1]);
+        }
+    }
+    if (!sp_object_bool(object, "use_conv_bias", true)) {
+        sp_object_error(object, "use_conv_bias", "a convolution without a bias is not modelled");
+    }
+    static const char *const biases[] = {"use_bias", "mlp_bias", "attention_bias",
+                                         "mamba_proj_bias"};
+    for (size_t i = 0; i < sizeof biases / sizeof biases[0]; i++) {
+        if (sp_object_bool(object, biases[i], false)) {
+            sp_object_error(object, biases[i],
+                            "biases other than those of the model_type are not "
+                            "modelled: expected it to be absent or false");
+        }
+    }
+    static const char *const others[] = {"expand",
+                                         "chunk_size",
+                                         "residual_in_fp32",
+                                         "time_step_limit",
+                                         "time_step_min",
+                                         "time_step_max",
+                                         "time_step_floor",
+                                         "rescale_prenorm_residual",
+                                         "use_mamba_kernels",
+                                         "num_logits_to_keep",
+                                         "mamba_ssm_cache_dtype"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        sp_object_get(object, others[i]);
+    }
+    sp_i_hf_note_dropout(object, model);
 }

@@ -280,6 +280,80 @@ TEST(parameters_of_small_models)
     }
 }
 
+// Qwen/Qwen3-Next-80B-A3B: the weight files hold a layer that predicts a further token as well.
+static const char qwen3_next[] =
+    CONFIG("qwen3_next", 2048, 48, 16, 2, 5120, 151936,
+           ",'head_dim':256,'num_experts':512,'num_experts_per_tok':10,'moe_intermediate_size':512,"
+           "'shared_expert_intermediate_size':512,'decoder_sparse_step':1,'mlp_only_layers':[],"
+           "'full_attention_interval':4,'linear_num_value_heads':32,'linear_num_key_heads':16,"
+           "'linear_value_head_dim':128,'linear_key_head_dim':128,'linear_conv_kernel_dim':4,"
+           "'attention_bias':false,'norm_topk_prob':true,'tie_word_embeddings':false,"
+           "'partial_rotary_factor':0.25,'hidden_act':'silu'");
+
+TEST(qwen3_next_by_its_file)
+{
+    sp_model model = read_config(qwen3_next);
+    model.mtp_layers = 1;
+    assert_int_equal(sp_model_parameters(&model), 81324862720);
+    assert_string_equal(model.ignored_keys, "");
+    for (int i = 0; i < 49; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        bool attends = i % 4 == 3 || i == 48;
+        assert_int_equal(alike->mixer, attends ? SP_MIXER_ATTENTION : SP_MIXER_GATED_DELTA);
+        assert_true(alike->experts == 512 && alike->shared_gate);
+    }
+    model = read_config(SMALL("qwen3_next", ",'head_dim':8,'moe_intermediate_size':24,"
+                                            "'num_experts':8,'num_experts_per_tok':2,"
+                                            "'layer_types':['linear_attention','full_attention',"
+                                            "'linear_attention','full_attention',"
+                                            "'linear_attention','full_attention']"));
+    assert_close(sp_model_attending_share(&model), 0.5, 1e-12);
+    refuses(SMALL("qwen3_next", ",'moe_intermediate_size':24,'layer_types':['full_attention',"
+                                "'sliding_attention','full_attention','full_attention',"
+                                "'full_attention','full_attention']"),
+            "config.json: layer_types: expected \"full_attention\" or \"linear_attention\"");
+}
+
+// nvidia/Nemotron-H-8B-Base-8K by the sizes in its file: 24 layers of Mamba-2, 4 of attention, 24
+// MLPs, each with one norm.
+#define NEMOTRON_H(layers, pattern, more)                                                       \
+    "{'model_type':'nemotron_h','hidden_size':4096,'num_hidden_layers':" #layers                \
+    ",'num_attention_heads':32,'num_key_value_heads':8,'attention_head_dim':128,"               \
+    "'intermediate_size':21504,'vocab_size':131072,'mamba_num_heads':128,'mamba_head_dim':64,"  \
+    "'n_groups':8,'ssm_state_size':128,'conv_kernel':4,'expand':2,'chunk_size':128,"            \
+    "'mlp_hidden_act':'relu2','mamba_hidden_act':'silu','use_conv_bias':true,'use_bias':false," \
+    "'mlp_bias':false,'attention_bias':false,'mamba_proj_bias':false,'residual_in_fp32':false," \
+    "'tie_word_embeddings':false,'hybrid_override_pattern':'" pattern "'" more "}"
+
+TEST(nemotron_h_by_its_file)
+{
+    static const char pattern[] = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+    sp_model model =
+        read_config(NEMOTRON_H(52, "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", ""));
+    const int64_t h = 4096;
+    const int64_t inner = 128 * 64;
+    const int64_t conv = inner + 2 * 8 * 128;
+    const int64_t mamba = h * (inner + conv + 128) + 5 * conv + 3 * 128 + inner + inner * h + h;
+    const int64_t full = attention(h, 32, 8, 128) + h;
+    const int64_t dense = mlp(2, h, 21504) + h;
+    assert_int_equal(sp_model_parameters(&model),
+                     24 * mamba + 4 * full + 24 * dense + 2 * 131072 * h + h);
+    assert_string_equal(model.ignored_keys, "");
+    for (int i = 0; i < 52; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        assert_int_equal(alike->mixer, pattern[i] == 'M'   ? SP_MIXER_MAMBA2
+                                       : pattern[i] == '*' ? SP_MIXER_ATTENTION
+                                                           : SP_MIXER_NONE);
+        assert_int_equal(alike->without_mlp, pattern[i] != '-');
+    }
+    refuses(NEMOTRON_H(4, "M-M", ""), "config.json: hybrid_override_pattern: expected a letter");
+    refuses(NEMOTRON_H(4, "ME*-", ""), "config.json: hybrid_override_pattern: layers other than");
+    refuses(NEMOTRON_H(2, "M-", ",'mamba_proj_bias2':0,'n_routed_experts':8"),
+            "config.json: n_routed_experts: ");
+}
+
 // What is beside the sizes: activation, norms, windows, caps and dropout.
 TEST(habits_of_families)
 {
