@@ -65,6 +65,7 @@ struct hf_family {
     hf_number experts, active, shared, shared_width;
     const char *expert_width;
     bool shared_gate;
+    bool may_lack_experts; // 0 of them: what would be shared is the MLP
     // Of a model whose layers differ: has this one experts?
     bool (*is_routed)(sp_object *object, int layer);
     hf_number dense_width; // where it is not intermediate_size
@@ -94,6 +95,11 @@ static void finish_qwen3_next(sp_object *object, sp_model *model);
 static void read_layers_of_qwen3_next(sp_object *object, const sp_model *model,
                                       sp_layer_mlp *of_layer);
 static void read_nemotron_h(sp_object *object, const hf_family *family, sp_model *model);
+static void read_layers_of_granite(sp_object *object, const sp_model *model,
+                                   sp_layer_mlp *of_layer);
+static void finish_granite(sp_object *object, sp_model *model);
+static void read_layers_of_bamba(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer);
+static void read_mamba(sp_object *object, sp_model *model);
 
 enum { LIBRARY_WINDOW = 4096 };
 
@@ -463,6 +469,17 @@ static const hf_family families[] = {
      .is_routed = is_routed_qwen,
      .read_mixers = read_layers_of_qwen3_next,
      .finish = finish_qwen3_next},
+    {.name = "granitemoehybrid",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_local_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .shared_width = {"shared_intermediate_size", 1024},
+     .may_lack_experts = true,
+     .read_mixers = read_layers_of_granite,
+     .free = GRANITE_SCALES,
+     .finish = finish_granite},
+    {.name = "bamba", .kv_heads = 8, .read_mixers = read_layers_of_bamba, .finish = read_mamba},
     {.name = "nemotron_h", .read = read_nemotron_h, .activation = SP_SQUARED_RELU},
     {.name = "dbrx",
      .read = read_dbrx,
@@ -506,7 +523,7 @@ static const struct {
     {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
     {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
     {"mamba mamba2 falcon_mamba rwkv recurrent_gemma zamba zamba2 falcon_h1 lfm2 jamba",
-     "layers other than attention and MLP"},
+     "layers other than attention, Mamba-2 and MLP"},
 };
 
 const char *sp_model_hf_kind(int index)
@@ -805,6 +822,13 @@ static void read_biases(sp_object *object, const hf_family *family, sp_model *mo
 
 static void read_experts(sp_object *object, const hf_family *family, sp_model *model)
 {
+    if (family->may_lack_experts &&
+        json_integer_value(json_object_get(object->json, family->experts.key)) == 0) {
+        sp_object_require(object, family->experts.key);
+        sp_object_get(object, family->active.key);
+        model->ffn = required_size(object, family->shared_width.key, SP_I_MAX_FFN);
+        return;
+    }
     model->experts = read_count(object, &family->experts);
     model->experts_per_token = read_count(object, &family->active);
     if (family->expert_width != NULL) {
@@ -996,6 +1020,23 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
     sp_free(of_layer);
 }
 
+// Granite 4's layer_types: "mamba" or "attention".
+static void read_layers_of_granite(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer)
+{
+    const json_t *types = of_layers(object, "layer_types", model);
+    sp_object_require(object, "layer_types");
+    for (int i = 0; types != NULL && i < model->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        bool attends = is_type(type, "attention");
+        if (!attends && !is_type(type, "mamba")) {
+            sp_object_expected(object, "layer_types", type,
+                               "\"mamba\" or \"attention\" of each layer");
+            return;
+        }
+        of_layer[i].mixer = attends ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+    }
+}
+
 // Every full_attention_interval-th layer has attention, unless layer_types say which.
 static void read_layers_of_qwen3_next(sp_object *object, const sp_model *model,
                                       sp_layer_mlp *of_layer)
@@ -1022,6 +1063,14 @@ static bool holds(const json_t *list, int layer)
         found = json_is_integer(number) && json_integer_value(number) == layer;
     }
     return found;
+}
+
+static void read_layers_of_bamba(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer)
+{
+    const json_t *attending = sp_object_get(object, "attn_layer_indices");
+    for (int i = 0; i < model->layers; i++) {
+        of_layer[i].mixer = holds(attending, i) ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+    }
 }
 
 // Qwen2-MoE's and Qwen3-MoE's: every decoder_sparse_step-th layer but those of a list.
@@ -1168,6 +1217,53 @@ static void finish_chatglm(sp_object *object, sp_model *model)
         sp_object_error(object, "apply_residual_connection_post_layernorm",
                         "a residual path of normed states is not modelled: expected false");
     }
+}
+
+// Mamba-2 as Bamba and Granite 4 have it. Heads share mamba_expand times the width of the hidden
+// states where the file does not say how wide each is.
+static void read_mamba(sp_object *object, sp_model *model)
+{
+    static const char *const free[] = {"mamba_chunk_size", "mamba_expand",  "time_step_limit",
+                                       "time_step_min",    "time_step_max", "num_logits_to_keep"};
+    for (size_t i = 0; i < sizeof free / sizeof free[0]; i++) {
+        sp_object_get(object, free[i]);
+    }
+    if (!sp_model_has_state(model)) {
+        return;
+    }
+    int64_t width = model->hidden * sp_object_int(object, "mamba_expand", 2, 1, 64);
+    model->state_heads = (int)sp_object_int(object, "mamba_n_heads", 128, 1, SP_I_MAX_HEADS);
+    model->state_groups = (int)sp_object_int(object, "mamba_n_groups", 1, 1, SP_I_MAX_HEADS);
+    model->state_dim = sp_object_int(object, "mamba_d_state", 256, 1, SP_I_MAX_HEAD_DIM);
+    model->state_conv = sp_object_int(object, "mamba_d_conv", 4, 1, SP_I_MAX_STATE_CONV);
+    model->state_head_dim = sp_larger(1, width / model->state_heads);
+    const json_t *dim = sp_object_get(object, "mamba_d_head");
+    if (dim != NULL && !is_type(dim, "auto")) {
+        model->state_head_dim = sp_object_int(object, "mamba_d_head", 64, 1, SP_I_MAX_HEAD_DIM);
+    }
+    if (model->state_head_dim * model->state_heads != width) {
+        sp_object_error(object, "mamba_d_head", "%d heads of %lld are not the width of %lld",
+                        model->state_heads, (long long)model->state_head_dim, (long long)width);
+    }
+    if (!sp_object_bool(object, "mamba_conv_bias", true)) {
+        sp_object_error(object, "mamba_conv_bias", "a convolution without a bias is not modelled");
+    }
+    if (sp_object_bool(object, "mamba_proj_bias", false)) {
+        sp_object_error(object, "mamba_proj_bias",
+                        "biases other than those of the model_type are not modelled: expected it "
+                        "to be absent or false");
+    }
+}
+
+// Granite 4: a shared MLP beside experts, alone where there are none; positions or none.
+static void finish_granite(sp_object *object, sp_model *model)
+{
+    const json_t *positions = sp_object_get(object, "position_embedding_type");
+    if (positions != NULL && !is_type(positions, "rope") && !is_type(positions, "nope")) {
+        sp_object_expected(object, "position_embedding_type", positions, "\"rope\" or \"nope\"");
+    }
+    model->positional = positions != NULL && is_type(positions, "rope") ? SP_ROPE : SP_NO_POSITIONS;
+    read_mamba(object, model);
 }
 
 // A state whose heads forget and write by themselves, in place of attention in most layers, and a

@@ -354,6 +354,67 @@ TEST(nemotron_h_by_its_file)
             "config.json: n_routed_experts: ");
 }
 
+// ibm-granite/granite-4.0-h-tiny: 36 layers of Mamba-2 and 4 of attention, all with experts.
+static const char granite_tiny[] = CONFIG(
+    "granitemoehybrid", 1536, 40, 12, 4, 512, 100352,
+    ",'num_local_experts':64,'num_experts_per_tok':6,'shared_intermediate_size':1024,"
+    "'mamba_n_heads':48,'mamba_d_head':64,'mamba_n_groups':1,'mamba_d_state':128,'mamba_d_conv':4,"
+    "'mamba_expand':2,'mamba_chunk_size':256,'mamba_conv_bias':true,'mamba_proj_bias':false,"
+    "'position_embedding_type':'nope','tie_word_embeddings':true,'logits_scaling':6,"
+    "'embedding_multiplier':12,'residual_multiplier':0.22,'attention_multiplier':0.0078125,"
+    "'normalization_function':'rmsnorm'");
+
+static json_t *with_types(const char *config, int layers, int every)
+{
+    json_t *root = config_of(config);
+    json_t *types = json_array();
+    for (int i = 0; i < layers; i++) {
+        json_array_append_new(types, json_string(i % every == 5 ? "attention" : "mamba"));
+    }
+    json_object_set_new(root, "layer_types", types);
+    return root;
+}
+
+TEST(granite_4_by_its_file)
+{
+    sp_model model;
+    json_t *root = with_types(granite_tiny, 40, 10);
+    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
+    assert_int_equal(sp_model_parameters(&model), 6939037248);
+    assert_string_equal(model.ignored_keys, "normalization_function");
+    assert_int_equal(model.positional, SP_NO_POSITIONS);
+    assert_close(sp_model_attending_share(&model), 0.1, 1e-12);
+    // Without experts what would be shared is the MLP.
+    json_object_set_new(root, "num_local_experts", json_integer(0));
+    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
+    json_decref(root);
+    assert_int_equal(sp_model_parameters(&model),
+                     6939037248 - 40 * (64 * mlp(3, 1536, 512) + 64 * 1536));
+    refuses(SMALL("granitemoehybrid", ",'num_local_experts':0,'shared_intermediate_size':24"),
+            "config.json: key 'layer_types' is missing");
+}
+
+TEST(bamba_by_its_form)
+{
+    static const char more[] =
+        ",'attn_layer_indices':[2,5],'mamba_n_heads':16,'mamba_d_head':'auto','mamba_n_groups':2,"
+        "'mamba_d_state':32,'mamba_d_conv':4,'mamba_expand':2,'mamba_conv_bias':true,"
+        "'mamba_proj_bias':false,'mamba_chunk_size':256,'hidden_act':'silu'";
+    char text[1000];
+    snprintf(text, sizeof text, "%.*s%s}", (int)sizeof SMALL("bamba", "") - 2, SMALL("bamba", ""),
+             more);
+    sp_model model = read_config(text);
+    const int64_t inner = 2 * H;
+    const int64_t conv = inner + 2 * 2 * 32;
+    const int64_t mamba = H * (inner + conv + 16) + 5 * conv + 3 * 16 + inner + inner * H;
+    assert_int_equal(sp_model_parameters(&model), 4 * mamba + 2 * attention(H, A, G, D) +
+                                                      L * (mlp(3, H, F) + 2 * H) + 2 * V * H + H);
+    assert_string_equal(model.ignored_keys, "");
+    refuses(SMALL("bamba", ",'mamba_d_head':64"), "config.json: mamba_d_head: 128 heads of 64");
+    refuses(SMALL("bamba", ",'mamba_n_heads':16,'mamba_proj_bias':true"),
+            "config.json: mamba_proj_bias: ");
+}
+
 // What is beside the sizes: activation, norms, windows, caps and dropout.
 TEST(habits_of_families)
 {
