@@ -767,6 +767,12 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "attn_logit_softcapping of its config.json): its time is that of kernels "
                         "without caps, which not all of them have, and caps take none");
     }
+    if (sp_model_has_state(model)) {
+        sp_warnings_add(warnings,
+                        "layers with a state (model.mixer): the time of convolution and state is "
+                        "assumed, that of the bytes which kernels of chunks read and write, and no "
+                        "measured rate backs it; their products are priced as others are");
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "

@@ -218,6 +218,17 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (sp_model_is_latent(model)) {
         status = cannot(backend, err, "latent attention");
     }
+    if (sp_model_has_state(model) || sp_model_lacks_blocks(model)) {
+        status = cannot(backend, err,
+                        "layers with a state, or without attention or an MLP "
+                        "(model.mixer)");
+    }
+    if (model->positional == SP_NO_POSITIONS) {
+        status = cannot(backend, err, "models without positions (model.positional \"none\")");
+    }
+    if (model->attention_gate) {
+        status = cannot(backend, err, "gates of attention (model.attention_gate)");
+    }
     if (model->mtp_layers > 0) {
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
     }

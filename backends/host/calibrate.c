@@ -1151,6 +1151,12 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     bool latent = model != NULL && sp_model_is_latent(model);
     bool other = model != NULL && (model->activation == SP_GEGLU || model->post_norms);
     if (model != NULL &&
+        (sp_model_has_state(model) || sp_model_lacks_blocks(model) || model->attention_gate)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "backend 'host' cannot execute layers with a state, or without "
+                            "attention or an MLP (model.mixer), and gates of attention");
+    }
+    if (model != NULL &&
         (sp_model_most_experts(model) > 0 || model->qk_norm || squared || other || latent)) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",
                             sp_model_most_experts(model) > 0 ? "experts"

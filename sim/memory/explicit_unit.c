@@ -48,7 +48,7 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
     // One rank alone has nothing to gather or to scatter.
     int zero = sp_layout_zero_ranks(layout) > 1 ? layout->zero : 0;
-    int layer_norms = model->post_norms ? 4 : 2;
+    int64_t layer_norms = sp_layer_norms(model);
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
         int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? layer_norms * norm : norm;

@@ -134,10 +134,10 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
     if (!stack->dummy_weight_gradients || stack->unfused_weight_gradient) {
         return 0;
     }
-    static const sp_layer_place products[] = {SP_STEP_FC1,        SP_STEP_FC2,       SP_STEP_QKV,
-                                              SP_STEP_Q,          SP_STEP_Q_DOWN,    SP_STEP_Q_UP,
-                                              SP_STEP_KV_DOWN,    SP_STEP_KV_UP,     SP_STEP_OUTPUT,
-                                              SP_STEP_SHARED_FC1, SP_STEP_SHARED_FC2};
+    static const sp_layer_place products[] = {
+        SP_STEP_FC1,        SP_STEP_FC2,      SP_STEP_QKV,      SP_STEP_Q,      SP_STEP_Q_DOWN,
+        SP_STEP_Q_UP,       SP_STEP_KV_DOWN,  SP_STEP_KV_UP,    SP_STEP_OUTPUT, SP_STEP_SHARED_FC1,
+        SP_STEP_SHARED_FC2, SP_STEP_STATE_IN, SP_STEP_STATE_OUT};
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {

@@ -261,7 +261,9 @@ static sp_bytes layer_forward(const unit *u)
     int64_t returned = s->shard.dispatches ? own_rows(u) : gathers;
     int64_t experts = passes_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t mlp =
-        gathered + shared + mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, returned + experts);
+        u->alike->without_mlp
+            ? 0
+            : gathered + shared + mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, returned + experts);
     if (shared > 0) {
         int64_t ungated = u->alike->shared_gate ? s->hidden : 0;
         int64_t first =
@@ -271,8 +273,10 @@ static sp_bytes layer_forward(const unit *u)
     // Output of both blocks and their sum.
     int64_t residual = s->kv_gathered + 3 * s->hidden + shared;
     // What queries, keys and values are made from.
-    int64_t latent =
-        sp_model_is_latent(u->model) ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP] : 0;
+    bool attends = u->alike->mixer == SP_MIXER_ATTENTION;
+    int64_t latent = attends && sp_model_is_latent(u->model)
+                         ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP]
+                         : 0;
 
     sp_bytes layer = {{0}};
     layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, latent), sp_larger(mlp, residual));
@@ -336,7 +340,10 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
 static sp_bytes layer_backward(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
-    sp_bytes mlp = mlp_backward(u, SP_WIDTH_FFN, SP_WIDTH_FC1);
+    sp_bytes mlp = {{0}};
+    if (!u->alike->without_mlp) {
+        mlp = mlp_backward(u, SP_WIDTH_FFN, SP_WIDTH_FC1);
+    }
     if (u->alike->shared_ffn > 0) {
         // The gradient of what the experts read is there already, and with a gate that of its
         // output.
@@ -351,8 +358,16 @@ static sp_bytes layer_backward(const unit *u)
     attention.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
         s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_CONTEXT] + 2 * s->scores;
-    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
-        sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
+    if (u->alike->mixer != SP_MIXER_ATTENTION) {
+        // Gradients of what the state gives, of the convolution and of its input.
+        bool has = sp_mixer_has_state(u->alike->mixer);
+        attention.of[SP_MEM_WORKSPACE] = has ? s->width[SP_WIDTH_STATE_VALUES] +
+                                                   s->width[SP_WIDTH_STATE_CONV] +
+                                                   s->width[SP_WIDTH_STATE_IN]
+                                             : 0;
+        attention.of[SP_MEM_RECOMPUTE] = sp_recompute_is_whole(u->mode) ? u->dropped_layer : 0;
+    } else if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
+               sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 

@@ -119,7 +119,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
     int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
     sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
     int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);
-    if (options->attention == SP_ATTENTION_UNFUSED) {
+    if (options->attention == SP_ATTENTION_UNFUSED && model->mixer == SP_MIXER_ATTENTION) {
         sizes->scores = sp_mul_bytes(local_pairs, BF16 * shard->heads);
     }
     sizes->mask = options->stack.attention_mask ? local_pairs : 0;

@@ -29,7 +29,7 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute 
     return (tensor->kept >> mode & 1u) != 0;
 }
 
-enum { SP_SAVED_TENSORS = 50 };
+enum { SP_SAVED_TENSORS = 56 };
 
 // The tensors that a layer, the embedding or the head saves, in the order in which the forward
 // saves them, with statistics where the stack counts them; returns their number.

@@ -243,10 +243,16 @@ static void split_qkv(program_builder *b, layer_values *v)
     if (v->gathered != SP_NO_TENSOR) {
         made &= ~SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
     } else if (b->mixed_views) {
-        make_all(b,
-                 made & ~(SP_LAYER_SET(SP_TENSOR_QUERIES) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES)));
-        make_view(b, SP_TENSOR_QUERIES, v->mixed[0]);
-        make_view(b, SP_TENSOR_KEYS_VALUES, v->mixed[0]);
+        static const sp_layer_tensor_id views[] = {SP_TENSOR_QUERIES, SP_TENSOR_KEYS_VALUES,
+                                                   SP_TENSOR_ATTENTION_GATE};
+        sp_layer_set parts = 0;
+        for (size_t p = 0; p < sizeof views / sizeof views[0]; p++) {
+            parts |= SP_LAYER_SET(views[p]);
+        }
+        make_all(b, made & ~parts);
+        for (size_t p = 0; p < sizeof views / sizeof views[0]; p++) {
+            make_view(b, views[p], v->mixed[0]);
+        }
         made = 0;
     }
     make_all(b, made);
@@ -354,6 +360,12 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
     case SP_STEP_SHARED_SUM:
         add_shared(b, v);
         break;
+    case SP_STEP_RESIDUAL1:
+        make_all(b, b->of->made[step]);
+        if (!b->of->has_step[SP_STEP_RESIDUAL2]) { // the layer has no MLP
+            add_to_residual(b, v);
+        }
+        break;
     case SP_STEP_RESIDUAL2:
         add_to_residual(b, v);
         break;
@@ -369,6 +381,8 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
 {
     layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
                       .gathered = SP_NO_TENSOR,
+                      .attention = SP_NO_TENSOR,
+                      .mlp = SP_NO_TENSOR,
                       .shared = SP_NO_TENSOR,
                       .output_name = output_name};
     const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
@@ -647,7 +661,11 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     for (; read != 0; read &= read - 1) {
         drop(b, sp_layer_set_first(read));
     }
-    drop_for_weights(b, SP_TENSOR_ATTENTION);
+    if (b->of->has_step[SP_STEP_ATTENTION_GATE]) { // what the gate gave is projected
+        drop(b, SP_TENSOR_ATTENTION);
+    } else {
+        drop_for_weights(b, SP_TENSOR_ATTENTION);
+    }
     if (parallel) {
         int32_t own = allocate_wide(b, "gradient of own keys and values", SP_WIDTH_KV);
         free_tensor(b, kv);
@@ -682,6 +700,7 @@ typedef struct layer_gradients {
     bool of_hidden;     // the gradient is of hidden states that several products read
     int32_t beside;     // of what the MLP reads, by the experts, beside that by the shared ones
     int32_t shared;     // of the output of the shared experts behind which a gate is
+    int32_t gate;       // of the gate of the attention's output
     bool rebuilds;      // the second projection of the MLP its input
 } layer_gradients;
 
@@ -689,8 +708,11 @@ typedef struct layer_gradients {
 // input.
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
-    if (step == SP_STEP_OUTPUT) {
-        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
+    if (step == SP_STEP_OUTPUT || step == SP_STEP_STATE_OUT) {
+        g->gradient = allocate_wide(b,
+                                    step == SP_STEP_OUTPUT ? "gradient of the attention output"
+                                                           : "gradient of the state's output",
+                                    sp_layer_steps[step].inputs);
         make_weight_gradient(b, step);
         release_for_weights(b, g->behind);
         return;
@@ -822,6 +844,30 @@ static void latent_norm_backward(program_builder *b, layer_gradients *g, sp_laye
     drop(b, step->reads);
 }
 
+// Gradients of what attention gave and of its gate, which is that of a part of the QKV output.
+static void gate_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t inner = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
+    g->gate = allocate_wide(b, "gradient of the gate of the attention output", SP_WIDTH_CONTEXT);
+    free_tensor(b, g->gradient);
+    drop_for_weights(b, SP_TENSOR_GATED_ATTENTION);
+    drop(b, SP_TENSOR_ATTENTION_GATE);
+    g->gradient = inner;
+}
+
+static void state_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t conv = allocate_wide(b, "gradient of the convolution", SP_WIDTH_STATE_CONV);
+    g->outputs[0] =
+        allocate_wide(b, "gradient of the projection into the state", SP_WIDTH_STATE_IN);
+    g->outputs[1] = SP_NO_TENSOR;
+    free_tensor(b, conv);
+    free_tensor(b, g->gradient);
+    drop(b, SP_TENSOR_STATE_CONV);
+    drop(b, SP_TENSOR_STATE_INPUT);
+    drop_for_weights(b, SP_TENSOR_STATE_OUTPUT);
+}
+
 // What a norm in PyTorch's operations kept beside its input and its output.
 static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
 {
@@ -855,7 +901,8 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             break;
         }
         g->behind = SP_NO_TENSOR;
-        if (has(b, step->reads) || has_row(b, SP_TENSOR_POST_NORM1)) {
+        if (has(b, step->reads) ||
+            has_row(b, place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1)) {
             g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
                                                ? "gradient of the MLP output"
                                                : "gradient of the attention block output");
@@ -886,7 +933,18 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_ATTENTION:
         core_attention_backward(b, g->gathered, g->outputs);
+        if (b->splits_qkv) { // else it is a part of the gradient of the QKV output
+            release_for_weights(b, g->gate);
+        } else {
+            free_tensor(b, g->gate);
+        }
         free_tensor(b, g->gradient);
+        break;
+    case SP_LAYER_KIND_GATE:
+        gate_backward(b, g);
+        break;
+    case SP_LAYER_KIND_STATE:
+        state_backward(b, g);
         break;
     case SP_LAYER_KIND_NORM:
         if (place != SP_STEP_NORM1 && place != SP_STEP_NORM2) {
@@ -896,7 +954,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         drop_for_weights(b, step->writes);
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
-        drop(b, step->reads);
+        drop(b, has_row(b, step->reads) ? step->reads : SP_TENSOR_INPUT);
         break;
     default:
         break;
@@ -918,7 +976,8 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
                          .routed = SP_NO_TENSOR,
                          .gathered = SP_NO_TENSOR,
                          .beside = SP_NO_TENSOR,
-                         .shared = SP_NO_TENSOR};
+                         .shared = SP_NO_TENSOR,
+                         .gate = SP_NO_TENSOR};
     if (b->of->size.kv_gathered > 0) {
         g.gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
@@ -1068,7 +1127,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .loss_chunks = options->stack.loss_chunks,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
-                         .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
+                         .mixed_views = model->positional != SP_ROPE && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
                          .load = load};
     for (int k = 0; k < sp_model_kinds(model); k++) {

@@ -24,7 +24,9 @@ static const char latent[] =
     "latent attention (MLA) is modelled where the model_type has it, or in "
     "a model given by its shape (model.kv_lora_rank)";
 static const char partly[] = "attention that does not read all tokens before is not modelled";
-static const char mixers[] = "layers other than attention and MLP are not modelled";
+static const char mixers[] =
+    "layers other than attention and MLP are modelled where the model_type "
+    "has them, or by model.mixer and model.layer_kinds";
 static const char biases[] = "biases other than those of the model_type are not modelled";
 static const char norms[] = "norms other than those of the model_type are not modelled";
 static const char shapes[] = "heads and sizes that differ from the usual are not modelled";

@@ -63,6 +63,8 @@ double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
             double n = op->n == 0 ? tokens : (double)op->n;
             double k = op->k == 0 ? tokens : (double)op->k;
             total += 2.0 * m * n * k * op->repeat;
+        } else if (op->kind == SP_OP_MEMORY) {
+            total += op->flops_per_token * local_tokens;
         } else if (op->kind == SP_OP_ATTENTION) {
             SP_ASSERT(pass != SP_PASS_W);
             double features = (double)sp_model_pair_features(model, (int)op->m);
@@ -202,6 +204,41 @@ static void attention_elementwise(builder *b, sp_pass pass)
         double copied = (double)(BF16 * (b->shard.q + b->shard.k + b->shard.v + b->shard.context));
         memory(b, "attention layout", 2.0 * copied, 4);
     }
+}
+
+// The gate reads what attention gives and its own input and writes their product; backward it also
+// reads the product's gradient and writes two.
+static void attention_gate(builder *b, const char *name, sp_pass pass)
+{
+    memory(b, name, (pass == SP_PASS_F ? 3.0 : 5.0) * (double)(BF16 * b->shard.context), 1);
+}
+
+// Tokens of a chunk, for each of which kernels write the state and read it again (mamba_ssm's
+// Mamba-2 and flash-linear-attention's gated DeltaNet by default).
+enum { MAMBA2_CHUNK = 256, GATED_DELTA_CHUNK = 64 };
+
+// Assumed to be bound by memory, with no rate measured. Forward the convolution reads and writes
+// its width; what writes into the state of a chunk reads values and what writes, what reads the
+// state reads values, and both of these again, and writes its output; the states of chunks, in
+// fp32, are written, read and written once more by the pass over chunks, and read; a norm reads the
+// output and what is let through and writes. Backward all of that runs again, and twice as much for
+// the gradients.
+static void state(builder *b, const char *name, sp_pass pass)
+{
+    double values = (double)b->shard.state_values;
+    double keys = (double)b->shard.state_keys;
+    bool mamba = b->model->mixer == SP_MIXER_MAMBA2;
+    double chunk = mamba ? MAMBA2_CHUNK : GATED_DELTA_CHUNK;
+    double elements =
+        2.0 * (values + 2.0 * keys) + 2.0 * values + 3.0 * keys + values + 3.0 * values;
+    double rates = (mamba ? 1.0 : 2.0) * (double)b->shard.state_heads;
+    double states = values * (double)b->model->state_dim / chunk;
+    double bytes = BF16 * elements + 2.0 * FP32 * rates + 4.0 * FP32 * states;
+    bool forward = pass == SP_PASS_F;
+    enum { KERNELS = 7 };
+    sp_op *op = memory(b, name, (forward ? 1.0 : 3.0) * bytes, (forward ? 1 : 2) * KERNELS);
+    op->flops_per_token =
+        (forward ? 1.0 : 2.0) * sp_model_state_flops_per_token(b->model) / b->layout->tp;
 }
 
 // Keys and values of the whole CP group, bf16. The backward moves them again together with their
@@ -385,6 +422,12 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
     case SP_LAYER_KIND_ATTENTION:
         cp_exchange(b, pass);
         attention_core(b, pass);
+        break;
+    case SP_LAYER_KIND_GATE:
+        attention_gate(b, name, pass);
+        break;
+    case SP_LAYER_KIND_STATE:
+        state(b, name, pass);
         break;
     case SP_LAYER_KIND_REDUCE:
         (forward ? reduce : gather)(b, name, hidden_bytes(b));

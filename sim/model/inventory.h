@@ -54,6 +54,7 @@ typedef struct sp_op {
     double bytes_fixed;
     // Beyond bytes_per_pair where the softmax runs as separate kernels (stack.h).
     double unfused_bytes_per_pair;
+    double flops_per_token;  // of a state, whose time is that of its bytes
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
     bool is_qkv;             // the QKV projection, which a CP gather may hide behind
     int kernels;             // kernel launches of one run of the operator (0 for collectives)

@@ -60,13 +60,24 @@ const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(T
 static unsigned attention_conditions(const sp_model *model)
 {
     bool latent = sp_model_is_latent(model);
-    return (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
+    if (sp_mixer_has_state(model->mixer)) {
+        return SP_IF_STATE | SP_IF_MIXER;
+    }
+    if (model->mixer == SP_MIXER_NONE) {
+        return 0;
+    }
+    return SP_IF_ATTENTION | SP_IF_MIXER | (model->attention_gate ? SP_IF_ATTENTION_GATE : 0) |
+           (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
            (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
 }
 
 static unsigned mlp_conditions(const sp_model *model)
 {
-    return (model->experts > 0 ? SP_IF_ROUTED : 0) | (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
+    if (model->without_mlp) {
+        return 0;
+    }
+    return SP_IF_MLP | (model->experts > 0 ? SP_IF_ROUTED : 0) |
+           (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
            (model->shared_gate ? SP_IF_SHARED_GATE : 0);
 }
 
@@ -114,6 +125,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .fc1 = halves * (model->ffn / etp),
         .shared_ffn = model->shared_ffn / tp,
         .shared_fc1 = halves * (model->shared_ffn / tp),
+        .state_heads = model->state_heads / tp,
+        .state_values = model->state_heads / tp * model->state_head_dim,
+        .state_keys = model->state_groups / tp * model->state_dim,
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
         .experts = experts,
         .held = experts / (dispatches ? sp_layout_ep(layout) : 1),
@@ -144,8 +158,15 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_V] = shard->v;
     widths[SP_WIDTH_QK] = shard->q + shard->k;
     widths[SP_WIDTH_KV] = shard->k + shard->v;
-    widths[SP_WIDTH_QKV] = shard->q + shard->k + shard->v;
+    widths[SP_WIDTH_QKV] =
+        shard->q + shard->k + shard->v + (model->attention_gate ? shard->context : 0);
     widths[SP_WIDTH_CONTEXT] = shard->context;
+    // What is let through, what writes into the state and what reads it, and for each head how much
+    // is forgotten, with gated DeltaNet how much is written as well.
+    widths[SP_WIDTH_STATE_IN] = 2 * (shard->state_values + shard->state_keys) +
+                                (model->mixer == SP_MIXER_MAMBA2 ? 1 : 2) * shard->state_heads;
+    widths[SP_WIDTH_STATE_CONV] = shard->state_values + 2 * shard->state_keys;
+    widths[SP_WIDTH_STATE_VALUES] = shard->state_values;
     widths[SP_WIDTH_Q_LATENT] = model->q_lora_rank;
     widths[SP_WIDTH_KV_LATENT] = model->kv_lora_rank;
     widths[SP_WIDTH_ROTARY] = model->qk_rope_dim;
@@ -192,6 +213,9 @@ static bool has_bias(const sp_model *model, sp_layer_place step)
         return model->router_bias;
     case SP_STEP_SHARED_GATE:
         return false;
+    case SP_STEP_STATE_IN:
+    case SP_STEP_STATE_OUT:
+        return model->bias;
     default:
         return model->bias || model->mlp_bias;
     }
@@ -233,13 +257,40 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool exp
     return total;
 }
 
+int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
+                                  int64_t parts[SP_STATE_PARTS])
+{
+    bool mamba = model->mixer == SP_MIXER_MAMBA2;
+    bool has = sp_mixer_has_state(model->mixer);
+    int64_t conv = shard->state_values + 2 * shard->state_keys;
+    parts[SP_STATE_CONV_WEIGHT] = has ? conv * model->state_conv : 0;
+    parts[SP_STATE_CONV_BIAS] = mamba ? conv : 0;
+    parts[SP_STATE_RATES] = has ? (mamba ? 3 : 2) * shard->state_heads : 0;
+    parts[SP_STATE_NORM] = !has ? 0 : mamba ? shard->state_values : model->state_head_dim;
+    int64_t total = 0;
+    for (int p = 0; p < SP_STATE_PARTS; p++) {
+        total += parts[p];
+    }
+    return total;
+}
+
+int64_t sp_layer_norms(const sp_model *model)
+{
+    int blocks = (model->mixer != SP_MIXER_NONE) + !model->without_mlp;
+    return (model->post_norms ? 2 : 1) * blocks;
+}
+
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden + model->q_lora_rank +
-                    model->kv_lora_rank +
-                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
-    int64_t sinks = model->attention_sinks ? shard->heads : 0;
-    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks + weights_of(model, shard, false);
+    bool attends = model->mixer == SP_MIXER_ATTENTION;
+    int64_t latents = attends ? model->q_lora_rank + model->kv_lora_rank : 0;
+    int64_t norms =
+        sp_layer_norms(model) * model->hidden + latents +
+        (attends && model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
+    int64_t sinks = attends && model->attention_sinks ? shard->heads : 0;
+    int64_t parts[SP_STATE_PARTS];
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks +
+           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false);
 }
 
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)

@@ -35,7 +35,8 @@ typedef enum sp_layer_operation {
     SP_LAYER_FC2 = 1 << 10,
     SP_LAYER_RESIDUAL2 = 1 << 11,
     SP_LAYER_LATENT = 1 << 12, // hidden states to the latents of queries, and of keys and values
-    SP_LAYER_ALL = (1 << 13) - 1
+    SP_LAYER_STATE = 1 << 13,  // a state in place of attention, with its projections
+    SP_LAYER_ALL = (1 << 14) - 1
 } sp_layer_operation;
 
 // The recompute modes: identifier, name, and the operations that run again before the backward. A
@@ -73,6 +74,8 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_LINEAR,
     SP_LAYER_KIND_ELEMENTWISE, // of queries and keys
     SP_LAYER_KIND_ATTENTION,   // with the exchange over CP
+    SP_LAYER_KIND_GATE,        // of the attention's output
+    SP_LAYER_KIND_STATE,       // convolution, state and gated norm
     SP_LAYER_KIND_REDUCE,      // exit of a tensor-parallel block; backward a gather
     SP_LAYER_KIND_RESIDUAL,
     SP_LAYER_KIND_PERMUTATION, // to experts
@@ -95,7 +98,8 @@ typedef enum sp_layer_kind {
 // states.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
-        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .conditions = SP_IF_MIXER)                                                                 \
     ROW(Q_DOWN, LATENT, LINEAR, "query down-projection", "query down-projection",                  \
         .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_Q_LATENT,                                    \
         .weight = SP_PARAMETER_Q_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                           \
@@ -139,23 +143,43 @@ typedef enum sp_layer_kind {
         .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
         .outputs = SP_WIDTH_QKV, .conditions = SP_IF_JOINT_QKV)                                    \
     ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
-        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
+        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES,                      \
+        .conditions = SP_IF_ATTENTION)                                                             \
     ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
-        .writes = SP_TENSOR_ATTENTION)                                                             \
+        .writes = SP_TENSOR_ATTENTION, .conditions = SP_IF_ATTENTION)                              \
+    ROW(ATTENTION_GATE, OUTPUT, GATE, "gate of the attention output",                              \
+        "gate of the attention output", .reads = SP_TENSOR_ATTENTION,                              \
+        .writes = SP_TENSOR_GATED_ATTENTION, .conditions = SP_IF_ATTENTION_GATE)                   \
     ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
         .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
         .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_CONTEXT,                      \
-        .outputs = SP_WIDTH_HIDDEN)                                                                \
+        .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_ATTENTION)                                 \
+    ROW(STATE_GATHER, STATE, GATHER, "gather of the state's input",                                \
+        "reduction of the state's input gradient", .reads = SP_TENSOR_NORM1,                       \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_STATE)                                      \
+    ROW(STATE_IN, STATE, LINEAR, "projection into the state", "projection into the state",         \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_STATE_INPUT,                                 \
+        .weight = SP_PARAMETER_STATE_IN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                         \
+        .outputs = SP_WIDTH_STATE_IN, .conditions = SP_IF_STATE)                                   \
+    ROW(STATE, STATE, STATE, "convolution and state", "convolution and state",                     \
+        .reads = SP_TENSOR_STATE_INPUT, .writes = SP_TENSOR_STATE_OUTPUT,                          \
+        .outputs = SP_WIDTH_STATE_VALUES, .conditions = SP_IF_STATE)                               \
+    ROW(STATE_OUT, STATE, LINEAR, "projection of the state's output",                              \
+        "projection of the state's output", .reads = SP_TENSOR_STATE_OUTPUT,                       \
+        .writes = SP_TENSOR_RESIDUAL, .weight = SP_PARAMETER_STATE_OUT_WEIGHT,                     \
+        .inputs = SP_WIDTH_STATE_VALUES, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_STATE)    \
     ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
-        .writes = SP_TENSOR_RESIDUAL)                                                              \
+        .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)                                   \
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
-        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)         \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
-        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true)                \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true,                \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
         .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
@@ -181,30 +205,32 @@ typedef enum sp_layer_kind {
         .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
-        .inputs = SP_WIDTH_HIDDEN)                                                                 \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_MLP)                                        \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
-        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT, .conditions = SP_IF_MLP)       \
     ROW(DISPATCH, PERMUTATION, DISPATCH, "token dispatch", "combination of dispatched gradients",  \
-        .reads = SP_TENSOR_NORM2)                                                                  \
+        .reads = SP_TENSOR_NORM2, .conditions = SP_IF_MLP)                                         \
     ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1, .conditions = SP_IF_MLP)               \
     ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
-        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN)            \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN,            \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
-        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
+        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN,     \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(COMBINE, FC2, COMBINE, "combination of expert outputs", "dispatch of output gradients",    \
-        .writes = SP_LAYER_TENSORS)                                                                \
+        .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
     ROW(UNPERMUTATION, FC2, PERMUTATION, NULL, "expert permutation",                               \
-        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS)                              \
+        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)     \
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
         "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
-        .writes = SP_LAYER_TENSORS)                                                                \
+        .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
     ROW(SHARED_SUM, FC2, SUM, "sum with the shared experts", "sum with the shared experts",        \
         .reads = SP_TENSOR_SHARED_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_SHARED)  \
     ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
-        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
+        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)
 
 #define SP_STEP_IDENTIFIER(identifier, ...) SP_STEP_##identifier,
 typedef enum sp_layer_place {
@@ -223,9 +249,12 @@ typedef enum sp_layer_width {
     SP_WIDTH_V,
     SP_WIDTH_QK,
     SP_WIDTH_KV,
-    SP_WIDTH_QKV,
+    SP_WIDTH_QKV,      // with the gate of the attention's output
     SP_WIDTH_CONTEXT,  // of the attention's output
-    SP_WIDTH_Q_LATENT, // of latent attention from here on
+    SP_WIDTH_STATE_IN, // of the projection into a state
+    SP_WIDTH_STATE_CONV,
+    SP_WIDTH_STATE_VALUES, // of what a state gives
+    SP_WIDTH_Q_LATENT,     // of latent attention from here on
     SP_WIDTH_KV_LATENT,
     SP_WIDTH_ROTARY,  // of the keys' rotary part, which all heads share
     SP_WIDTH_KV_DOWN, // latent and rotary part
@@ -287,10 +316,18 @@ typedef enum sp_layer_condition {
     SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
     SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
     SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
-    SP_IF_MTP = 1 << 18                // further tokens are predicted
+    SP_IF_MTP = 1 << 18,               // further tokens are predicted
+    // What a layer has.
+    SP_IF_ATTENTION = 1 << 19,
+    SP_IF_ATTENTION_GATE = 1 << 20,
+    SP_IF_STATE = 1 << 21, // in place of attention
+    SP_IF_MIXER = 1 << 22, // either
+    SP_IF_MLP = 1 << 23
 } sp_layer_condition;
 
-// The tensors of a layer, of embedding and head, in the order in which the forward saves them.
+// The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
+// layer with a state what the projection, the convolution and the state give stays; kernels make
+// the states of chunks again.
 // Columns: identifier, name, part; width, rows and type; the operation whose repetition makes it
 // needless to keep the tensor (the one that writes it, or else the one that keeps it as its input;
 // 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
@@ -302,13 +339,15 @@ typedef enum sp_layer_condition {
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
         LAYER_STEPS, STEP_NORM1, 0)                                                                \
     ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,        \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                             \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, SP_IF_MIXER)                                   \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MIXER)            \
     ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
     ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
@@ -319,45 +358,62 @@ typedef enum sp_layer_condition {
         STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
-        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
+        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES | SP_IF_ATTENTION)                                     \
     ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,             \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_ATTENTION)                                                           \
     ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                   \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_ATTENTION)                                                           \
     ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE,  \
-        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                          \
+        STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_ATTENTION)                                            \
     ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,    \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                            \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_ATTENTION)                          \
     ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,    \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE,                                                \
+        SP_IF_UNFUSED | SP_IF_DROPOUT | SP_IF_ATTENTION)                                           \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE,  \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE,                                                \
+        SP_IF_UNFUSED | SP_IF_DROPOUT | SP_IF_ATTENTION)                                           \
     ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,    \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION)                           \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH | SP_IF_ATTENTION)                            \
+    ROW(ATTENTION_GATE, "gate of the attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_QKV, \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_ATTENTION_GATE,                \
+        SP_IF_ATTENTION_GATE)                                                                      \
+    ROW(GATED_ATTENTION, "gated attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT,   \
+        STEP_ATTENTION_GATE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION_GATE) \
+    ROW(STATE_INPUT, "projection into the state", LAYER, STATE_IN, BLOCK, BF16, SP_LAYER_STATE,    \
+        STEP_STATE_IN, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_STATE, SP_IF_STATE)                   \
+    ROW(STATE_CONV, "convolution before the state", LAYER, STATE_CONV, BLOCK, BF16,                \
+        SP_LAYER_STATE, STEP_STATE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_STATE, SP_IF_STATE)      \
+    ROW(STATE_OUTPUT, "output of the state", LAYER, STATE_VALUES, BLOCK, BF16, SP_LAYER_STATE,     \
+        STEP_STATE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_STATE)                      \
     ROW(POST_NORM1, "input of the norm behind attention", LAYER, HIDDEN, RESIDUAL, BF16,           \
         SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE,                   \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS)                                                      \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_MIXER)                                        \
     ROW(POST_NORM1_INPUT, "input of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                  \
     ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                  \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
-        SP_IF_DROPOUT)                                                                             \
+        SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                                \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP)                          \
     ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,       \
-        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                         \
+        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_MLP)                                                 \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MLP)              \
     ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
@@ -389,32 +445,33 @@ typedef enum sp_layer_condition {
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
     ROW(UP, "fc1 output, up half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,       \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
     ROW(FC1, "fc1 output", LAYER, FC1, EXPERTS, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,     \
-        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, SP_IF_MLP)                                               \
     ROW(SILU, "SiLU output", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,      \
-        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)             \
     ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
+        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                                       \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
-        SP_IF_POST_NORMS)                                                                          \
+        SP_IF_POST_NORMS | SP_IF_MLP)                                                              \
     ROW(POST_NORM2_INPUT, "input of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,     \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
     ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT | SP_IF_MLP)   \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                       \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_ATTENTION)         \
     ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,               \
-        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)  \
+        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1,                   \
+        SP_IF_REORDERED | SP_IF_ATTENTION)                                                         \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,            \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                         \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
@@ -513,10 +570,12 @@ typedef struct sp_shard {
     int64_t ffn;                    // of one expert
     int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
     int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none
-    int64_t vocab;                  // rows of the vocabulary tables, rounded up
-    int64_t experts;                // of a layer, 1 where the MLP is dense
-    int64_t held;                   // of them on this rank
-    int64_t active;                 // experts per token, 1 where the MLP is dense
+    // Of layers with a state.
+    int64_t state_heads, state_values, state_keys;
+    int64_t vocab;   // rows of the vocabulary tables, rounded up
+    int64_t experts; // of a layer, 1 where the MLP is dense
+    int64_t held;    // of them on this rank
+    int64_t active;  // experts per token, 1 where the MLP is dense
     // Of rows spread evenly over experts on several ranks this one has rows_of / rows_over for each
     // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
     int64_t rows_of, rows_over;
@@ -546,6 +605,20 @@ typedef struct sp_layer_linear {
 // False: the step is no projection, or none that the model has.
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear);
+// Of a layer with a state, beside its projections: the convolution, of Mamba-2 with a bias; numbers
+// of each head, which say how fast it forgets and, of Mamba-2, what passes by the state; a norm of
+// what the state gives, of Mamba-2 of all its features, else of those of a head, which every TP
+// rank has whole. Gives their sum, 0 for other layers.
+typedef enum sp_state_part {
+    SP_STATE_CONV_WEIGHT,
+    SP_STATE_CONV_BIAS,
+    SP_STATE_RATES,
+    SP_STATE_NORM,
+    SP_STATE_PARTS
+} sp_state_part;
+int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
+                                  int64_t parts[SP_STATE_PARTS]);
+int64_t sp_layer_norms(const sp_model *model); // of hidden states
 // Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
 // norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);

@@ -491,6 +491,12 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
     }
+    if (model->state_heads % tp != 0 || model->state_groups % tp != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "%d heads of a state in %d groups cannot be split over %d ranks",
+                    model->state_heads, model->state_groups, tp);
+    }
     if (model->qk_norm_whole && tp > 1) {
         good = false;
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",

@@ -15,18 +15,28 @@ typedef enum sp_stored_dtype { SP_STORED_BF16, SP_STORED_FP16, SP_STORED_FP32 } 
 // Dropout of hidden states and attention; usual: with GELU alone.
 typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
-typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
+// What tokens of a layer learn from each other by: attention; a state that each token changes
+// (Mamba-2, arXiv 2405.21060; gated DeltaNet, arXiv 2412.06464), in place of it; or nothing, in a
+// layer that is an MLP alone.
+typedef enum sp_mixer {
+    SP_MIXER_ATTENTION,
+    SP_MIXER_MAMBA2,
+    SP_MIXER_GATED_DELTA,
+    SP_MIXER_NONE
+} sp_mixer;
+typedef enum sp_positional { SP_ROPE, SP_LEARNED, SP_NO_POSITIONS } sp_positional;
 
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_activation_names[];
 extern const char *const sp_norm_names[];
+extern const char *const sp_mixer_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 
 enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40, SP_MODEL_KEYS = 160 };
 
-// What may differ from layer to layer: the MLP, dense or routed to experts, and the tokens that
-// attention sees. All else is alike in all layers.
+// What may differ from layer to layer: attention or what stands in its place, the MLP, dense or
+// routed to experts, and the tokens that attention sees. All else is alike in all layers.
 typedef struct sp_layer_mlp {
     int64_t ffn; // f, of one expert where there are experts
     int experts; // 0: dense MLP
@@ -34,6 +44,8 @@ typedef struct sp_layer_mlp {
     int64_t shared_ffn; // of all shared experts together, which every token passes; 0: none
     bool shared_gate;   // their output is multiplied by a number for each token (h to 1, Qwen2-MoE)
     int64_t window_tokens, chunk_tokens; // as of sp_model
+    sp_mixer mixer;
+    bool without_mlp;
 } sp_layer_mlp;
 
 // So many layers of one kind behind each other.
@@ -41,7 +53,7 @@ typedef struct sp_layer_run {
     int layers, kind;
 } sp_layer_run;
 
-enum { SP_LAYER_KINDS = 4, SP_LAYER_RUNS = 8 }; // at most
+enum { SP_LAYER_KINDS = 4, SP_LAYER_RUNS = 128 }; // at most
 
 // A decoder-only transformer. All counts are of the whole model, before sharding.
 typedef struct sp_model {
@@ -58,6 +70,14 @@ typedef struct sp_model {
     // those of its own chunk (of so many tokens, counted from the sample's first); 0: to all before
     // it. One of them at most.
     int64_t window_tokens, chunk_tokens;
+    sp_mixer mixer;
+    bool without_mlp;
+    // Of layers with a state: heads, each with so many features of a token and a state of that many
+    // times state_dim; groups of heads that share what writes into the state and what reads it; and
+    // tokens that a convolution in front takes in.
+    int state_heads, state_groups;
+    int64_t state_head_dim, state_dim, state_conv;
+    bool attention_gate; // of each feature of the attention's output (Qwen3-Next)
     sp_activation activation;
     sp_norm norm;
     sp_positional positional;
@@ -115,6 +135,9 @@ sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
                            sp_error *err);
 
+// The model_type of the families that are read, in the order of model_hf.c; NULL past the last.
+const char *sp_model_hf_kind(int index);
+
 // The `model` object of a scenario. Ends and checks the object; errors are
 // collected in object->err.
 void sp_model_from_object(sp_object *object, sp_model *model);
@@ -165,6 +188,25 @@ int64_t sp_model_least_seen(const sp_model *model);
 void sp_model_drop_seen(sp_model *model, int64_t longest);
 // Do layers of the two kinds see the same tokens?
 bool sp_model_sees_alike(const sp_model *model, int kind, int other);
+
+// ---- Layers with a state ----
+
+static inline bool sp_mixer_has_state(sp_mixer mixer)
+{
+    return mixer == SP_MIXER_MAMBA2 || mixer == SP_MIXER_GATED_DELTA;
+}
+// Has a layer of the model a state?
+bool sp_model_has_state(const sp_model *model);
+// Has a layer attention, or what stands in its place, or an MLP alone?
+bool sp_model_lacks_blocks(const sp_model *model);
+// The share of all layers that have attention; 1 of most models.
+double sp_model_attending_share(const sp_model *model);
+// Do all layers attend to all tokens before?
+bool sp_model_sees_all(const sp_model *model);
+// FLOPs that a token takes in a layer beside its products, forward: the convolution, and the state
+// as recurrent: 7 for each of its elements with Mamba-2, 4 with gated DeltaNet. 0: the layer has no
+// state. (Megatron-LM counts the same, training/training.py.)
+double sp_model_state_flops_per_token(const sp_model *alike);
 
 // ---- Attention ----
 
@@ -237,7 +279,8 @@ enum {
     SP_I_MAX_HEAD_DIM = 1 << 12,
     SP_I_MAX_VOCAB = 1 << 27,
     SP_I_MAX_POSITIONS = 1 << 27,
-    SP_I_MAX_EXPERTS = 1 << 10
+    SP_I_MAX_EXPERTS = 1 << 10,
+    SP_I_MAX_STATE_CONV = 64
 };
 
 #define SP_I_MAX_PARAMETERS (INT64_C(1) << 50)

@@ -60,6 +60,12 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "reading prompts predicts no further tokens, expected 0, got %d",
                            scenario->model.mtp_layers);
     }
+    if (sp_model_has_state(&scenario->model) || sp_model_lacks_blocks(&scenario->model) ||
+        scenario->model.attention_gate) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.mixer",
+                           "prompts are not simulated with layers with a state, layers that are "
+                           "attention or an MLP alone, and gates of attention");
+    }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "model.kv_lora_rank",
                            "prompts are not simulated with latent attention, whose keys and values "

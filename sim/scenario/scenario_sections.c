@@ -763,6 +763,42 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// What does not know layers with a state, layers that lack a block, and gates of attention.
+static sp_status check_mixers(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_model *model = &scenario->model;
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *key = sp_model_has_state(model) || sp_model_lacks_blocks(model) ? "model.mixer"
+                      : model->attention_gate ? "model.attention_gate"
+                                              : NULL;
+    const char *what = sp_model_has_state(model)      ? "layers with a state"
+                       : sp_model_lacks_blocks(model) ? "layers of an MLP or of attention alone"
+                                                      : "a gate of the attention's output";
+    if (key == NULL) {
+        return SP_OK;
+    }
+    if (stack->tensors == SP_TENSORS_EXPLICIT || stack->unfused_norms) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "%s are not simulated with %s of stack \"%s\": the stacks of "
+                           "Megatron-Core are",
+                           what,
+                           stack->unfused_norms ? "the unfused norms" : "the hand-written passes",
+                           stack->name);
+    }
+    if (scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.model",
+                           "\"slimpipe-planner\" knows no %s (%s)", what, key);
+    }
+    if (sp_model_has_state(model) && scenario->layout.cp > 1) {
+        return sp_error_in(
+            err, SP_ERR_CONTENT, scenario->source, "parallel.cp",
+            "is %d, and how ranks hand on the state of a sample (model.mixer) is not "
+            "simulated: expected 1",
+            scenario->layout.cp);
+    }
+    return SP_OK;
+}
+
 // The last stage has layers and logits more than others.
 static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
 {
@@ -796,10 +832,10 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {
-        check_chunks,      check_layout,         check_layers, check_exchange,
-        check_cp_sharding, check_head_groups,    check_zero,   check_zero_group,
-        check_experts,     check_flows,          check_nvls,   check_planner,
-        check_offload,     check_shared_experts, check_latent, check_mtp};
+        check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
+        check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
+        check_nvls,        check_planner, check_offload,    check_shared_experts, check_mixers,
+        check_latent,      check_mtp};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
@@ -1167,6 +1203,12 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
                            "drafts by layers that predict further tokens are not simulated, "
                            "expected 0, got %d",
                            scenario->model.mtp_layers);
+    }
+    if (sp_model_has_state(&scenario->model) || sp_model_lacks_blocks(&scenario->model) ||
+        scenario->model.attention_gate) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mixer",
+                           "generated text is not simulated with layers with a state, layers that "
+                           "are attention or an MLP alone, and gates of attention");
     }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.kv_lora_rank",

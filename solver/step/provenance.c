@@ -323,6 +323,9 @@ void sp_i_step_recompute(sp_i_steps *steps)
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
+    // Pairs are counted as the mean over all layers.
+    double share = sp_model_attending_share(&scenario->model);
+    steps->recompute_flops_per_pair2 /= share > 0.0 ? share : 1.0;
 }
 
 int64_t sp_i_step_microbatches(const sp_packing *packing)
@@ -373,6 +376,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
     double tokens = (double)facts->tokens;
     facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
+    full2 *= sp_model_attending_share(model);
     facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
     facts->hardware_flops = facts->model_flops + tokens * steps->recompute_flops_per_token +
                             pairs2 * steps->recompute_flops_per_pair2;

@@ -60,6 +60,9 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define LATENT                                                                                    \
     "model.kv_heads=16 model.kv_lora_rank=256 model.qk_nope_dim=64 model.qk_rope_dim=32 "         \
     "model.v_head_dim=64"
+#define STATE                                                                                     \
+    "model.mixer='mamba2' model.state_heads=16 model.state_groups=4 model.state_head_dim=64 "     \
+    "model.state_dim=64 model.state_conv=4"
 #define FIGURE(...) {__VA_ARGS__, NULL}
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 #define ROUTED "model.experts=4 model.experts_per_token=2"
@@ -91,6 +94,15 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.shared_gate", TRAIN, "model.experts=4 model.experts_per_token=1 model.shared_ffn=1024", "false", "*"),
     TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
                    "[{'layers':1},{'layers':1,'ffn':4096}]"),
+    TIME_OR_MEMORY("model.mixer", TRAIN, STATE, "'mamba2'", "'gated-delta'"),
+    TIME_OR_MEMORY("model.mixer", TRAIN, "", "'attention'", "'none'"),
+    TIME_OR_MEMORY("model.without_mlp", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.state_heads", TRAIN, STATE, "16", "32"),
+    TIME_OR_MEMORY("model.state_head_dim", TRAIN, STATE, "64", "128"),
+    TIME_OR_MEMORY("model.state_groups", TRAIN, STATE, "4", "8"),
+    TIME_OR_MEMORY("model.state_dim", TRAIN, STATE, "64", "128"),
+    TIME_OR_MEMORY("model.state_conv", TRAIN, STATE, "4", "8"),
+    TIME_OR_MEMORY("model.attention_gate", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
