@@ -1,6 +1,7 @@
 #include "tests/gpu/attention_reference.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,20 +28,29 @@ static void clear(double *x, int64_t rows, int64_t stride, int64_t columns)
     }
 }
 
+// Does the query at this position see the key?
+static bool sees(const sp_kernel_attention_shape *s, int64_t query, int64_t key)
+{
+    bool in_window = s->window == 0 || query - key < s->window;
+    return key <= query && in_window && (s->chunk == 0 || query / s->chunk == key / s->chunk);
+}
+
 // One query of one head; `p` and `dp` have room for all keys.
 static void one_query(const attention_reference *r, int64_t query, int64_t head, double *p,
                       double *dp)
 {
     const sp_kernel_attention_shape *s = &r->shape;
     const int64_t d = s->head_dim;
-    const int64_t seen = query + r->keys - r->queries + 1;
+    const int64_t position = query + r->keys - r->queries;
+    const int64_t seen = position + 1;
     const int64_t group = head / (s->heads / s->kv_heads) * d;
     const int64_t row = query * s->q_stride + head * d;
     const int64_t out = query * s->out_stride + head * d;
     double most = -INFINITY;
     double sum = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        p[c] = s->scale * dot(&r->q[row], &r->k[c * s->kv_stride + group], d);
+        p[c] = sees(s, position, c) ? s->scale * dot(&r->q[row], &r->k[c * s->kv_stride + group], d)
+                                    : -HUGE_VAL;
         most = fmax(most, p[c]);
     }
     for (int64_t c = 0; c < seen; c++) {
