@@ -205,14 +205,14 @@ static int64_t longest_sample(const sp_packing *packing)
     return longest;
 }
 
-static sp_status check_model(const char *backend, const sp_model *model, const sp_packing *packing,
-                             sp_error *err)
+static sp_status check_model(const char *backend, unsigned layers, const sp_model *model,
+                             const sp_packing *packing, sp_error *err)
 {
     sp_status status = SP_OK;
     int64_t longest = longest_sample(packing);
     if (sp_model_most_experts(model) > 0) {
         status = cannot(backend, err, "experts");
-    } else if (model->runs > 0) {
+    } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
     if (sp_model_is_latent(model)) {
@@ -222,7 +222,7 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
     }
     int64_t seen = sp_model_least_seen(model);
-    if (seen > 0 && longest > seen) {
+    if (seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0) {
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
                         (long long)seen, (long long)longest);
     }
@@ -324,14 +324,15 @@ static sp_status check_links(const char *backend, const sp_run_request *request,
     return SP_OK;
 }
 
-sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err)
+sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, unsigned layers,
+                          sp_error *err)
 {
     sp_i_exec_options options;
     sp_status status = sp_i_exec_options_read(request, backend, &options, err);
     if (status != SP_OK || request->model == NULL) {
         return status;
     }
-    status = check_model(backend, request->model, request->plan->packing, err);
+    status = check_model(backend, layers, request->model, request->plan->packing, err);
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
     }
@@ -347,10 +348,10 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
     }
     sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
     sp_status ranks = check_ranks(backend, request->plan->packing, err);
-    sp_status layers = check_layers(request, err);
+    sp_status stages = check_layers(request, err);
     status = status != SP_OK ? status : links;
     status = status != SP_OK ? status : ranks;
-    return status != SP_OK ? status : layers;
+    return status != SP_OK ? status : stages;
 }
 
 static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, sp_error *err)

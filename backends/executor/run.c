@@ -135,9 +135,11 @@ static void make_job(const sp_i_exec_run *run, const sp_i_exec_place *place, sp_
     job->attention_way = run->options.attention_way;
     job->attention_node = run->options.attention_node;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
-    job->shard = sp_shard_of(request->model, &request->plan->layout);
-    sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
-                         run->math->exact_bytes, &job->specs);
+    job->width = sp_i_exec_widths_of(run->math->real_bytes, run->math->exact_bytes);
+    for (int k = 0; k < sp_model_kinds(request->model); k++) {
+        sp_i_exec_kind_make(request->model, k, &request->plan->layout, mode, &job->width,
+                            &job->kind[k]);
+    }
     sp_i_exec_slices_init(&job->slices, request->plan->packing, place);
     make_numbers(job);
 }
@@ -158,15 +160,6 @@ static void make_jobs(sp_i_exec_run *run)
                                        .part = parts > 1 ? tp_rank : 0};
         make_job(run, &place, &run->jobs[j]);
     }
-}
-
-static int first_layer(const sp_i_exec_run *run, int vstage)
-{
-    int layers = 0;
-    for (int s = 0; s < vstage; s++) {
-        layers += run->model_parts[s].layers;
-    }
-    return layers;
 }
 
 static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
@@ -190,7 +183,6 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
         status = sp_i_exec_stage_init(stage, rank->job, rank->arena, &rank->links,
                                       run->model_parts[vstage], err);
-        stage->first_layer = first_layer(run, vstage);
         stage->first = vstage == 0;
         stage->last = vstage + 1 == (int)sp_i_exec_vstages(run);
         stage->vocab_rank =
@@ -256,22 +248,24 @@ static void add_row(const sp_i_exec_spec *spec, int64_t times, row_bytes *bytes)
 // Bytes that the forward of a stage keeps for a row until its backward.
 static row_bytes kept_bytes(const sp_i_exec_stage *stage)
 {
-    const sp_i_exec_specs *specs = &stage->job->specs;
-    const int layers = stage->model_part.layers;
+    const sp_stage *part = &stage->model_part;
     row_bytes bytes = {0};
-    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        add_row(&specs->of[t], layers, &bytes);
+    for (int k = 0; k < sp_model_kinds(stage->job->model); k++) {
+        for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+            add_row(&stage->job->kind[k].specs.of[t], sp_stage_count(part, stage->job->model, k),
+                    &bytes);
+        }
     }
-    for (int t = SP_TENSOR_FINAL_INPUT; stage->model_part.head && t < SP_ALL_TENSORS; t++) {
-        add_row(&specs->of[t], 1, &bytes);
+    const sp_i_exec_specs *head = &sp_i_exec_kind_of(stage, part->layers)->specs;
+    for (int t = SP_TENSOR_FINAL_INPUT; part->head && t < SP_ALL_TENSORS; t++) {
+        add_row(&head->of[t], 1, &bytes);
     }
     return bytes;
 }
 
 static row_bytes repeated_bytes(const sp_i_exec_stage *stage)
 {
-    const sp_i_exec_specs *specs = &stage->job->specs;
-    const sp_i_exec_spec *input = &specs->of[SP_TENSOR_INPUT];
+    const sp_i_exec_spec *input = &sp_i_exec_kind_of(stage, 0)->specs.of[SP_TENSOR_INPUT];
     return (row_bytes){.own = input->columns * input->width.real_bytes};
 }
 

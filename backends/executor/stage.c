@@ -54,6 +54,13 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
     *stage = (sp_i_exec_stage){0};
 }
 
+const sp_i_exec_kind *sp_i_exec_kind_of(const sp_i_exec_stage *stage, int layer)
+{
+    bool of_layer = layer < stage->model_part.layers;
+    int number = stage->model_part.first + layer;
+    return &stage->job->kind[of_layer ? sp_model_kind_of(stage->job->model, number) : 0];
+}
+
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
                        sp_layer_tensor_id tensor)
 {
@@ -98,7 +105,7 @@ static void fetch_slice(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack
                         sp_layer_tensor_id tensor, int32_t place, char *block, int64_t *part_row)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
-    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    const sp_i_exec_spec *spec = &sp_i_exec_kind_of(stage, layer)->specs.of[tensor];
     int32_t number = pack->slice[place];
     int64_t block_rows = spec->own ? pack->own_rows : pack->rows;
     void **saved = sp_i_exec_saved(stage, slices->slice[number].forward_pack, layer, tensor);
@@ -135,7 +142,7 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
                      sp_layer_tensor_id tensor, void **block)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
-    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    const sp_i_exec_spec *spec = &sp_i_exec_kind_of(stage, layer)->specs.of[tensor];
     if (pack->same_as != SP_I_EXEC_NONE) {
         void **saved = sp_i_exec_saved(stage, pack->same_as, layer, tensor);
         *block = *saved;
@@ -266,7 +273,7 @@ static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
     bool ok = true;
     if (stage->gathers && use != SP_I_EXEC_WEIGHTS) {
         stage->value[slot] =
-            sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->specs.value);
+            sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->width.value);
         ok = stage->value[slot] != NULL;
         if (ok) {
             sp_i_exec_gather(stage->replicas, range->begin, range->count, stage->value[slot]);
@@ -274,7 +281,7 @@ static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
     }
     if (ok && stage->scatters && writes(stage, slot, use)) {
         stage->gradient[slot] = sp_i_exec_take_zeroed(stage->arena, SP_MEM_WORKSPACE, range->count,
-                                                      stage->job->specs.statistic);
+                                                      stage->job->width.statistic);
         ok = stage->gradient[slot] != NULL;
     }
     return ok;

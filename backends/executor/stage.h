@@ -210,17 +210,32 @@ typedef struct sp_i_exec_spec {
 typedef struct sp_i_exec_specs {
     sp_i_exec_spec of[SP_ALL_TENSORS];
     sp_recompute recompute;
-    bool drops;                // the model trains with dropout
+    bool drops; // the model trains with dropout
+} sp_i_exec_specs;
+
+// Widths of elements of a run.
+typedef struct sp_i_exec_widths {
     sp_i_exec_width value;     // of hidden states, queries and the like: bf16 in the table
     sp_i_exec_width statistic; // of statistics and sums over tokens: fp32 in the table
     sp_i_exec_width scratch;   // of the kernels' own work spaces, which no table has
-} sp_i_exec_specs;
+} sp_i_exec_widths;
 
-// Makes those for values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel
-// whatever the stack says. Keys, then values stand slice by slice (sp_i_exec_kv); the mode says
-// whether those are kept that no later slice reads.
-void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
-                          int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs);
+// Those for values of `real_bytes` and statistics of `exact_bytes`.
+sp_i_exec_widths sp_i_exec_widths_of(int64_t real_bytes, int64_t exact_bytes);
+
+// Layers of one kind (sim/model/model.h) as a rank computes them: a model of such layers alone,
+// the rank's share of their widths, and their tensors.
+typedef struct sp_i_exec_kind {
+    sp_model model;
+    sp_shard shard;
+    sp_i_exec_specs specs;
+} sp_i_exec_kind;
+
+// SwiGLU is one kernel whatever the stack says. Keys, then values stand slice by slice
+// (sp_i_exec_kv); the mode says whether those are kept that no later slice reads.
+void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *layout,
+                         sp_recompute recompute, const sp_i_exec_widths *widths,
+                         sp_i_exec_kind *kind);
 
 // The parameters of one rank, tensor by tensor: names, places in the rank and in the whole model,
 // and starting values. Tensor-parallel ranks hold rows of the column-parallel matrices (queries,
@@ -378,8 +393,10 @@ typedef enum sp_i_exec_number {
 typedef struct sp_i_exec_job {
     sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
-    sp_shard shard;
-    sp_i_exec_specs specs;
+    sp_i_exec_widths width;
+    // Kinds of layers differ in their layers alone, so that the first one's stand for embedding and
+    // head.
+    sp_i_exec_kind kind[SP_LAYER_KINDS];
     sp_i_exec_slices slices;
     // Each of the rank's rows, slice after slice in the order of the forward packs, has a token, a
     // token to be predicted (negative: padding) and position. token_at[slice] is the place of its
@@ -488,7 +505,6 @@ typedef struct sp_i_exec_stage {
     sp_i_exec_arena *arena; // of its rank
     sp_i_exec_links *links; // of its rank
     sp_stage model_part;
-    int first_layer;          // of the model_part, in the model
     bool first, last;         // of all virtual stages
     int vocab_rank;           // which share of the vocabulary it has, if any
     void **value, **gradient; // by slot; borrowed from the rank, or of an open unit
@@ -511,6 +527,9 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
                                sp_i_exec_arena *arena, sp_i_exec_links *links, sp_stage model_part,
                                sp_error *err);
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage);
+
+// The kind of a layer of the stage; behind the last one stands the head.
+const sp_i_exec_kind *sp_i_exec_kind_of(const sp_i_exec_stage *stage, int layer);
 
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
                        sp_layer_tensor_id tensor);

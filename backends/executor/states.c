@@ -269,7 +269,7 @@ static bool make_rope(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     if (elements == 0) {
         return true;
     }
-    const sp_i_exec_width width = {run->math->exact_bytes, rank->job->specs.value.table_bytes};
+    const sp_i_exec_width width = {run->math->exact_bytes, rank->job->width.value.table_bytes};
     rank->states.cosine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     rank->states.sine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     bool ok = rank->states.cosine != NULL && rank->states.sine != NULL;
@@ -535,7 +535,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     const sp_i_exec_range all = range_of(table);
     sp_i_exec_range own = held(rank, table->offset, table->elements);
     void *sums =
-        sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, table->elements, rank->job->specs.statistic);
+        sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, table->elements, rank->job->width.statistic);
     if (sums == NULL) {
         return sp_error_no_memory(err, "a tied table"); // the device's
     }

@@ -18,6 +18,17 @@ sp_model host_gpt(void)
                       .bias = true};
 }
 
+sp_model host_kinds(void)
+{
+    sp_model model = host_llama();
+    const sp_layer_mlp window = {.ffn = 48, .window_tokens = 5};
+    const sp_layer_mlp chunk = {.ffn = 64, .chunk_tokens = 7};
+    const sp_layer_mlp all = {.ffn = 48};
+    const sp_layer_mlp of_layer[] = {window, chunk, window, all};
+    assert_true(sp_model_set_kinds(&model, of_layer));
+    return model;
+}
+
 void host_open(host_device *device)
 {
     assert_int_equal(sp_registry_new(&device->registry, NULL), SP_OK);

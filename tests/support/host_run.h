@@ -10,6 +10,10 @@
 sp_model host_llama(void);
 sp_model host_gpt(void);
 
+// The Llama with layers of three kinds: a window of 5 tokens, chunks of 7 beside a wider MLP, all
+// tokens.
+sp_model host_kinds(void);
+
 typedef struct host_device {
     sp_registry *registry;
     const sp_backend *backend;

@@ -134,6 +134,23 @@ TEST(dropout_follows_differences)
     follows_differences(&model, "0.3");
 }
 
+// Samples of 7, 12 and 1 tokens: windows and chunks cut the first two.
+TEST(windows_and_chunks_follow_differences)
+{
+    sp_model model = host_llama();
+    model.window_tokens = 4;
+    follows_differences(&model, "0");
+    model = host_llama();
+    model.chunk_tokens = 5;
+    follows_differences(&model, "0");
+}
+
+TEST(kinds_of_layers_follow_differences)
+{
+    sp_model model = host_kinds();
+    follows_differences(&model, "0");
+}
+
 // With all parameters zero every token is equally likely.
 TEST(loss_of_equal_logits)
 {

@@ -105,6 +105,15 @@ TEST(regrouped_packs)
 // Slices, padding and packs that no strategy makes.
 TEST_CALL(random_plans, host_memory_compare_random_plans(is_exact))
 
+TEST(windows_and_kinds)
+{
+    sp_model kinds = host_kinds();
+    sp_model window = host_llama();
+    window.window_tokens = 6;
+    host_memory_compare_random(&kinds, 7, test_draws(40), false, is_exact);
+    host_memory_compare_random(&window, 8, test_draws(20), false, is_exact);
+}
+
 // One rank gathers and scatters nothing.
 TEST(zero_on_one_rank)
 {

@@ -52,6 +52,32 @@ TEST_CALL(merged_ranks, agree((host_random){.seed = 14, .count = 25, .merges = t
 
 TEST_CALL(zones, agree((host_random){.seed = 17, .count = 25, .merges = true, .zones = true}))
 
+// ---- windows, chunks, and layers of several kinds ----
+
+static void agree_kinds(host_random draw)
+{
+    sp_model window = host_llama();
+    sp_model chunk = host_llama();
+    sp_model kinds = host_kinds();
+    sp_model *models[] = {&window, &chunk, &kinds};
+    window.window_tokens = 6;
+    chunk.chunk_tokens = 9;
+    for (int m = 0; m < 3; m++) {
+        draw.model = models[m];
+        draw.seed++;
+        agree(draw);
+    }
+}
+
+TEST_CALL(windows, agree_kinds((host_random){.seed = 31, .count = 15}))
+
+TEST(windows_on_several_ranks)
+{
+    agree_kinds((host_random){.seed = 34, .count = 8, .most_tp_bits = 1, .most_cp = 3});
+    agree_kinds((host_random){.seed = 37, .count = 8, .most_cp = 2, .merges = true, .ring = true});
+    agree_kinds((host_random){.seed = 40, .count = 8, .merges = true, .zones = true});
+}
+
 // ---- all at once ----
 
 static void agree_at_once(host_random draw)

@@ -23,7 +23,7 @@ typedef struct walk {
 
 static const sp_model *model_of(const layer *l)
 {
-    return l->stage->job->model;
+    return &l->kind->model;
 }
 
 static void give(layer *l, sp_layer_tensor_id tensor)
@@ -40,12 +40,12 @@ static bool is_column_parallel(const sp_layer_step *o)
 
 static int64_t inputs_of(const layer *l, const sp_layer_step *o)
 {
-    return l->stage->job->specs.of[o->reads].columns;
+    return l->kind->specs.of[o->reads].columns;
 }
 
 static int64_t outputs_of(const layer *l, const sp_layer_step *o)
 {
-    const sp_i_exec_specs *specs = &l->stage->job->specs;
+    const sp_i_exec_specs *specs = &l->kind->specs;
     if (!is_column_parallel(o)) {
         return model_of(l)->hidden;
     }
@@ -79,8 +79,8 @@ static sp_memory_category kv_category(const layer *l, const sp_i_exec_slice *sli
     if (slice->later != SP_I_EXEC_NONE) {
         return SP_MEM_KV_CACHE;
     }
-    return l->keep && l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].kept ? SP_MEM_ACTIVATIONS
-                                                                          : SP_MEM_WORKSPACE;
+    return l->keep && l->kind->specs.of[SP_TENSOR_KEYS_VALUES].kept ? SP_MEM_ACTIVATIONS
+                                                                    : SP_MEM_WORKSPACE;
 }
 
 // The keys and values of the pack's i-th slice out of the projection's output, unless they are
@@ -90,14 +90,14 @@ static bool store_kv(const layer *l, int32_t i, const real *qkv)
     const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
     const sp_i_exec_slice *slice = slice_of(l, number);
-    int64_t kv = job->shard.k;
-    int64_t width = job->shard.q + 2 * kv;
+    int64_t kv = l->kind->shard.k;
+    int64_t width = l->kind->shard.q + 2 * kv;
     void **place = sp_i_exec_kv(l->stage, number, l->index);
     if (*place != NULL) {
         return true;
     }
     real *block = sp_i_exec_take(l->stage->arena, kv_category(l, slice), slice->rows * 2 * kv,
-                                 job->specs.value);
+                                 job->width.value);
     if (block == NULL) {
         return false;
     }
@@ -105,8 +105,8 @@ static bool store_kv(const layer *l, int32_t i, const real *qkv)
         const sp_i_exec_piece *piece = &l->pack->piece[p];
         real *to = block + piece->at * 2 * kv;
         SP_OP(copy_rows)
-        (piece->rows, 2 * kv, qkv + piece->row * width + job->shard.q, width, to, 2 * kv);
-        rotate(l, piece, kv / job->model->head_dim, false, to, 2 * kv);
+        (piece->rows, 2 * kv, qkv + piece->row * width + l->kind->shard.q, width, to, 2 * kv);
+        rotate(l, piece, kv / l->kind->model.head_dim, false, to, 2 * kv);
     }
     *place = block;
     return true;
@@ -114,16 +114,15 @@ static bool store_kv(const layer *l, int32_t i, const real *qkv)
 
 static bool split_qkv(layer *l, const real *qkv)
 {
-    const sp_i_exec_job *job = l->stage->job;
-    int64_t q = job->shard.q;
+    int64_t q = l->kind->shard.q;
     if (l->t[SP_TENSOR_QUERIES] == NULL && !SP_EXEC(make)(l, SP_TENSOR_QUERIES)) {
         return false;
     }
     real *queries = l->t[SP_TENSOR_QUERIES];
-    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * job->shard.k, queries, q);
+    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * l->kind->shard.k, queries, q);
     for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
         const sp_i_exec_piece *piece = &l->pack->piece[p];
-        rotate(l, piece, job->shard.heads, false, queries + piece->row * q, q);
+        rotate(l, piece, l->kind->shard.heads, false, queries + piece->row * q, q);
     }
     for (int32_t i = 0; i < l->pack->count; i++) {
         if (!store_kv(l, i, qkv)) {
@@ -136,7 +135,7 @@ static bool split_qkv(layer *l, const real *qkv)
 // At the end of a forward: gives back keys and values that neither later slices nor the layer keep.
 static void release_kv(const layer *l)
 {
-    const sp_i_exec_specs *specs = &l->stage->job->specs;
+    const sp_i_exec_specs *specs = &l->kind->specs;
     for (int32_t i = 0; i < l->pack->count && !(l->keep && specs->of[SP_TENSOR_KEYS_VALUES].kept);
          i++) {
         void **place = sp_i_exec_kv(l->stage, l->pack->slice[i], l->index);
@@ -151,10 +150,9 @@ static void release_kv(const layer *l)
 // projection's output.
 static void take_slice(const layer *l, int32_t i, real *dqkv)
 {
-    const sp_i_exec_job *job = l->stage->job;
     int32_t number = l->pack->slice[i];
-    int64_t q = job->shard.q;
-    int64_t kv = job->shard.k;
+    int64_t q = l->kind->shard.q;
+    int64_t kv = l->kind->shard.k;
     int64_t width = q + 2 * kv;
     void **gradient = sp_i_exec_kv_gradient(l->stage, number, l->index);
     void **stored = sp_i_exec_kv(l->stage, number, l->index);
@@ -163,8 +161,8 @@ static void take_slice(const layer *l, int32_t i, real *dqkv)
         real *to = dqkv + piece->row * width;
         SP_OP(round_rows)
         (piece->rows, 2 * kv, (exact *)*gradient + piece->at * 2 * kv, 2 * kv, to + q, width);
-        rotate(l, piece, job->shard.heads, true, to, width);
-        rotate(l, piece, kv / job->model->head_dim, true, to + q, width);
+        rotate(l, piece, l->kind->shard.heads, true, to, width);
+        rotate(l, piece, kv / l->kind->model.head_dim, true, to + q, width);
     }
     sp_i_exec_give(l->stage->arena, *gradient);
     sp_i_exec_give(l->stage->arena, *stored);
@@ -176,13 +174,13 @@ static void take_slice(const layer *l, int32_t i, real *dqkv)
 // gradients is taken.
 static bool attend_backward(layer *l, const real *dout, real *dqkv)
 {
-    int64_t q = l->stage->job->shard.q;
+    int64_t q = l->kind->shard.q;
     real *dq = SP_EXEC(take)(l, q);
     if (dq == NULL || !SP_EXEC(attend_pack_backward)(l, dout, dq)) {
         return false;
     }
     SP_OP(copy_rows)
-    (l->rows, q, dq, q, dqkv, q + l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].columns);
+    (l->rows, q, dq, q, dqkv, q + l->kind->specs.of[SP_TENSOR_KEYS_VALUES].columns);
     for (int32_t i = 0; i < l->pack->count; i++) {
         take_slice(l, i, dqkv);
     }
@@ -284,7 +282,7 @@ static bool residual(walk *w, const sp_layer_step *o)
 static bool activation(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    int64_t ffn = l->stage->job->shard.ffn;
+    int64_t ffn = l->kind->shard.ffn;
     if (!SP_EXEC(make)(l, o->writes)) {
         return false;
     }
@@ -336,7 +334,7 @@ static bool defer(const walk *w, const sp_layer_step *o, void *const *pair)
     void **deferred = deferred_of(l, w->pack, o);
     for (int i = 0; i < 2; i++) {
         deferred[i] = sp_i_exec_recount(l->stage->arena, pair[i], SP_MEM_ACTIVATIONS, elements[i],
-                                        l->stage->job->specs.value);
+                                        l->stage->job->width.value);
         if (deferred[i] == NULL) {
             return false;
         }
@@ -431,7 +429,7 @@ static bool gather_backward(walk *w, const sp_layer_step *o)
 static bool activation_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    int64_t ffn = l->stage->job->shard.ffn;
+    int64_t ffn = l->kind->shard.ffn;
     real *dx = SP_EXEC(take)(l, inputs_of(l, o));
     if (dx == NULL) {
         return false;
@@ -451,7 +449,7 @@ static bool attention_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
     real *dqkv =
-        SP_EXEC(take)(l, inputs_of(l, o) + l->stage->job->specs.of[SP_TENSOR_KEYS_VALUES].columns);
+        SP_EXEC(take)(l, inputs_of(l, o) + l->kind->specs.of[SP_TENSOR_KEYS_VALUES].columns);
     if (dqkv == NULL || !attend_backward(l, w->gradient, dqkv)) {
         return false;
     }
@@ -516,7 +514,7 @@ static run_step *step_of(run_step *const *runs, const sp_layer_step *step)
 // A backward repeats what the recompute mode says; it does not need the layer's output.
 static bool runs(const layer *l, sp_layer_operation name)
 {
-    return !l->rebuilds || (sp_recompute_repeats(l->stage->job->specs.recompute, name) &&
+    return !l->rebuilds || (sp_recompute_repeats(l->kind->specs.recompute, name) &&
                             name != SP_LAYER_FC2 && name != SP_LAYER_RESIDUAL2);
 }
 
@@ -585,7 +583,7 @@ bool SP_EXEC(layer_backward)(layer *l, int32_t backward_pack, real *dy, bool spl
 {
     walk w = {.l = l, .gradient = dy, .pack = backward_pack, .split = split};
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        if (l->stage->job->specs.of[t].kept && t != SP_TENSOR_KEYS_VALUES &&
+        if (l->kind->specs.of[t].kept && t != SP_TENSOR_KEYS_VALUES &&
             !sp_i_exec_fetch(l->stage, l->pack, l->index, (sp_layer_tensor_id)t, &l->t[t])) {
             return false;
         }

@@ -17,6 +17,7 @@
 typedef struct layer {
     sp_i_exec_stage *stage;
     const sp_i_exec_pack *pack;
+    const sp_i_exec_kind *kind;
     int index;    // in the stage; the head's is the number of layers
     int64_t rows; // this rank's of the pack
     int64_t own;  // of its part: those of hidden states under sequence parallelism
