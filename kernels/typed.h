@@ -202,6 +202,24 @@ void SP_KERNEL(gelu)(int64_t n, const real *restrict x, real *restrict y);
 void SP_KERNEL(gelu_backward)(int64_t n, const real *restrict x, const real *restrict dy,
                               real *restrict dx);
 
+// ---- Experts ----
+
+// Each token goes to the `active` experts with the largest logits, of equal ones to the first, with
+// the softmax over these as their weights (Jiang and others: "Mixtral of Experts", 2024, equation
+// 2). Arrays [tokens, experts] contiguous. O(tokens experts active).
+
+// The logits become weights, 0 of experts that were not chosen; chosen is 1 or 0.
+void SP_KERNEL(choose_experts)(int64_t tokens, int64_t experts, int64_t active, real *logits,
+                               uint8_t *chosen);
+// Gradients of the weights become those of the logits.
+void SP_KERNEL(choose_experts_backward)(int64_t tokens, int64_t experts, const real *weights,
+                                        real *dweights);
+
+// A row of n that an expert gives: y += weight x. Backward dy becomes the gradient of x, and that
+// of the weight is returned.
+void SP_KERNEL(add_weighted)(int64_t n, real weight, const real *restrict x, real *restrict y);
+real SP_KERNEL(add_weighted_backward)(int64_t n, real weight, const real *x, real *dy);
+
 // ---- Embedding ----
 
 // Embedding tables, of tokens or of learned positions. table [rows, features] contiguous; `first`
