@@ -807,6 +807,9 @@ static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *sl
     sp_i_cuda_launches_fini(&launches);
 }
 
+// None: layers with experts are refused (backends/executor/executor.h).
+const expert_operations *const SP_EXEC(experts) = NULL;
+
 // A backward may compute its forward once more.
 static void add_job(sp_i_cuda_attention_shape *plan, bool backward, const sp_i_exec_job *job)
 {

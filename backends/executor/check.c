@@ -210,7 +210,7 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
 {
     sp_status status = SP_OK;
     int64_t longest = longest_sample(packing);
-    if (sp_model_most_experts(model) > 0) {
+    if (sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0) {
         status = cannot(backend, err, "experts");
     } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
@@ -255,6 +255,22 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
                         (long long)longest, (long long)model->max_positions);
     }
     return status;
+}
+
+// Experts whose ranks do not hold all of them, and those beside which hidden states are split.
+static sp_status check_experts(const char *backend, const sp_run_request *request, sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    if (sp_model_most_experts(request->model) == 0) {
+        return SP_OK;
+    }
+    if (layout->tp > 1) {
+        return cannot(backend, err, "experts beside tensor parallelism (parallel.tp)");
+    }
+    if (sp_layout_dispatches(layout)) {
+        return cannot(backend, err, "experts on several ranks (parallel.ep)");
+    }
+    return SP_OK;
 }
 
 // The keys of a sample stand where all its slices ran.
@@ -347,9 +363,11 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
         status = check_vocabulary(backend, request, status, err);
     }
     sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
+    sp_status experts = check_experts(backend, request, err);
     sp_status ranks = check_ranks(backend, request->plan->packing, err);
     sp_status stages = check_layers(request, err);
     status = status != SP_OK ? status : links;
+    status = status != SP_OK ? status : experts;
     status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : stages;
 }

@@ -65,7 +65,8 @@ typedef struct sp_i_exec_site {
 // Layers that the operations of one device compute and those of another do not, as bits.
 typedef enum sp_i_exec_layers {
     SP_I_EXEC_WINDOWS = 1 << 0, // attention to the last tokens, or to those of a chunk
-    SP_I_EXEC_KINDS = 1 << 1    // layers of several kinds
+    SP_I_EXEC_KINDS = 1 << 1,   // layers of several kinds
+    SP_I_EXEC_EXPERTS = 1 << 2
 } sp_i_exec_layers;
 
 // Finds all options that are wrong and all shapes that the executor does not compute, of which no

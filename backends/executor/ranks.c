@@ -163,6 +163,7 @@ static sp_status make_groups(sp_i_exec_run *run, sp_error *err)
         int *groups = run->token_groups + r * packs;
         rank->links.token_group = groups;
         status = tp_group(run, rank, 0, layout->tp, scratch, &rank->links.tp_group, err);
+        rank->links.expert_group = -1;
         status = status == SP_OK ? kv_group(run, rank, scratch, err) : status;
         status = status == SP_OK ? vocab_group(run, rank, scratch, err) : status;
         status = status == SP_OK ? pack_groups(run, rank, scratch, groups, err) : status;

@@ -198,7 +198,7 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     sp_status status = SP_OK;
     for (int i = 0; i < layout->pp * layout->tp; i++) {
         sp_i_exec_weights_make(run->request->model, layout, run->model_parts, i / layout->tp,
-                               i % layout->tp, &run->weights[i]);
+                               i % layout->tp, 0, &run->weights[i]);
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];

@@ -29,6 +29,9 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->kv = sp_calloc(slices->count * layers, sizeof *stage->kv);
     stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
     stage->deferred = sp_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
+    stage->deferred_rows = sp_calloc(slices->backward_count * layers, sizeof *stage->deferred_rows);
+    stage->arrived = sp_calloc(slices->forward_count * layers * SP_I_EXEC_MOST_EXPERT_RANKS,
+                               sizeof *stage->arrived);
     stage->loss = job->runtime->ops->allocate(
         job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
     if (stage->loss == NULL) {
@@ -48,6 +51,8 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
     sp_free(stage->kv);
     sp_free(stage->kv_gradient);
     sp_free(stage->deferred);
+    sp_free(stage->deferred_rows);
+    sp_free(stage->arrived);
     if (stage->loss != NULL) {
         stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
@@ -76,6 +81,18 @@ void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer)
 void **sp_i_exec_kv_gradient(const sp_i_exec_stage *stage, int32_t slice, int layer)
 {
     return &stage->kv_gradient[(size_t)slice * layers_of(stage) + (size_t)layer];
+}
+
+sp_i_exec_routed *sp_i_exec_deferred_rows(const sp_i_exec_stage *stage, int32_t backward_pack,
+                                          int layer)
+{
+    return &stage->deferred_rows[(size_t)backward_pack * layers_of(stage) + (size_t)layer];
+}
+
+int64_t *sp_i_exec_arrived(const sp_i_exec_stage *stage, int32_t forward_pack, int layer)
+{
+    size_t unit = (size_t)forward_pack * layers_of(stage) + (size_t)layer;
+    return &stage->arrived[unit * SP_I_EXEC_MOST_EXPERT_RANKS];
 }
 
 void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack, int layer)
@@ -255,6 +272,9 @@ static bool is_product(const sp_i_exec_stage *stage, int slot)
     case SP_PARAMETER_NORM1_BIAS:
     case SP_PARAMETER_NORM2_WEIGHT:
     case SP_PARAMETER_NORM2_BIAS:
+    case SP_PARAMETER_ROUTER_WEIGHT:
+    case SP_PARAMETER_ROUTER_BIAS:
+    case SP_PARAMETER_SHARED_GATE_WEIGHT:
         return false;
     default:
         return true;

@@ -307,7 +307,10 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
     for (size_t w = 0; w < rank->weights->count; w++) {
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
-        stage->range[weight->slot] = range_of(weight);
+        sp_i_exec_range *range = &stage->range[weight->slot];
+        bool joins = weight->expert >= 0 && range->count > 0;
+        range->count = weight->elements + (joins ? range->count : 0);
+        range->begin = joins ? range->begin : weight->offset;
         if (weight->slot == sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }

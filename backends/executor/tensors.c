@@ -31,7 +31,8 @@ static void add_specs(const sp_saved_tensor *rows, int count, int cp,
             .width = {.real_bytes = real_bytes_of(widths, row), .table_bytes = row->element_bytes},
             .category = sp_saved_category(row),
             .kept = sp_saved_is_kept(row, specs->recompute),
-            .own = row->shard != cp};
+            .own = row->shard != cp && !row->of_experts,
+            .routed = row->of_experts};
     }
 }
 
@@ -39,6 +40,21 @@ sp_i_exec_widths sp_i_exec_widths_of(int64_t real_bytes, int64_t exact_bytes)
 {
     return (sp_i_exec_widths){
         .value = {real_bytes, BF16}, .statistic = {exact_bytes, FP32}, .scratch = {exact_bytes, 0}};
+}
+
+// As sim/model/parameter_list.c adds them.
+static void place_expert(sp_i_exec_kind *kind)
+{
+    static const sp_layer_place products[] = {SP_STEP_FC1, SP_STEP_FC2};
+    for (int p = 0; p < 2; p++) {
+        sp_layer_linear linear;
+        bool has = sp_layer_linear_of(&kind->model, &kind->shard, products[p], &linear);
+        SP_ASSERT(has);
+        kind->expert_at[2 * p] = kind->expert_elements;
+        kind->expert_elements += linear.outputs * linear.inputs;
+        kind->expert_at[2 * p + 1] = linear.bias ? kind->expert_elements : -1;
+        kind->expert_elements += linear.bias ? linear.outputs : 0;
+    }
 }
 
 void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *layout,
@@ -51,6 +67,7 @@ void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *lay
     sp_model space;
     const sp_model *alike = sp_model_of_kind(model, number, &space);
     *kind = (sp_i_exec_kind){.model = *alike, .shard = sp_shard_of(alike, layout)};
+    place_expert(kind);
     kind->specs = (sp_i_exec_specs){.recompute = recompute, .drops = kind->shard.dropout};
     for (int part = 0; part < SP_PARTS; part++) {
         add_specs(rows, sp_saved_part(alike, layout, &options, (sp_part)part, rows), layout->cp,
@@ -64,7 +81,8 @@ void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *lay
 typedef struct place {
     const sp_model *model;
     sp_shard shard;
-    int tp, tp_rank;
+    int tp, tp_rank, ep_rank;
+    int expert;            // that the parameter belongs to; -1: none
     int vocab_rank;        // of the ranks that share the vocabulary tables
     bool later_vocabulary; // an earlier rank's tables have these names
 } place;
@@ -142,6 +160,11 @@ static void name_weight(const place *p, const sp_parameter *parameter, const sp_
 {
     const char *name = sp_parameter_names[parameter->kind];
     bool tied = parameter->kind == SP_PARAMETER_HEAD_TABLE && p->model->tied_embeddings;
+    if (p->expert >= 0) {
+        snprintf(weight->name, sizeof weight->name, "layers.%d.experts.%d.%s",
+                 stage->first + parameter->layer, p->expert, name);
+        return;
+    }
     if (parameter->layer >= 0) {
         snprintf(weight->name, sizeof weight->name, "layers.%d.%s", stage->first + parameter->layer,
                  name);
@@ -156,17 +179,19 @@ static void add_weight(const place *p, const sp_parameter *parameter, int chunk,
                        const sp_stage *stage, sp_i_exec_weights *list)
 {
     int layer = parameter->layer >= 0 ? parameter->layer : stage->layers;
-    sp_i_exec_weight weight = {.chunk = chunk,
-                               .slot = sp_i_exec_slot(layer, parameter->kind),
-                               .offset = list->elements,
-                               .elements = parameter->elements,
-                               .rows = parameter->rows,
-                               .columns = parameter->columns,
-                               .all_rows = parameter->all_rows,
-                               .all_columns = parameter->all_columns,
-                               .decays = parameter->decays,
-                               .centre = parameter->centre,
-                               .spread = parameter->spread};
+    sp_i_exec_weight weight = {
+        .chunk = chunk,
+        .slot = sp_i_exec_slot(layer, p->expert >= 0 ? SP_PARAMETER_FC1_WEIGHT : parameter->kind),
+        .expert = p->expert,
+        .offset = list->elements,
+        .elements = parameter->elements,
+        .rows = parameter->rows,
+        .columns = parameter->columns,
+        .all_rows = parameter->all_rows,
+        .all_columns = parameter->all_columns,
+        .decays = parameter->decays,
+        .centre = parameter->centre,
+        .spread = parameter->spread};
     place_rows(p, parameter->kind, &weight);
     name_weight(p, parameter, stage, &weight);
     sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
@@ -174,12 +199,24 @@ static void add_weight(const place *p, const sp_parameter *parameter, int chunk,
     list->elements += weight.elements;
 }
 
+// A rank's experts come one behind the other, each with its first product first.
+static int next_expert(const place *p, const sp_parameter *parameter, int before)
+{
+    if (!parameter->of_experts) {
+        return -1;
+    }
+    int first = p->ep_rank * (int)p->shard.held;
+    bool begins = parameter->kind == SP_PARAMETER_FC1_WEIGHT;
+    return begins ? (before < 0 ? first : before + 1) : before;
+}
+
 void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                            int pp, int tp_rank, sp_i_exec_weights *weights)
+                            int pp, int tp_rank, int ep_rank, sp_i_exec_weights *weights)
 {
     *weights = (sp_i_exec_weights){0};
     place p = {.tp = layout->tp,
                .tp_rank = tp_rank,
+               .ep_rank = ep_rank,
                .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,
                .later_vocabulary = layout->vocab_parallel && pp > 0};
     bool embedding = false;
@@ -198,6 +235,7 @@ void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, cons
             sp_model space;
             p.model = sp_model_of_kind(model, kind, &space);
             p.shard = sp_shard_of(p.model, layout);
+            p.expert = next_expert(&p, parameter, p.expert);
             add_weight(&p, parameter, c, stage, weights);
         }
         sp_parameter_list_fini(&list);

@@ -29,6 +29,18 @@ sp_model host_kinds(void)
     return model;
 }
 
+sp_model host_routed(void)
+{
+    sp_model model = host_llama();
+    sp_layer_mlp of_layer[] = {
+        {.ffn = 48},
+        {.ffn = 24, .experts = 4, .experts_per_token = 2},
+        {.ffn = 16, .experts = 6, .experts_per_token = 3, .shared_ffn = 24},
+        {.ffn = 16, .experts = 6, .experts_per_token = 3, .shared_ffn = 24, .shared_gate = true}};
+    assert_true(sp_model_set_kinds(&model, of_layer));
+    return model;
+}
+
 void host_open(host_device *device)
 {
     assert_int_equal(sp_registry_new(&device->registry, NULL), SP_OK);

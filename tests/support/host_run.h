@@ -14,6 +14,10 @@ sp_model host_gpt(void);
 // tokens.
 sp_model host_kinds(void);
 
+// The Llama with a dense layer, one of 4 experts of which a token has 2, and two of 6 and 3 with
+// shared experts, in the last one behind a gate.
+sp_model host_routed(void);
+
 typedef struct host_device {
     sp_registry *registry;
     const sp_backend *backend;

@@ -166,10 +166,6 @@ TEST(refuses_what_it_cannot_compute)
     const sp_memory_options unfused = {.attention = SP_ATTENTION_UNFUSED};
     fixture f;
     fixture_make(&f);
-    f.model.experts = 4;
-    f.model.experts_per_token = 2;
-    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute experts");
-    f.model = host_llama();
     f.model.qk_norm = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute norms of queries and keys");
     f.model = host_llama();
@@ -196,6 +192,11 @@ TEST(refuses_layers_by_device)
     must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_KINDS, ERR), SP_ERR_CONTENT,
                    "attention to 29 tokens in a sample of 30");
     must_succeed(sp_i_exec_check(&f.request, "other", SP_I_EXEC_WINDOWS, ERR));
+    f.model = host_llama();
+    f.model.experts = 4;
+    f.model.experts_per_token = 2;
+    must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_KINDS, ERR), SP_ERR_CONTENT,
+                   "cannot execute experts");
     f.model = host_kinds();
     must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_WINDOWS, ERR), SP_ERR_CONTENT,
                    "layers of several kinds");

@@ -114,6 +114,13 @@ TEST(windows_and_kinds)
     host_memory_compare_random(&window, 8, test_draws(20), false, is_exact);
 }
 
+// Peaks within an action are the predictor's estimate; what is held between actions is exact.
+TEST(routed_layers)
+{
+    sp_model routed = host_routed();
+    host_memory_compare_random(&routed, 9, test_draws(60), false, is_held);
+}
+
 // One rank gathers and scatters nothing.
 TEST(zero_on_one_rank)
 {

@@ -78,6 +78,26 @@ TEST(windows_on_several_ranks)
     agree_kinds((host_random){.seed = 40, .count = 8, .merges = true, .zones = true});
 }
 
+// ---- layers with experts ----
+
+static void agree_routed(host_random draw)
+{
+    sp_model model = host_routed();
+    draw.model = &model;
+    agree(draw);
+}
+
+TEST_CALL(routed, agree_routed((host_random){.seed = 51, .count = 40}))
+
+TEST(routed_on_several_ranks)
+{
+    agree_routed((host_random){.seed = 52, .count = 15, .most_cp = 3});
+    agree_routed((host_random){.seed = 53, .count = 15, .most_cp = 2, .merges = true});
+    agree_routed((host_random){.seed = 55, .count = 10, .most_cp = 2, .zero = 2});
+    agree_routed((host_random){.seed = 56, .count = 10, .most_cp = 2, .zero = 3});
+    agree_routed((host_random){.seed = 54, .count = 10, .clock = SP_CLOCK_WALL, .most_cp = 2});
+}
+
 // ---- all at once ----
 
 static void agree_at_once(host_random draw)

@@ -18,9 +18,10 @@ bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor)
     sp_memory_category category = l->rebuilds             ? SP_MEM_RECOMPUTE
                                   : l->keep && spec->kept ? spec->category
                                                           : SP_MEM_WORKSPACE;
-    int64_t rows = spec->own ? l->own : l->rows;
+    int64_t elements = spec->routed ? l->routed.count * (spec->columns / l->kind->shard.active)
+                                    : (spec->own ? l->own : l->rows) * spec->columns;
     SP_ASSERT(l->t[tensor] == NULL);
-    l->t[tensor] = sp_i_exec_take(l->stage->arena, category, rows * spec->columns, spec->width);
+    l->t[tensor] = sp_i_exec_take(l->stage->arena, category, elements, spec->width);
     return l->t[tensor] != NULL;
 }
 

@@ -4,12 +4,14 @@
 
 static layer layer_of(sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int index)
 {
+    const sp_i_exec_kind *kind = sp_i_exec_kind_of(stage, index);
     return (layer){.stage = stage,
                    .pack = pack,
-                   .kind = sp_i_exec_kind_of(stage, index),
+                   .kind = kind,
                    .index = index,
                    .rows = pack->rows,
-                   .own = pack->own_rows};
+                   .own = pack->own_rows,
+                   .routed = {.count = pack->rows * kind->shard.active}};
 }
 
 // Hidden states of the pack.
