@@ -57,7 +57,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .pair_bytes = pairs ? bytes : 0,
                               .element_bytes = element,
                               .shard = layout->cp * (int)split,
-                              .of_experts = experts,
+                              .of_experts = experts && model->experts > 0,
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
