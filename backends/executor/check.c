@@ -257,7 +257,30 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
     return status;
 }
 
-// Experts whose ranks do not hold all of them, and those beside which hidden states are split.
+// Experts over several ranks (parallel.ep): those of data-parallel ranks alone, which run side by
+// side, and whose rows stay where their forward put them.
+static sp_status check_spread_experts(const char *backend, const sp_run_request *request,
+                                      sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    const char *beside =
+        layout->cp > 1                             ? "context parallelism (parallel.cp)"
+        : layout->zero > 0                         ? "sharded states (parallel.zero)"
+        : layout->vocab_parallel && layout->pp > 1 ? "a vocabulary spread over the pipeline ranks"
+        : request->plan->packing->backward.count > 0
+            ? "backward packs that differ from the forward packs"
+        : request->memory != NULL && request->memory->offload_ratio > 0.0 ? "offload"
+        : request->clock == SP_CLOCK_VIRTUAL ? "the virtual clock (take the wall clock)"
+                                             : NULL;
+    if (beside != NULL) {
+        return cannot(backend, err, "experts on several ranks (parallel.ep) beside %s", beside);
+    }
+    return sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS
+               ? cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS)
+               : SP_OK;
+}
+
+// Experts beside which hidden states are split are not computed.
 static sp_status check_experts(const char *backend, const sp_run_request *request, sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
@@ -267,10 +290,7 @@ static sp_status check_experts(const char *backend, const sp_run_request *reques
     if (layout->tp > 1) {
         return cannot(backend, err, "experts beside tensor parallelism (parallel.tp)");
     }
-    if (sp_layout_dispatches(layout)) {
-        return cannot(backend, err, "experts on several ranks (parallel.ep)");
-    }
-    return SP_OK;
+    return sp_layout_dispatches(layout) ? check_spread_experts(backend, request, err) : SP_OK;
 }
 
 // The keys of a sample stand where all its slices ran.

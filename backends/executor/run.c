@@ -62,6 +62,9 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     if (status == SP_OK) {
         find_repeats(made);
+        status = sp_i_exec_joins_make(made, err);
+    }
+    if (status == SP_OK) {
         sp_i_exec_states_place(made);
         status = check_memory(made, site, err);
     }
@@ -85,7 +88,9 @@ static void make_tables(sp_i_exec_run *run)
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
     run->model_parts = sp_calloc(vstages, sizeof *run->model_parts);
-    run->weights = sp_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
+    run->weights =
+        sp_calloc((size_t)layout->pp * (size_t)layout->tp * (size_t)sp_i_exec_expert_ranks(run),
+                  sizeof *run->weights);
     run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
     run->ranks = sp_calloc(ranks, sizeof *run->ranks);
     run->stages = sp_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
@@ -157,7 +162,8 @@ static void make_jobs(sp_i_exec_run *run)
                                        .tp = layout->tp,
                                        .tp_rank = tp_rank,
                                        .parts = parts,
-                                       .part = parts > 1 ? tp_rank : 0};
+                                       .part = parts > 1 ? tp_rank : 0,
+                                       .empty_packs = sp_i_exec_rounds(run->request->plan)};
         make_job(run, &place, &run->jobs[j]);
     }
 }
@@ -167,7 +173,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     const sp_plan *plan = run->request->plan;
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
     rank->job = &run->jobs[sp_i_exec_pipeline(run, rank)];
-    rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
+    rank->weights = sp_i_exec_weights_of(run, rank->pp, rank->tp, sp_i_exec_expert_rank(run, rank));
     rank->log = sp_calloc(actions, sizeof *rank->log);
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
@@ -197,8 +203,12 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int i = 0; i < layout->pp * layout->tp; i++) {
-        sp_i_exec_weights_make(run->request->model, layout, run->model_parts, i / layout->tp,
-                               i % layout->tp, 0, &run->weights[i]);
+        for (int e = 0; e < sp_i_exec_expert_ranks(run); e++) {
+            int pp = i / layout->tp;
+            int tp = i % layout->tp;
+            sp_i_exec_weights_make(run->request->model, layout, run->model_parts, pp, tp, e,
+                                   sp_i_exec_weights_of(run, pp, tp, e));
+        }
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
@@ -353,6 +363,7 @@ static void free_ranks(sp_i_exec_run *run)
     size_t ranks = sp_i_exec_rank_count(run);
     for (size_t r = 0; run->ranks != NULL && r < ranks; r++) {
         sp_i_exec_offload_fini(&run->ranks[r].offload);
+        sp_i_exec_joins_fini(&run->ranks[r].joins);
         sp_i_exec_arena_free(run->ranks[r].arena);
         sp_i_exec_links_fini(&run->ranks[r].links);
         sp_free(run->ranks[r].log);
@@ -364,7 +375,8 @@ static void free_ranks(sp_i_exec_run *run)
     for (int w = 0; run->replicas != NULL && w < layout->pp * layout->tp; w++) {
         sp_i_exec_replicas_fini(&run->replicas[w]);
     }
-    for (int w = 0; run->weights != NULL && w < layout->pp * layout->tp; w++) {
+    int lists = layout->pp * layout->tp * sp_i_exec_expert_ranks(run);
+    for (int w = 0; run->weights != NULL && w < lists; w++) {
         sp_i_exec_weights_fini(&run->weights[w]);
     }
     for (int j = 0; run->jobs != NULL && j < layout->dp * sp_i_exec_members(run); j++) {

@@ -24,16 +24,18 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->value = sp_calloc(slots, sizeof *stage->value);
     stage->gradient = sp_calloc(slots, sizeof *stage->gradient);
     stage->range = sp_calloc(slots, sizeof *stage->range);
-    stage->saved = sp_calloc(slices->forward_count * pack, sizeof *stage->saved);
-    stage->input = sp_calloc(slices->forward_count, sizeof *stage->input);
+    size_t forwards = slices->forward_count + (size_t)slices->place.empty_packs;
+    size_t backwards = slices->backward_count + (size_t)slices->place.empty_packs;
+    stage->saved = sp_calloc(forwards * pack, sizeof *stage->saved);
+    stage->input = sp_calloc(forwards, sizeof *stage->input);
     stage->kv = sp_calloc(slices->count * layers, sizeof *stage->kv);
     stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
-    stage->deferred = sp_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
-    stage->deferred_rows = sp_calloc(slices->backward_count * layers, sizeof *stage->deferred_rows);
-    stage->arrived = sp_calloc(slices->forward_count * layers * SP_I_EXEC_MOST_EXPERT_RANKS,
-                               sizeof *stage->arrived);
-    stage->loss = job->runtime->ops->allocate(
-        job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
+    stage->deferred = sp_calloc(backwards * deferred, sizeof *stage->deferred);
+    stage->deferred_rows = sp_calloc(backwards * layers, sizeof *stage->deferred_rows);
+    stage->arrived =
+        sp_calloc(forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS, sizeof *stage->arrived);
+    stage->loss =
+        job->runtime->ops->allocate(job->runtime, (int64_t)(forwards * sizeof *stage->loss));
     if (stage->loss == NULL) {
         sp_i_exec_stage_fini(stage);
         return sp_error_no_memory(err, "a stage"); // the device's

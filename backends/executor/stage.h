@@ -120,6 +120,7 @@ typedef struct sp_i_exec_place {
     int cp, cp_rank;
     int parts, part; // parts 1 without sequence parallelism
     int tp, tp_rank;
+    int32_t empty_packs; // without rows, behind the packing's forward and backward packs
 } sp_i_exec_place;
 
 typedef struct sp_i_exec_slice {
@@ -162,10 +163,10 @@ typedef struct sp_i_exec_slices {
     sp_i_exec_place place;
     sp_i_exec_slice *slice; // in the order of the forward packs
     size_t count;
-    sp_i_exec_pack *forward, *backward; // as the packing's lists
-    size_t forward_count, backward_count;
-    int32_t *store;          // numbers, forward then backward
-    sp_i_exec_piece *pieces; // of all packs
+    sp_i_exec_pack *forward, *backward;   // as the packing's lists
+    size_t forward_count, backward_count; // without the empty ones
+    int32_t *store;                       // numbers, forward then backward
+    sp_i_exec_piece *pieces;              // of all packs
     size_t *first_pieces;
     int64_t *forward_row; // [slices][parts]: in its forward pack, of each part's first row
     int64_t positions;    // beyond the last position of any slice

@@ -30,7 +30,8 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    return sp_i_exec_check(request, backend, SP_I_EXEC_WINDOWS | SP_I_EXEC_KINDS | SP_I_EXEC_EXPERTS, err);
+    return sp_i_exec_check(request, backend,
+                           SP_I_EXEC_WINDOWS | SP_I_EXEC_KINDS | SP_I_EXEC_EXPERTS, err);
 }
 
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
