@@ -157,20 +157,22 @@ void SP_KERNEL(attention_block)(const sp_kernel_attention_shape *shape,
                                 real *workspace)
 {
     int64_t head_dim = shape->head_dim;
+    int64_t value_dim = sp_kernel_value_dim(shape);
     real *scores = workspace;
     score_tile tile = FIRST_TILE;
     while (next_tile(shape, block, &tile)) {
         const real *tile_q = q + tile.query * shape->q_stride + tile.head * head_dim;
         int64_t kv_at = tile.key * shape->kv_stride + tile.kv_head * head_dim;
-        real *tile_out = out + tile.query * shape->out_stride + tile.head * head_dim;
+        int64_t v_at = tile.key * shape->kv_stride + tile.kv_head * value_dim;
+        real *tile_out = out + tile.query * shape->out_stride + tile.head * value_dim;
         gemm(false, true, tile.queries, tile.keys, head_dim, shape->scale, tile_q, shape->q_stride,
              k + kv_at, shape->kv_stride, 0.0, scores, KEY_TILE);
         for (int64_t i = 0; i < tile.queries; i++) {
             int64_t at = (tile.query + i) * shape->heads + tile.head;
-            take_row(seen_of(shape, block, &tile, i), tile.keys, head_dim, scores + i * KEY_TILE,
+            take_row(seen_of(shape, block, &tile, i), tile.keys, value_dim, scores + i * KEY_TILE,
                      tile_out + i * shape->out_stride, max + at, sum + at);
         }
-        gemm(false, false, tile.queries, head_dim, tile.keys, 1.0, scores, KEY_TILE, v + kv_at,
+        gemm(false, false, tile.queries, value_dim, tile.keys, 1.0, scores, KEY_TILE, v + v_at,
              shape->kv_stride, 1.0, tile_out, shape->out_stride);
     }
 }
@@ -211,6 +213,7 @@ void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
                                          real *dv, real *workspace)
 {
     int64_t d = shape->head_dim;
+    int64_t value_dim = sp_kernel_value_dim(shape);
     int64_t q_stride = shape->q_stride;
     int64_t kv_stride = shape->kv_stride;
     int64_t out_stride = shape->out_stride;
@@ -220,14 +223,15 @@ void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
     while (next_tile(shape, block, &tile)) {
         int64_t q_at = tile.query * q_stride + tile.head * d;
         int64_t kv_at = tile.key * kv_stride + tile.kv_head * d;
-        const real *tile_dout = dout + tile.query * out_stride + tile.head * d;
+        int64_t v_at = tile.key * kv_stride + tile.kv_head * value_dim;
+        const real *tile_dout = dout + tile.query * out_stride + tile.head * value_dim;
         gemm(false, true, tile.queries, tile.keys, d, shape->scale, q + q_at, q_stride, k + kv_at,
              kv_stride, 0.0, p, KEY_TILE);
-        gemm(false, true, tile.queries, tile.keys, d, 1.0, tile_dout, out_stride, v + kv_at,
+        gemm(false, true, tile.queries, tile.keys, value_dim, 1.0, tile_dout, out_stride, v + v_at,
              kv_stride, 0.0, dscores, KEY_TILE);
         differentiate_tile(shape, block, &tile, lse, delta, p, dscores);
-        gemm(true, false, tile.keys, d, tile.queries, 1.0, p, KEY_TILE, tile_dout, out_stride, 1.0,
-             dv + kv_at, kv_stride);
+        gemm(true, false, tile.keys, value_dim, tile.queries, 1.0, p, KEY_TILE, tile_dout,
+             out_stride, 1.0, dv + v_at, kv_stride);
         gemm(false, false, tile.queries, d, tile.keys, shape->scale, dscores, KEY_TILE, k + kv_at,
              kv_stride, 1.0, dq + q_at, q_stride);
         gemm(true, false, tile.keys, d, tile.queries, shape->scale, dscores, KEY_TILE, q + q_at,
@@ -279,7 +283,7 @@ void SP_KERNEL(attention_start)(const sp_kernel_attention_shape *shape, int64_t 
 {
     for (int64_t i = 0; i < queries; i++) {
         memset(out + i * shape->out_stride, 0,
-               (size_t)(shape->heads * shape->head_dim) * sizeof *out);
+               (size_t)(shape->heads * sp_kernel_value_dim(shape)) * sizeof *out);
     }
     for (int64_t i = 0; i < queries * shape->heads; i++) {
         max[i] = (real)-INFINITY;
@@ -290,12 +294,13 @@ void SP_KERNEL(attention_start)(const sp_kernel_attention_shape *shape, int64_t 
 void SP_KERNEL(attention_finish)(const sp_kernel_attention_shape *shape, int64_t queries,
                                  const real *max, const real *sum, real *out, real *lse)
 {
+    int64_t value_dim = sp_kernel_value_dim(shape);
     for (int64_t i = 0; i < queries; i++) {
         for (int64_t h = 0; h < shape->heads; h++) {
             int64_t at = i * shape->heads + h;
-            real *row = out + i * shape->out_stride + h * shape->head_dim;
+            real *row = out + i * shape->out_stride + h * value_dim;
             // Where no key was seen the row is zero already.
-            row_scale(shape->head_dim, sum[at] == (real)0.0 ? (real)1.0 : (real)1.0 / sum[at], row);
+            row_scale(value_dim, sum[at] == (real)0.0 ? (real)1.0 : (real)1.0 / sum[at], row);
             lse[at] = (real)((double)max[at] + log((double)sum[at]));
         }
     }
@@ -304,10 +309,11 @@ void SP_KERNEL(attention_finish)(const sp_kernel_attention_shape *shape, int64_t
 void SP_KERNEL(attention_delta)(const sp_kernel_attention_shape *shape, int64_t queries,
                                 const real *out, const real *dout, real *delta)
 {
+    int64_t value_dim = sp_kernel_value_dim(shape);
     for (int64_t i = 0; i < queries; i++) {
         for (int64_t h = 0; h < shape->heads; h++) {
-            int64_t at = i * shape->out_stride + h * shape->head_dim;
-            delta[i * shape->heads + h] = row_dot(shape->head_dim, out + at, dout + at);
+            int64_t at = i * shape->out_stride + h * value_dim;
+            delta[i * shape->heads + h] = row_dot(value_dim, out + at, dout + at);
         }
     }
 }

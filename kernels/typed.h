@@ -31,10 +31,11 @@ void SP_KERNEL(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, 
 
 // Causal grouped-query attention without a score matrix: tiles of scores with a running maximum and
 // sum (Dao: "FlashAttention-2", 2023, algorithms 1 and 2; Milakov, Gimelshein: "Online normalizer
-// calculation for softmax", 2018). q, dq, out, dout [tokens, heads, head_dim], k, v, dk, dv
-// [tokens, kv_heads, head_dim] with the strides of the shape; max, sum, lse, delta [tokens, heads]
-// contiguous. Counting visible pairs of a query and a key, forward takes 4 and backward 10 head_dim
-// operations for each pair and query head.
+// calculation for softmax", 2018). q, dq [tokens, heads, head_dim], k, dk [tokens, kv_heads,
+// head_dim], v, dv [tokens, kv_heads, value_dim], out, dout [tokens, heads, value_dim] with the
+// strides of the shape; max, sum, lse, delta [tokens, heads] contiguous. Counting visible pairs of
+// a query and a key, forward takes 4 and backward 10 head_dim operations for each pair and query
+// head.
 //
 // A slice [begin, begin + len) of a sample attends to the sample's keys [0, begin + len), so k and
 // v start at the sample's first token and hold the keys of all slices so far. Backward runs the

@@ -45,7 +45,9 @@ static void one_query(const attention_reference *r, int64_t query, int64_t head,
     const int64_t seen = position + 1;
     const int64_t group = head / (s->heads / s->kv_heads) * d;
     const int64_t row = query * s->q_stride + head * d;
-    const int64_t out = query * s->out_stride + head * d;
+    const int64_t v_dim = sp_kernel_value_dim(s);
+    const int64_t v_group = head / (s->heads / s->kv_heads) * v_dim;
+    const int64_t out = query * s->out_stride + head * v_dim;
     double most = -INFINITY;
     double sum = 0.0;
     for (int64_t c = 0; c < seen; c++) {
@@ -60,16 +62,16 @@ static void one_query(const attention_reference *r, int64_t query, int64_t head,
     r->stats[query * s->heads + head] = most + log(sum);
     double weighted = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        const double *v = &r->v[c * s->kv_stride + group];
+        const double *v = &r->v[c * s->kv_stride + v_group];
         p[c] /= sum;
-        add_scaled(&r->out[out], p[c], v, d);
-        dp[c] = dot(&r->d_out[out], v, d);
+        add_scaled(&r->out[out], p[c], v, v_dim);
+        dp[c] = dot(&r->d_out[out], v, v_dim);
         weighted += p[c] * dp[c];
     }
     for (int64_t c = 0; c < seen; c++) {
         const int64_t key = c * r->dkv_stride + group;
         double ds = s->scale * p[c] * (dp[c] - weighted);
-        add_scaled(&r->dv[key], p[c], &r->d_out[out], d);
+        add_scaled(&r->dv[c * r->dkv_stride + v_group], p[c], &r->d_out[out], v_dim);
         add_scaled(&r->dk[key], ds, &r->q[row], d);
         add_scaled(&r->dq[row], ds, &r->k[c * s->kv_stride + group], d);
     }
@@ -82,10 +84,10 @@ void attention_reference_compute(const attention_reference *r)
     if (p == NULL) {
         abort();
     }
-    clear(r->out, r->queries, s->out_stride, s->heads * s->head_dim);
+    clear(r->out, r->queries, s->out_stride, s->heads * sp_kernel_value_dim(s));
     clear(r->dq, r->queries, s->q_stride, s->heads * s->head_dim);
     clear(r->dk, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
-    clear(r->dv, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
+    clear(r->dv, r->keys, r->dkv_stride, s->kv_heads * sp_kernel_value_dim(s));
     for (int64_t query = 0; query < r->queries; query++) {
         for (int64_t head = 0; head < s->heads; head++) {
             one_query(r, query, head, p, &p[r->keys]);

@@ -32,9 +32,10 @@ static void run_f32(attention_problem *p)
                                            p->workspace.f);
 }
 
-// Tokens that a query sees.
+// Tokens that a query sees, and features of a head of values where they are fewer.
 typedef struct sight {
     int64_t window, chunk;
+    int64_t value_dim;
 } sight;
 
 static void check_seen(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t tokens,
@@ -44,6 +45,7 @@ static void check_seen(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_
     attention_set_up(&p, heads, kv_heads, head_dim, tokens);
     p.shape.window = seen.window;
     p.shape.chunk = seen.chunk;
+    p.shape.value_dim = seen.value_dim;
     tensor out = tensor_zero(&p.all, p.out.n);
     tensor lse = tensor_zero(&p.all, p.lse.n);
     tensor dq = tensor_zero(&p.all, p.dq.n);
@@ -68,7 +70,7 @@ static void check_seen(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_
 
 static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t tokens)
 {
-    check_seen(heads, kv_heads, head_dim, tokens, (sight){0, 0});
+    check_seen(heads, kv_heads, head_dim, tokens, (sight){0, 0, 0});
 }
 
 TEST(short_samples)
@@ -119,6 +121,7 @@ static void check_seen_slices(int64_t tokens, const int64_t *begin, int slices, 
     attention_set_up(&sliced, 4, 2, 8, tokens);
     whole.shape.window = sliced.shape.window = seen.window;
     whole.shape.chunk = sliced.shape.chunk = seen.chunk;
+    whole.shape.value_dim = sliced.shape.value_dim = seen.value_dim;
     forward_f64(&whole, 0, tokens);
     backward_f64(&whole, 0, tokens);
     for (int i = 0; i < slices; i++) {
@@ -138,12 +141,14 @@ static void check_seen_slices(int64_t tokens, const int64_t *begin, int slices, 
 
 static void check_slices(int64_t tokens, const int64_t *begin, int slices)
 {
-    check_seen_slices(tokens, begin, slices, (sight){0, 0});
+    check_seen_slices(tokens, begin, slices, (sight){0, 0, 0});
 }
 
 // Windows and chunks shorter and longer than tiles of keys and queries, and than the sample.
-static const sight sights[] = {{2, 0}, {7, 0},   {128, 0}, {256, 0}, {300, 0}, {999, 0}, {0, 2},
-                               {0, 7}, {0, 128}, {0, 256}, {0, 257}, {0, 300}, {0, 999}};
+static const sight sights[] = {{2, 0, 0},   {7, 0, 0},   {128, 0, 0}, {256, 0, 0},
+                               {300, 0, 0}, {999, 0, 0}, {0, 2, 0},   {0, 7, 0},
+                               {0, 128, 0}, {0, 256, 0}, {0, 257, 0}, {0, 300, 0},
+                               {0, 999, 0}, {0, 0, 1},   {0, 0, 3},   {9, 0, 2}};
 
 enum { SIGHTS = sizeof sights / sizeof sights[0] };
 
