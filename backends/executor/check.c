@@ -215,7 +215,7 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
     } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
-    if (sp_model_is_latent(model)) {
+    if (sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0) {
         status = cannot(backend, err, "latent attention");
     }
     if (model->mtp_layers > 0) {
@@ -246,9 +246,9 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
     if (model->qk_norm) {
         status = cannot(backend, err, "norms of queries and keys");
     }
-    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
-        status =
-            cannot(backend, err, "rotary positions of %lld features", (long long)model->head_dim);
+    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
+        status = cannot(backend, err, "rotary positions of %lld features",
+                        (long long)sp_model_rotary_dim(model));
     }
     if (model->positional == SP_LEARNED && longest > model->max_positions) {
         status = cannot(backend, err, "a sample of %lld tokens with %lld learned positions",
@@ -291,6 +291,23 @@ static sp_status check_experts(const char *backend, const sp_run_request *reques
         return cannot(backend, err, "experts beside tensor parallelism (parallel.tp)");
     }
     return sp_layout_dispatches(layout) ? check_spread_experts(backend, request, err) : SP_OK;
+}
+
+static sp_status check_latents(const char *backend, const sp_run_request *request, sp_error *err)
+{
+    const sp_pack_list *packs = &request->plan->packing->forward;
+    bool zones = false;
+    for (size_t s = 0; s < packs->slice_count; s++) {
+        zones = zones || packs->slices[s].zone != 0;
+    }
+    if (!sp_model_is_latent(request->model)) {
+        return SP_OK;
+    }
+    if (request->plan->layout.tp > 1) {
+        return cannot(backend, err, "latent attention beside tensor parallelism (parallel.tp)");
+    }
+    return zones ? cannot(backend, err, "latent attention on some of a pack's ranks (zones)")
+                 : SP_OK;
 }
 
 // The keys of a sample stand where all its slices ran.
@@ -384,10 +401,12 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
     }
     sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
     sp_status experts = check_experts(backend, request, err);
+    sp_status latents = check_latents(backend, request, err);
     sp_status ranks = check_ranks(backend, request->plan->packing, err);
     sp_status stages = check_layers(request, err);
     status = status != SP_OK ? status : links;
     status = status != SP_OK ? status : experts;
+    status = status != SP_OK ? status : latents;
     status = status != SP_OK ? status : ranks;
     return status != SP_OK ? status : stages;
 }

@@ -66,7 +66,8 @@ typedef struct sp_i_exec_site {
 typedef enum sp_i_exec_layers {
     SP_I_EXEC_WINDOWS = 1 << 0, // attention to the last tokens, or to those of a chunk
     SP_I_EXEC_KINDS = 1 << 1,   // layers of several kinds
-    SP_I_EXEC_EXPERTS = 1 << 2
+    SP_I_EXEC_EXPERTS = 1 << 2,
+    SP_I_EXEC_LATENTS = 1 << 3 // latent attention
 } sp_i_exec_layers;
 
 // Finds all options that are wrong and all shapes that the executor does not compute, of which no

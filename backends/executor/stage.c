@@ -277,6 +277,10 @@ static bool is_product(const sp_i_exec_stage *stage, int slot)
     case SP_PARAMETER_ROUTER_WEIGHT:
     case SP_PARAMETER_ROUTER_BIAS:
     case SP_PARAMETER_SHARED_GATE_WEIGHT:
+    case SP_PARAMETER_Q_LATENT_NORM_WEIGHT:
+    case SP_PARAMETER_Q_LATENT_NORM_BIAS:
+    case SP_PARAMETER_KV_LATENT_NORM_WEIGHT:
+    case SP_PARAMETER_KV_LATENT_NORM_BIAS:
         return false;
     default:
         return true;

@@ -221,7 +221,9 @@ static bool has_masters(const sp_i_exec_run *run)
 static int64_t rope_elements(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     const sp_model *model = run->request->model;
-    return model->positional == SP_ROPE ? rank->job->slices.positions * (model->head_dim / 2) : 0;
+    return model->positional == SP_ROPE
+               ? rank->job->slices.positions * (sp_model_rotary_dim(model) / 2)
+               : 0;
 }
 
 int64_t sp_i_exec_states_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
@@ -274,7 +276,7 @@ static bool make_rope(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     rank->states.sine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     bool ok = rank->states.cosine != NULL && rank->states.sine != NULL;
     if (ok) {
-        run->math->rope_table(rank->job->slices.positions, run->request->model->head_dim,
+        run->math->rope_table(rank->job->slices.positions, sp_model_rotary_dim(run->request->model),
                               rank->states.cosine, rank->states.sine);
     }
     return ok;

@@ -41,6 +41,19 @@ sp_model host_routed(void)
     return model;
 }
 
+sp_model host_latent(bool of_queries)
+{
+    sp_model model = host_routed();
+    model.kv_heads = model.heads;
+    model.qk_nope_dim = 5;
+    model.qk_rope_dim = 4;
+    model.head_dim = 9;
+    model.v_head_dim = 6;
+    model.kv_lora_rank = 10;
+    model.q_lora_rank = of_queries ? 12 : 0;
+    return model;
+}
+
 void host_open(host_device *device)
 {
     assert_int_equal(sp_registry_new(&device->registry, NULL), SP_OK);

@@ -18,6 +18,9 @@ sp_model host_kinds(void);
 // shared experts, in the last one behind a gate.
 sp_model host_routed(void);
 
+// Latent attention in every layer, with a latent of the queries or without, and experts in some.
+sp_model host_latent(bool of_queries);
+
 typedef struct host_device {
     sp_registry *registry;
     const sp_backend *backend;

@@ -229,6 +229,20 @@ TEST(experts_that_are_alike_are_one_mlp)
     }
 }
 
+TEST(latent_attention_follows_differences)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model model = host_latent(of_queries != 0);
+        model.runs = model.kinds = 0;
+        model.layers = 2;
+        follows_differences(&model, "0");
+        model.norm = SP_LAYERNORM;
+        model.bias = true;
+        model.window_tokens = 4;
+        follows_differences(&model, "0");
+    }
+}
+
 // With all parameters zero every token is equally likely.
 TEST(loss_of_equal_logits)
 {

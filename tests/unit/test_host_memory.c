@@ -121,6 +121,14 @@ TEST(routed_layers)
     host_memory_compare_random(&routed, 9, test_draws(60), false, is_held);
 }
 
+TEST(latent_attention)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model latent = host_latent(of_queries != 0);
+        host_memory_compare_random(&latent, 11, test_draws(30), false, is_held);
+    }
+}
+
 // One rank gathers and scatters nothing.
 TEST(zero_on_one_rank)
 {

@@ -98,6 +98,27 @@ TEST(routed_on_several_ranks)
     agree_routed((host_random){.seed = 54, .count = 10, .clock = SP_CLOCK_WALL, .most_cp = 2});
 }
 
+// ---- latent attention, beside dense layers and layers with experts ----
+
+static void agree_latent(host_random draw)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model model = host_latent(of_queries != 0);
+        draw.model = &model;
+        draw.seed++;
+        agree(draw);
+    }
+}
+
+TEST_CALL(latent, agree_latent((host_random){.seed = 61, .count = 30}))
+
+TEST(latent_on_several_ranks)
+{
+    agree_latent((host_random){.seed = 63, .count = 10, .most_cp = 3});
+    agree_latent((host_random){.seed = 65, .count = 10, .merges = true, .ring = true});
+    agree_latent((host_random){.seed = 67, .count = 10, .most_cp = 2, .zero = 3});
+}
+
 // ---- all at once ----
 
 static void agree_at_once(host_random draw)

@@ -26,6 +26,8 @@ typedef struct walk {
     // Backward: gradients of the router's logits and of the shared experts' gate, and what the
     // experts give to the gradient of what both they and the shared ones read.
     real *logits, *score, *joined;
+    // Backward of latent attention: gradients of queries, of the products' output and inputs.
+    real *queries, *product, *normed, *q_latent, *kv_latent;
     // Backward: products of the block whose weight gradients are due at its norm.
     due_product due[SP_I_EXEC_DEFERRED / 2];
     int due_count;
@@ -81,18 +83,24 @@ static int64_t rows_of(const layer *l, const sp_layer_step *o)
     return is_routed(l, o) ? l->routed.count : l->rows;
 }
 
+// A product's widths, of one expert.
+static sp_layer_linear widths_of(const layer *l, const sp_layer_step *o)
+{
+    sp_layer_linear linear;
+    sp_layer_place place = (sp_layer_place)(o - sp_layer_steps);
+    bool has = sp_layer_linear_of(model_of(l), &l->kind->shard, place, &linear);
+    SP_ASSERT(has);
+    return linear;
+}
+
 static int64_t inputs_of(const layer *l, const sp_layer_step *o)
 {
-    return row_of(l, reads_of(l, o));
+    return widths_of(l, o).inputs;
 }
 
 static int64_t outputs_of(const layer *l, const sp_layer_step *o)
 {
-    if (!is_column_parallel(o)) {
-        return model_of(l)->hidden;
-    }
-    return row_of(l, o->writes) +
-           (o->operation == SP_LAYER_QKV ? row_of(l, SP_TENSOR_KEYS_VALUES) : 0);
+    return widths_of(l, o).outputs;
 }
 
 // A matrix of as many rows as the step works on.
@@ -105,141 +113,6 @@ static real *take_rows(const layer *l, const sp_layer_step *o, int64_t columns)
 static expert_product product_of(const layer *l, const sp_layer_step *o)
 {
     return (expert_product){(int)o->weight, inputs_of(l, o), outputs_of(l, o)};
-}
-
-// ---- Queries, keys and values: each slice's keys and values stand in a block of their own, where
-// its own forward left them, and so do their gradients. Each device computes from them in its own
-// way (attend_pack, attend_pack_backward). ----
-
-// Rotates the heads of a piece by its positions; x begins at its first row.
-static void rotate(const layer *l, const sp_i_exec_piece *piece, int64_t heads, bool backward,
-                   real *x, int64_t stride)
-{
-    const sp_model *model = l->stage->job->model;
-    if (model->positional == SP_ROPE) {
-        SP_OP(rope)
-        (piece->rows, piece->begin, heads, model->head_dim, l->stage->cosine, l->stage->sine,
-         backward, x, stride);
-    }
-}
-
-// Where later slices read them they are cached, in every mode; else they are kept like the rest of
-// the layer's tensors.
-static sp_memory_category kv_category(const layer *l, const sp_i_exec_slice *slice)
-{
-    if (l->rebuilds) {
-        return SP_MEM_RECOMPUTE;
-    }
-    if (slice->later != SP_I_EXEC_NONE) {
-        return SP_MEM_KV_CACHE;
-    }
-    return l->keep && l->kind->specs.of[SP_TENSOR_KEYS_VALUES].kept ? SP_MEM_ACTIVATIONS
-                                                                    : SP_MEM_WORKSPACE;
-}
-
-// The keys and values of the pack's i-th slice out of the projection's output, unless they are
-// there.
-static bool store_kv(const layer *l, int32_t i, const real *qkv)
-{
-    const sp_i_exec_job *job = l->stage->job;
-    int32_t number = l->pack->slice[i];
-    const sp_i_exec_slice *slice = slice_of(l, number);
-    int64_t kv = l->kind->shard.k;
-    int64_t width = l->kind->shard.q + 2 * kv;
-    void **place = sp_i_exec_kv(l->stage, number, l->index);
-    if (*place != NULL) {
-        return true;
-    }
-    real *block = sp_i_exec_take(l->stage->arena, kv_category(l, slice), slice->rows * 2 * kv,
-                                 job->width.value);
-    if (block == NULL) {
-        return false;
-    }
-    for (size_t p = l->pack->first_piece[i]; p < l->pack->first_piece[i + 1]; p++) {
-        const sp_i_exec_piece *piece = &l->pack->piece[p];
-        real *to = block + piece->at * 2 * kv;
-        SP_OP(copy_rows)
-        (piece->rows, 2 * kv, qkv + piece->row * width + l->kind->shard.q, width, to, 2 * kv);
-        rotate(l, piece, kv / l->kind->model.head_dim, false, to, 2 * kv);
-    }
-    *place = block;
-    return true;
-}
-
-static bool split_qkv(layer *l, const real *qkv)
-{
-    int64_t q = l->kind->shard.q;
-    if (l->t[SP_TENSOR_QUERIES] == NULL && !SP_EXEC(make)(l, SP_TENSOR_QUERIES)) {
-        return false;
-    }
-    real *queries = l->t[SP_TENSOR_QUERIES];
-    SP_OP(copy_rows)(l->rows, q, qkv, q + 2 * l->kind->shard.k, queries, q);
-    for (size_t p = 0; p < l->pack->first_piece[l->pack->count]; p++) {
-        const sp_i_exec_piece *piece = &l->pack->piece[p];
-        rotate(l, piece, l->kind->shard.heads, false, queries + piece->row * q, q);
-    }
-    for (int32_t i = 0; i < l->pack->count; i++) {
-        if (!store_kv(l, i, qkv)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// At the end of a forward: gives back keys and values that neither later slices nor the layer keep.
-static void release_kv(const layer *l)
-{
-    const sp_i_exec_specs *specs = &l->kind->specs;
-    for (int32_t i = 0; i < l->pack->count && !(l->keep && specs->of[SP_TENSOR_KEYS_VALUES].kept);
-         i++) {
-        void **place = sp_i_exec_kv(l->stage, l->pack->slice[i], l->index);
-        if (slice_of(l, l->pack->slice[i])->later == SP_I_EXEC_NONE) {
-            sp_i_exec_give(l->stage->arena, *place);
-            *place = NULL;
-        }
-    }
-}
-
-// Moves the gradients of the i-th slice's keys and values, complete now, into that of the
-// projection's output.
-static void take_slice(const layer *l, int32_t i, real *dqkv)
-{
-    int32_t number = l->pack->slice[i];
-    int64_t q = l->kind->shard.q;
-    int64_t kv = l->kind->shard.k;
-    int64_t width = q + 2 * kv;
-    void **gradient = sp_i_exec_kv_gradient(l->stage, number, l->index);
-    void **stored = sp_i_exec_kv(l->stage, number, l->index);
-    for (size_t p = l->pack->first_piece[i]; p < l->pack->first_piece[i + 1]; p++) {
-        const sp_i_exec_piece *piece = &l->pack->piece[p];
-        real *to = dqkv + piece->row * width;
-        SP_OP(round_rows)
-        (piece->rows, 2 * kv, (exact *)*gradient + piece->at * 2 * kv, 2 * kv, to + q, width);
-        rotate(l, piece, l->kind->shard.heads, true, to, width);
-        rotate(l, piece, kv / l->kind->model.head_dim, true, to + q, width);
-    }
-    sp_i_exec_give(l->stage->arena, *gradient);
-    sp_i_exec_give(l->stage->arena, *stored);
-    *gradient = NULL;
-    *stored = NULL;
-}
-
-// A pack may hold several slices of a sample, in any order: all of them run before any of their
-// gradients is taken.
-static bool attend_backward(layer *l, const real *dout, real *dqkv)
-{
-    int64_t q = l->kind->shard.q;
-    real *dq = SP_EXEC(take)(l, q);
-    if (dq == NULL || !SP_EXEC(attend_pack_backward)(l, dout, dq)) {
-        return false;
-    }
-    SP_OP(copy_rows)
-    (l->rows, q, dq, q, dqkv, q + l->kind->specs.of[SP_TENSOR_KEYS_VALUES].columns);
-    for (int32_t i = 0; i < l->pack->count; i++) {
-        take_slice(l, i, dqkv);
-    }
-    sp_i_exec_give(l->stage->arena, dq);
-    return true;
 }
 
 // ---- Forward ----
@@ -256,8 +129,8 @@ static bool norm(walk *w, const sp_layer_step *o)
         return false;
     }
     SP_EXEC(norm)
-    (l, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->reads], l->t[o->writes],
-     l->t[statistics]);
+    (l, model_of(l)->hidden, l->stage->value + sp_i_exec_slot(l->index, o->weight), l->t[o->reads],
+     l->t[o->writes], l->t[statistics]);
     return true;
 }
 
@@ -335,7 +208,8 @@ static bool linear(walk *w, const sp_layer_step *o)
 static bool elementwise(walk *w, const sp_layer_step *o)
 {
     (void)o;
-    bool ok = split_qkv(w->l, w->projected);
+    bool ok = sp_model_is_latent(model_of(w->l)) ? SP_EXEC(split_latent)(w->l, w->projected)
+                                                 : SP_EXEC(split_qkv)(w->l, w->projected);
     sp_i_exec_give(w->l->stage->arena, w->projected);
     return ok;
 }
@@ -410,6 +284,74 @@ static bool activation(walk *w, const sp_layer_step *o)
     return true;
 }
 
+// ---- Latent attention (sim/model/layer.h): all rows are the rank's own ----
+
+// The product of a latent with all heads' keys and values is workspace.
+static bool latent_linear(walk *w, const sp_layer_step *o)
+{
+    layer *l = w->l;
+    bool stays = o->writes != SP_TENSOR_KEYS_VALUES;
+    if (stays && !SP_EXEC(make)(l, o->writes)) {
+        return false;
+    }
+    real *y = stays ? l->t[o->writes] : take_rows(l, o, outputs_of(l, o));
+    if (y == NULL) {
+        return false;
+    }
+    SP_OP(linear)
+    (l->rows, inputs_of(l, o), outputs_of(l, o), l->t[o->reads], SP_EXEC(value)(l, o->weight),
+     l->stage->value[sp_i_exec_slot(l->index, o->weight) + 1], y);
+    w->projected = stays ? w->projected : y;
+    return true;
+}
+
+// A latent and its norm's statistics, which no table keeps.
+typedef struct latent {
+    int64_t features;
+    real *x;    // [rows, features]
+    real *copy; // of what stands beside other features; else NULL
+    exact *statistics;
+} latent;
+
+static bool take_latent(const layer *l, const sp_layer_step *o, latent *of)
+{
+    bool of_queries = o->reads == SP_TENSOR_Q_LATENT;
+    int64_t columns = row_of(l, o->reads);
+    *of = (latent){.features = of_queries ? model_of(l)->q_lora_rank : model_of(l)->kv_lora_rank,
+                   .x = l->t[o->reads]};
+    if (columns > of->features) {
+        of->x = of->copy = take_rows(l, o, of->features);
+        if (of->copy == NULL) {
+            return false;
+        }
+        SP_OP(copy_rows)
+        (l->rows, of->features, l->t[o->reads], columns, of->copy, of->features);
+    }
+    of->statistics = sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, 2 * l->rows,
+                                    l->stage->job->width.statistic);
+    return of->statistics != NULL;
+}
+
+static void give_latent(const layer *l, const latent *of)
+{
+    sp_i_exec_give(l->stage->arena, of->statistics);
+    sp_i_exec_give(l->stage->arena, of->copy);
+}
+
+static bool latent_norm(walk *w, const sp_layer_step *o)
+{
+    layer *l = w->l;
+    latent of;
+    if (!SP_EXEC(make)(l, o->writes) || !take_latent(l, o, &of)) {
+        return false;
+    }
+    SP_EXEC(norm)
+    (l, of.features, l->stage->value + sp_i_exec_slot(l->index, o->weight), of.x, l->t[o->writes],
+     of.statistics);
+    give_latent(l, &of);
+    return true;
+}
+
 // ---- Weight gradients ----
 
 // From a product's input and the gradient of its output, of which one is hidden states. `all`:
@@ -454,7 +396,8 @@ static bool defer(const walk *w, const sp_layer_step *o, void *const *pair)
     const int64_t elements[2] = {(column && own ? l->own : rows_of(l, o)) * inputs_of(l, o),
                                  (!column && own ? l->own : rows_of(l, o)) * outputs_of(l, o)};
     void **deferred = deferred_of(l, w->pack, o);
-    for (int i = 0; i < 2; i++) {
+    deferred[0] = NULL;
+    for (int i = pair[0] != NULL ? 0 : 1; i < 2; i++) {
         deferred[i] = sp_i_exec_recount(l->stage->arena, pair[i], SP_MEM_ACTIVATIONS, elements[i],
                                         l->stage->job->width.value);
         if (deferred[i] == NULL) {
@@ -470,7 +413,15 @@ static bool finish_product(const walk *w, const due_product *due)
     layer *l = w->l;
     sp_layer_tensor_id reads = reads_of(l, due->step);
     void *pair[2] = {l->t[reads], due->gradient};
-    l->t[reads] = NULL;
+    bool is_read_again = false;
+    for (const due_product *d = due + 1; d < w->due + w->due_count; d++) {
+        is_read_again = is_read_again || reads_of(l, d->step) == reads;
+    }
+    if (!is_read_again) {
+        l->t[reads] = NULL;
+    } else if (w->split) { // another product of the block leaves it
+        pair[0] = NULL;
+    }
     if (w->split) {
         if (due->all != NULL) {
             SP_EXEC(release)(l, due->gradient, due->all);
@@ -478,7 +429,7 @@ static bool finish_product(const walk *w, const due_product *due)
         return defer(w, due->step, pair);
     }
     bool ok = weight_gradient(l, due->step, pair, due->all, &l->routed);
-    sp_i_exec_give(l->stage->arena, pair[0]);
+    sp_i_exec_give(l->stage->arena, is_read_again ? NULL : pair[0]);
     sp_i_exec_give(l->stage->arena, pair[1]);
     return ok;
 }
@@ -486,18 +437,26 @@ static bool finish_product(const walk *w, const due_product *due)
 bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 {
     sp_i_exec_routed *routed = sp_i_exec_deferred_rows(l->stage, backward_pack, l->index);
-    for (const sp_layer_step *o = sp_layer_steps; o < sp_layer_steps + SP_LAYER_STEPS; o++) {
+    void *inputs[SP_LAYER_TENSORS] = {NULL};
+    bool ok = true;
+    for (const sp_layer_step *o = sp_layer_steps; ok && o < sp_layer_steps + SP_LAYER_STEPS; o++) {
         if (!sp_layer_is_product(o) || !sp_layer_has_step(model_of(l), o)) {
             continue;
         }
+        // Of products that read one tensor the first has it: it is the last in the backward.
         void **deferred = deferred_of(l, backward_pack, o);
-        if (!weight_gradient(l, o, deferred, NULL, routed)) {
-            return false;
-        }
-        for (int i = 0; i < 2; i++) {
-            sp_i_exec_give(l->stage->arena, deferred[i]);
-            deferred[i] = NULL;
-        }
+        void **input = &inputs[reads_of(l, o)];
+        *input = deferred[0] != NULL ? deferred[0] : *input;
+        void *const pair[2] = {*input, deferred[1]};
+        ok = weight_gradient(l, o, pair, NULL, routed);
+        sp_i_exec_give(l->stage->arena, deferred[1]);
+        deferred[0] = deferred[1] = NULL;
+    }
+    for (int t = 0; ok && t < SP_LAYER_TENSORS; t++) {
+        sp_i_exec_give(l->stage->arena, inputs[t]);
+    }
+    if (!ok) {
+        return false;
     }
     sp_i_exec_give(l->stage->arena, routed->expert);
     *routed = (sp_i_exec_routed){0};
@@ -623,7 +582,7 @@ static bool activation_backward(walk *w, const sp_layer_step *o)
     layer *l = w->l;
     int64_t rows = rows_of(l, o);
     int64_t ffn = row_of(l, o->writes);
-    real *dx = take_rows(l, o, inputs_of(l, o));
+    real *dx = take_rows(l, o, row_of(l, o->reads));
     if (dx == NULL) {
         return false;
     }
@@ -637,13 +596,105 @@ static bool activation_backward(walk *w, const sp_layer_step *o)
     return true;
 }
 
+// ---- of latent attention ----
+
+static bool latent_attention_backward(walk *w)
+{
+    layer *l = w->l;
+    w->queries = SP_EXEC(take)(l, l->kind->shard.q);
+    w->product = SP_EXEC(take)(l, outputs_of(l, &sp_layer_steps[SP_STEP_KV_UP]));
+    w->kv_latent = SP_EXEC(take)(l, row_of(l, SP_TENSOR_KV_LATENT));
+    bool ok = w->queries != NULL && w->product != NULL && w->kv_latent != NULL &&
+              SP_EXEC(attend_latent_backward)(l, w->gradient, w->queries, w->product, w->kv_latent);
+    sp_i_exec_give(l->stage->arena, w->gradient);
+    w->gradient = NULL;
+    return ok;
+}
+
+// Of a product that reads hidden states: adds to their gradient.
+static bool down_backward(walk *w, const sp_layer_step *o)
+{
+    layer *l = w->l;
+    real *dy = o->writes == SP_TENSOR_QUERIES    ? w->queries
+               : o->writes == SP_TENSOR_Q_LATENT ? w->q_latent
+                                                 : w->kv_latent;
+    real *dx = SP_EXEC(take_own)(l);
+    if (dx == NULL) {
+        return false;
+    }
+    SP_OP(linear_backward_input)
+    (l->rows, inputs_of(l, o), outputs_of(l, o), dy, SP_EXEC(value)(l, o->weight), dx);
+    w->due[w->due_count++] = (due_product){o, dy, NULL};
+    if (w->gradient == NULL) {
+        w->gradient = w->part = dx;
+        return true;
+    }
+    SP_OP(add)(l->own * model_of(l)->hidden, dx, w->gradient);
+    sp_i_exec_give(l->stage->arena, dx);
+    return true;
+}
+
+// Of a product that reads a normed latent, which its weight gradient reads last.
+static bool up_backward(walk *w, const sp_layer_step *o)
+{
+    layer *l = w->l;
+    real *dy = o->writes == SP_TENSOR_QUERIES ? w->queries : w->product;
+    w->normed = take_rows(l, o, inputs_of(l, o));
+    if (w->normed == NULL) {
+        return false;
+    }
+    SP_OP(linear_backward_input)
+    (l->rows, inputs_of(l, o), outputs_of(l, o), dy, SP_EXEC(value)(l, o->weight), w->normed);
+    w->due[w->due_count] = (due_product){o, dy, NULL};
+    const walk alone = {.l = l, .pack = w->pack, .split = w->split};
+    return finish_product(&alone, &w->due[w->due_count]);
+}
+
+static bool latent_linear_backward(walk *w, const sp_layer_step *o)
+{
+    return o->inputs == SP_WIDTH_HIDDEN ? down_backward(w, o) : up_backward(w, o);
+}
+
+static bool latent_norm_backward(walk *w, const sp_layer_step *o)
+{
+    layer *l = w->l;
+    latent of;
+    int slot = sp_i_exec_slot(l->index, o->weight);
+    if (!take_latent(l, o, &of)) {
+        return false;
+    }
+    real *again = take_rows(l, o, of.features);
+    real *dx = take_rows(l, o, of.features);
+    if (again == NULL || dx == NULL) {
+        return false;
+    }
+    SP_EXEC(norm)(l, of.features, l->stage->value + slot, of.x, again, of.statistics);
+    SP_EXEC(norm_backward)
+    (l, of.features, l->stage->value + slot, l->stage->gradient + slot, of.x, of.statistics,
+     w->normed, dx);
+    if (o->reads == SP_TENSOR_Q_LATENT) {
+        w->q_latent = dx;
+    } else {
+        SP_OP(copy_rows)
+        (l->rows, of.features, dx, of.features, w->kv_latent, row_of(l, o->reads));
+        sp_i_exec_give(l->stage->arena, dx);
+    }
+    sp_i_exec_give(l->stage->arena, again);
+    sp_i_exec_give(l->stage->arena, w->normed);
+    give_latent(l, &of);
+    return true;
+}
+
 // To the gradient of the projected queries, keys and values.
 static bool attention_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    real *dqkv =
-        SP_EXEC(take)(l, inputs_of(l, o) + l->kind->specs.of[SP_TENSOR_KEYS_VALUES].columns);
-    if (dqkv == NULL || !attend_backward(l, w->gradient, dqkv)) {
+    (void)o;
+    if (sp_model_is_latent(model_of(l))) {
+        return latent_attention_backward(w);
+    }
+    real *dqkv = SP_EXEC(take)(l, l->kind->shard.q + row_of(l, SP_TENSOR_KEYS_VALUES));
+    if (dqkv == NULL || !SP_EXEC(attend_backward)(l, w->gradient, dqkv)) {
         return false;
     }
     sp_i_exec_give(l->stage->arena, w->gradient);
@@ -662,8 +713,8 @@ static bool norm_backward(walk *w, const sp_layer_step *o)
         return false;
     }
     SP_EXEC(norm_backward)
-    (l, l->stage->value + slot, l->stage->gradient + slot, l->t[o->reads], l->t[o->writes + 1],
-     w->gradient, dx);
+    (l, model_of(l)->hidden, l->stage->value + slot, l->stage->gradient + slot, l->t[o->reads],
+     l->t[o->writes + 1], w->gradient, dx);
     SP_OP(add)(l->own * model_of(l)->hidden, w->residual, dx);
     sp_i_exec_give(l->stage->arena, w->gradient);
     bool is_due = false;
@@ -716,6 +767,12 @@ static run_step *step_of(const layer *l, bool backward, const sp_layer_step *ste
     }
     if (step->operation == SP_LAYER_ROUTER) {
         return backward ? choose_backward : choose;
+    }
+    if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
+        return step->kind == SP_LAYER_KIND_LINEAR
+                   ? (backward ? latent_linear_backward : latent_linear)
+               : step->kind == SP_LAYER_KIND_NORM ? (backward ? latent_norm_backward : latent_norm)
+                                                  : NULL; // nothing is gathered
     }
     return (backward ? backwards : forwards)[step->kind];
 }
@@ -794,7 +851,7 @@ bool SP_EXEC(layer_forward)(layer *l, real *y)
     if (!walk_forward(&w)) {
         return false;
     }
-    release_kv(l);
+    SP_EXEC(release_kv)(l);
     end_rows(l);
     return true;
 }

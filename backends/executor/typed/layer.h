@@ -81,11 +81,14 @@ bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
 // ---- norms (parts.c): weights are the value or the gradient of a norm, its bias in the slot
 // behind
 
-// Statistics are [own] means, then as many reciprocals of deviations.
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics);
-// dx [own, hidden] is overwritten.
-void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
-                            const real *x, const exact *statistics, const real *dy, real *dx);
+// Of [own, features], most often hidden states. Statistics are [own] means, then as many
+// reciprocals of deviations.
+void SP_EXEC(norm)(const layer *l, int64_t features, void *const *weights, const real *x, real *y,
+                   exact *statistics);
+// dx is overwritten.
+void SP_EXEC(norm_backward)(const layer *l, int64_t features, void *const *weights,
+                            void *const *gradients, const real *x, const exact *statistics,
+                            const real *dy, real *dx);
 
 // ---- attention (parts.c): for every device
 
@@ -98,6 +101,21 @@ bool SP_EXEC(is_shared)(const layer *l);
 // The running gradient of a slice's keys and values, zero before its sample's last slice; NULL when
 // memory ran out.
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
+
+// ---- queries, keys and values of the pack's slices (keys.c) ----
+
+// From the output of the joint product [rows, queries | keys | values], or, where the queries are
+// there, of the product of the latent [rows, heads, key | value], writes SP_TENSOR_QUERIES, turned,
+// and each slice's keys and values (sp_i_exec_kv).
+bool SP_EXEC(split_qkv)(layer *l, const real *qkv);
+bool SP_EXEC(split_latent)(layer *l, const real *product);
+// At the end of a forward: gives back keys and values that neither later slices nor the layer keep.
+void SP_EXEC(release_kv)(const layer *l);
+// The gradients of both, from that of the attention's output; of latents dq [rows, queries] and, of
+// dlatent [rows, latent | shared keys], the keys alone.
+bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
+bool SP_EXEC(attend_latent_backward)(layer *l, const real *dout, real *dq, real *dproduct,
+                                     real *dlatent);
 
 // ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
 // backends/cuda/attention.c

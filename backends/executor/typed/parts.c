@@ -81,9 +81,9 @@ real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight)
 
 // ---- Norms ----
 
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics)
+void SP_EXEC(norm)(const layer *l, int64_t h, void *const *weights, const real *x, real *y,
+                   exact *statistics)
 {
-    int64_t h = l->stage->job->model->hidden;
     exact *mean = statistics;
     exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
@@ -94,10 +94,9 @@ void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y,
     }
 }
 
-void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
+void SP_EXEC(norm_backward)(const layer *l, int64_t h, void *const *weights, void *const *gradients,
                             const real *x, const exact *statistics, const real *dy, real *dx)
 {
-    int64_t h = l->stage->job->model->hidden;
     const exact *mean = statistics;
     const exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
@@ -208,11 +207,12 @@ sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l)
     return (sp_kernel_attention_shape){.heads = shard->heads,
                                        .kv_heads = shard->k / model->head_dim,
                                        .head_dim = model->head_dim,
+                                       .value_dim = sp_model_v_dim(model),
                                        .window = model->window_tokens,
                                        .chunk = model->chunk_tokens,
                                        .q_stride = shard->q,
-                                       .kv_stride = 2 * shard->k,
-                                       .out_stride = shard->q,
+                                       .kv_stride = shard->k + shard->v,
+                                       .out_stride = shard->context,
                                        .scale = 1.0 / sqrt((double)model->head_dim)};
 }
 

@@ -207,8 +207,8 @@ bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts)
         return false;
     }
     SP_EXEC(norm)
-    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
-     l->t[SP_TENSOR_FINAL_NORM], l->t[SP_TENSOR_FINAL_STATISTICS]);
+    (l, job_of(l)->model->hidden, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
+     l->t[SP_TENSOR_FINAL_INPUT], l->t[SP_TENSOR_FINAL_NORM], l->t[SP_TENSOR_FINAL_STATISTICS]);
     if (!project_words(l)) {
         return false;
     }
@@ -291,7 +291,7 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
         return false;
     }
     SP_EXEC(norm_backward)
-    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
+    (l, job_of(l)->model->hidden, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
      vocab_gradient(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
      l->t[SP_TENSOR_FINAL_STATISTICS], dnorm, *dx);
     sp_i_exec_give(l->stage->arena, dnorm);
