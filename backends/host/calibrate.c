@@ -781,7 +781,7 @@ static sp_status measure(const calibration *c, const step *s, double budget_s, s
                                     .steps = 1};
     sp_i_exec_run *run = NULL;
     record *r = sp_calloc(1, sizeof *r);
-    sp_status status = sp_i_exec_check(&request, "host", err);
+    sp_status status = sp_i_exec_check(&request, "host", 0, err);
     if (status == SP_OK) {
         status = sp_i_host_run_new_cpu(&request, &run, err);
     }

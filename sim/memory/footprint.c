@@ -171,7 +171,7 @@ int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_
 {
     bool lasts = stack->tensors == SP_TENSORS_EXPLICIT && model->positional == SP_ROPE;
     int64_t number = sp_stack_counts_device(stack) ? 4 : 2;
-    return lasts ? sp_mul_bytes(positions, 2 * number * (model->head_dim / 2)) : 0;
+    return lasts ? sp_mul_bytes(positions, 2 * number * (sp_model_rotary_dim(model) / 2)) : 0;
 }
 
 static int64_t work_space_bytes(const sp_stack *stack)

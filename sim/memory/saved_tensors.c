@@ -57,7 +57,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .pair_bytes = pairs ? bytes : 0,
                               .element_bytes = element,
                               .shard = layout->cp * (int)split,
-                              .of_experts = experts,
+                              .of_experts = experts && model->experts > 0,
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
@@ -128,6 +128,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
 typedef struct list {
     sp_unit_tensor *tensors;
     int count;
+    int kind; // of layers whose tensors are added
 } list;
 
 static void add(list *to, const sp_saved_tensor *saved, sp_memory_category category, int count,
@@ -142,6 +143,7 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
         .name = category == SP_MEM_KV_CACHE ? "keys and values of earlier slices" : saved->name,
         .category = category,
         .is_kv = saved->is_kv,
+        .kind = to->kind,
         .count = count,
         .bytes = bytes,
         .elements = bytes / saved->element_bytes,
@@ -182,6 +184,7 @@ static void add_layers(list *to, const sp_model *model, const sp_layout *layout,
 {
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
+        to->kind = k;
         add_part(to, sp_model_of_kind(model, k, &space), layout, options, SP_PART_LAYER, statistics,
                  sp_stage_count(stage, model, k), load);
     }
@@ -191,7 +194,7 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
                     const sp_memory_options *options, const sp_unit_load *load,
                     sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
-    list to = {tensors, 0};
+    list to = {.tensors = tensors};
     add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
     add_layers(&to, model, layout, stage, options, false, load);
     add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);

@@ -54,6 +54,7 @@ typedef struct sp_unit_tensor {
     // Activations, keys and values that stay in the cache, logits, or statistics (workspace).
     sp_memory_category category;
     bool is_kv;
+    int kind; // of layers
     int count;
     int64_t bytes; // of one
     int64_t elements;
