@@ -99,9 +99,9 @@ double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack);
 
 // By which share dispatches and combinations take longer beside computation. Fitted to the kernels
 // of the first two layers of DeepSeek's training trace (deepseek-ai/profile-data, train.json: H800,
-// 64 ranks, 4096 tokens, FP8 rows there and bf16 rows back), which take so much longer than the same
-// alone; of the other two layers the mean dispatch is then 9 % too short and the mean combination
-// 11 % too long. Assumed of all dispatchers, GPUs and networks.
+// 64 ranks, 4096 tokens, FP8 rows there and bf16 rows back), which take so much longer than the
+// same alone; of the other two layers the mean dispatch is then 9 % too short and the mean
+// combination 11 % too long. Assumed of all dispatchers, GPUs and networks.
 #define SP_I_EXCHANGE_SLOWS 0.58
 
 // The mean number of groups of `of_each` neighbouring ranks, of `ranks` that hold equal shares of

@@ -826,6 +826,11 @@ static sp_status check_overlap(const sp_scenario *scenario, sp_error *err)
                            "get",
                            sp_recompute_names[scenario->memory.recompute]);
     }
+    if (scenario->memory.offload_ratio > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "does not go with memory.offload_ratio, whose copies stand between the "
+                           "forward and the backward of a pair: expected 0");
+    }
     if (!has_pairs(scenario)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, key,
                            "needs pairs of a forward and a backward: schedule.kind "

@@ -445,6 +445,12 @@ TEST(what_does_not_go_with_an_overlap)
     static const char on[] = ", 'expert_overlap': true";
     refuses_step("", 2, 2, on, "interleaved", "full", "stack.expert_overlap");
     refuses_step("", 2, 1, on, "1f1b", "none", "stack.expert_overlap");
+    refuses(json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                      "1000, 'experts': 8, 'experts_per_token': 2}, 'cluster': 'h100-8', "
+                      "'workload': {'uniform': 4096}, 'parallel': {'dp': 4, 'ep': 4, 'pp': 2, "
+                      "'chunks_per_rank': 2}, 'stack': {'expert_overlap': true}, 'memory': "
+                      "{'offload_ratio': 0.5}}"),
+            "stack.expert_overlap");
     refuses_step("", 2, 1, on, "zb-h1", "none", "stack.expert_overlap");
     refuses_step("", 2, 1, on, "gpipe", "none", "stack.expert_overlap");
     refuses_step(", 'shared_ffn': 512", 2, 2,
