@@ -49,6 +49,23 @@ static bool dispatches(const question *q)
     return sp_layout_dispatches(&q->scenario->layout);
 }
 
+static bool dispatches_once(const question *q)
+{
+    return dispatches(q) && sp_dispatches_once(q->scenario->memory.stack.dispatcher);
+}
+
+static bool holds_sms(const question *q)
+{
+    const sp_stack *stack = &q->scenario->memory.stack;
+    return dispatches_once(q) ||
+           (dispatches(q) && (stack->expert_overlap || stack->shared_expert_overlap));
+}
+
+static bool has_shared_experts(const question *q)
+{
+    return sp_model_most_shared(&q->scenario->model) > 0;
+}
+
 static bool has_pipeline(const question *q)
 {
     return q->scenario->layout.pp > 1;
@@ -544,7 +561,14 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.ep parallel.etp", has_experts, "models with experts"},
-    {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
+    {"stack.dispatcher stack.shared_expert_overlap stack.expert_overlap stack.delay_wgrad",
+     dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
+    {"stack.shared_expert_overlap", has_shared_experts, "models with shared experts (model.shared_ffn)"},
+    {"stack.dispatcher_sms", holds_sms,
+     "experts over several ranks with stack.dispatcher deepep or hybridep, or an overlap "
+     "(stack.expert_overlap, shared_expert_overlap)"},
+    {"model.expert_groups model.expert_group_top_k", dispatches_once,
+     "experts over several ranks with stack.dispatcher deepep or hybridep"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
@@ -594,7 +618,8 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.rooted_shares stack.dispatcher " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.rooted_shares stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
+    "stack.expert_overlap stack.delay_wgrad model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \

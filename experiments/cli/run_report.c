@@ -349,6 +349,9 @@ static void print_time(FILE *out, const sp_result *result)
             if (i == SP_TIME_EP && sp_result_expert_wait_ms(result) >= 0.0005) {
                 fprintf(out, " (waiting %.3f)", sp_result_expert_wait_ms(result));
             }
+            if (i == SP_TIME_EP && sp_result_expert_hidden_ms(result) >= 0.0005) {
+                fprintf(out, " (%.3f more hidden)", sp_result_expert_hidden_ms(result));
+            }
             separator = ", ";
         }
     }

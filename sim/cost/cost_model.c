@@ -339,6 +339,13 @@ static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, c
                           const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
+static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
+                          sp_step_costs *costs);
+static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                               const sp_expert_overlap *overlap);
+static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                                const sp_expert_overlap *overlap);
+static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds);
 
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err)
@@ -355,6 +362,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
+    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
+        begin_overlap(cost, &timer, costs);
+    }
     sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
@@ -369,6 +379,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
                                     &time);
             fill_forward(cost, &timer, pack, &time, k, costs);
+            fill_forward_tasks(cost, &time, k, &costs->overlap);
             costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
                                                 .zones = sp_i_pack_zones_of(costs, &time, false),
                                                 .expert_tokens = in_rounds ? expert_tokens : 0};
@@ -394,6 +405,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
             sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
                                     expert_tokens, &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
+            fill_backward_tasks(cost, &time, k, &costs->overlap);
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
                                                  .cp_again = time.cp[SP_PASS_RECOMPUTE],
                                                  .zones = sp_i_pack_zones_of(costs, &time, true)};
@@ -442,6 +454,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     size_t n = (size_t)costs->classes;
     memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
            n * sizeof *costs->action[SP_ACTION_F]);
+    repeat_tasks(costs->overlap.forward, k, costs->overlap.kinds);
     costs->forward_p2p[k] = costs->forward_p2p[k - 1];
     costs->forward[k] = costs->forward[k - 1];
 }
@@ -453,6 +466,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
         sp_action_cost *table = costs->action[kind];
         memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
     }
+    repeat_tasks(costs->overlap.backward, k, costs->overlap.kinds);
     costs->backward_p2p[k] = costs->backward_p2p[k - 1];
     costs->backward[k] = costs->backward[k - 1];
 }
@@ -785,6 +799,95 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
     double q = host->overlap_power;
     double norm = q > 0.0 ? longer * pow(1.0 + pow(shorter / longer, q), 1.0 / q) : longer;
     return norm - gpu_s;
+}
+
+// ---- Tasks of pairs whose exchanges of experts hide behind each other ----
+
+static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
+{
+    const sp_model *model = cost->model;
+    sp_expert_overlap *overlap = &costs->overlap;
+    size_t vstages = (size_t)sp_layout_vstages(cost->layout);
+    int kinds = sp_model_kinds(model);
+    overlap->kinds = kinds;
+    overlap->rates =
+        (sp_overlap_rates){.compute_slows = sp_i_dispatcher_slows(timer, &cost->memory.stack),
+                           .exchange_slows = SP_I_EXCHANGE_SLOWS,
+                           .delays_weights = cost->memory.stack.delay_wgrad};
+    overlap->forward = sp_calloc(costs->forward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    overlap->backward =
+        sp_calloc(costs->backward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    overlap->first = sp_calloc(vstages + 1, sizeof *overlap->first);
+    for (size_t s = 0; s < vstages; s++) {
+        overlap->first[s + 1] = overlap->first[s] + cost->stages[s].layers;
+    }
+    overlap->kind = sp_calloc((size_t)overlap->first[vstages] + 1, sizeof *overlap->kind);
+    for (size_t s = 0; s < vstages; s++) {
+        for (int i = 0; model->runs > 0 && i < cost->stages[s].layers; i++) {
+            overlap->kind[overlap->first[s] + i] =
+                (uint8_t)sp_model_kind_of(model, cost->stages[s].first + i);
+        }
+    }
+}
+
+static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds)
+{
+    for (int kind = 0; tasks != NULL && kind < kinds; kind++) {
+        tasks[k * (size_t)kinds + (size_t)kind] = tasks[(k - 1) * (size_t)kinds + (size_t)kind];
+    }
+}
+
+// What a layer computes in a pass, with the exchanges of other kinds that it waits for: all but its
+// experts' (0), and theirs (1).
+static void add_computed(const sp_cost_model *cost, const sp_i_pack_time *time, int kind,
+                         sp_pass pass, double computed_s[2])
+{
+    int part = sp_i_part_of_kind(kind);
+    const sp_i_time *of = &time->of[part][pass];
+    double all_s = cost->slowest_rank * of->compute_s + of->tp_s + of->cp_s;
+    double mlp_s = fmin(all_s, cost->slowest_rank * time->experts[part][pass].mlp_s);
+    computed_s[0] += all_s - mlp_s;
+    computed_s[1] += mlp_s;
+}
+
+static void set_exchanges(const sp_i_pack_time *time, int kind, sp_pass pass, sp_layer_tasks *tasks)
+{
+    int part = sp_i_part_of_kind(kind);
+    double returns_s = time->experts[part][pass].returns_s;
+    tasks->first_ns = sp_i_cut_ns(time->of[part][pass].ep_s - returns_s);
+    tasks->return_ns = sp_i_cut_ns(returns_s);
+}
+
+static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                               const sp_expert_overlap *overlap)
+{
+    for (int kind = 0; overlap->forward != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->forward[k * (size_t)overlap->kinds + (size_t)kind];
+        double computed_s[2] = {0.0, 0.0};
+        add_computed(cost, time, kind, SP_PASS_F, computed_s);
+        tasks->attention_ns = sp_i_cut_ns(computed_s[0]);
+        tasks->mlp_ns = sp_i_cut_ns(computed_s[1]);
+        set_exchanges(time, kind, SP_PASS_F, tasks);
+    }
+}
+
+// What is computed again runs just before the gradients of its inputs.
+static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                                const sp_expert_overlap *overlap)
+{
+    for (int kind = 0; overlap->backward != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->backward[k * (size_t)overlap->kinds + (size_t)kind];
+        double inputs_s[2] = {0.0, 0.0};
+        double weights_s[2] = {0.0, 0.0};
+        add_computed(cost, time, kind, SP_PASS_RECOMPUTE, inputs_s);
+        add_computed(cost, time, kind, SP_PASS_I, inputs_s);
+        add_computed(cost, time, kind, SP_PASS_W, weights_s);
+        tasks->attention_ns = sp_i_cut_ns(inputs_s[0]);
+        tasks->mlp_ns = sp_i_cut_ns(inputs_s[1]);
+        tasks->attention_weights_ns = sp_i_cut_ns(weights_s[0]);
+        tasks->mlp_weights_ns = sp_i_cut_ns(weights_s[1]);
+        set_exchanges(time, kind, SP_PASS_I, tasks);
+    }
 }
 
 // ---- Bytes of every pack on every stage class, and copies to the host ----

@@ -86,7 +86,40 @@ sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layou
 
 typedef struct sp_i_token_times {
     double compute_s, tp_s, ep_s;
+    double mlp_s;     // of compute_s and tp_s: what of_mlp operators take
+    double returns_s; // of ep_s: rows that come back from experts
 } sp_i_token_times;
+
+// ---- dispatchers that send a token once to each node and rank (expert_dispatch.c) ----
+
+// SMs that the kernels of a stack's dispatcher hold.
+int sp_i_dispatcher_sms(const sp_stack *stack);
+// By which share products beside them take longer: they have the other SMs alone.
+double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack);
+
+// By which share dispatches and combinations take longer beside computation. Fitted to the kernels
+// of the first two layers of DeepSeek's training trace (deepseek-ai/profile-data, train.json: H800,
+// 64 ranks, 4096 tokens, FP8 rows there and bf16 rows back), which take so much longer than the
+// same alone; of the other two layers the mean dispatch is then 9 % too short and the mean
+// combination 11 % too long. Assumed of all dispatchers, GPUs and networks.
+#define SP_I_EXCHANGE_SLOWS 0.58
+
+// The mean number of groups of `of_each` neighbouring ranks, of `ranks` that hold equal shares of
+// the experts in their order, in which a token has an expert: n (1 - C(E - E/n, k) / C(E, k)) for
+// groups of equal size where k of E experts are equally likely, with expert groups the mean over
+// all choices of these. O(ranks, and groups for each size of a group of ranks).
+double sp_i_distinct(const sp_routing *routing, int ranks, int of_each);
+
+// Bytes that a GPU sends for one token of SP_OP_ROUTED_TOKENS over `group`, ETP x EP.
+typedef struct sp_i_routed_bytes {
+    double network, nvlink;
+} sp_i_routed_bytes;
+
+sp_i_routed_bytes sp_i_routed_bytes_of(const sp_op *op, sp_group group, int etp);
+// Seconds of one token beside others, and of a kernel beside its tokens.
+double sp_i_routed_s_per_token(const sp_op_timer *timer, const sp_stack *stack, sp_group group,
+                               int etp, const sp_op *op);
+double sp_i_routed_latency_s(const sp_op_timer *timer, sp_group group);
 
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
 // memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
@@ -335,9 +368,16 @@ typedef struct sp_i_time {
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
+// Of a layer's time, what its experts compute with shared ones, and of its exchanges the returns
+// (sp_i_token_times).
+typedef struct sp_i_expert_parts {
+    double mlp_s, returns_s;
+} sp_i_expert_parts;
+
 typedef struct sp_i_pack_time {
     sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer of each kind, embedding, head
-    sp_cp_exchange cp[SP_I_PASSES];        // of one layer
+    sp_i_expert_parts experts[SP_I_PARTS][SP_I_PASSES];
+    sp_cp_exchange cp[SP_I_PASSES]; // of one layer
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
     double recompute_share;  // kernels of a layer's recomputation over those of its forward
     bool recomputes_attention;

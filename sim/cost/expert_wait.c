@@ -3,6 +3,8 @@
 // it is longest: within it they meet several times, and their shares of it are alike where it is
 // attention that differs, which is in every layer. A weight gradient meets nobody, but the action
 // behind it does.
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
@@ -40,6 +42,38 @@ static void wait_transfers(const sp_expert_rounds *rounds, sp_p2p_times *times, 
     sp_free(most);
 }
 
+static int64_t tasks_ns(const sp_layer_tasks *tasks, int kinds)
+{
+    int64_t sum_ns = 0;
+    for (int k = 0; k < kinds; k++) {
+        sum_ns += tasks[k].attention_ns + tasks[k].first_ns + tasks[k].mlp_ns + tasks[k].return_ns +
+                  tasks[k].attention_weights_ns + tasks[k].mlp_weights_ns;
+    }
+    return sum_ns;
+}
+
+// Ranks that run an action together hide as much as the slowest of them.
+static void wait_tasks(const sp_expert_rounds *rounds, sp_layer_tasks *tasks, int kinds,
+                       size_t packs)
+{
+    size_t *slowest = sp_calloc((size_t)rounds->count + 1, sizeof *slowest); // pack + 1
+    for (size_t k = 0; k < packs; k++) {
+        size_t *most = &slowest[rounds->together[k]];
+        if (*most == 0 || tasks_ns(&tasks[k * (size_t)kinds], kinds) >
+                              tasks_ns(&tasks[(*most - 1) * (size_t)kinds], kinds)) {
+            *most = k + 1;
+        }
+    }
+    for (size_t k = 0; k < packs; k++) {
+        size_t most = slowest[rounds->together[k]] - 1;
+        if (most != k) {
+            memcpy(&tasks[k * (size_t)kinds], &tasks[most * (size_t)kinds],
+                   (size_t)kinds * sizeof *tasks);
+        }
+    }
+    sp_free(slowest);
+}
+
 void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t packs,
                          sp_step_costs *costs)
 {
@@ -48,6 +82,10 @@ void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t p
     int last = backward ? SP_ACTION_R : SP_ACTION_F;
     for (int kind = first; kind <= last; kind++) {
         wait_action(rounds, costs->action[kind], packs, costs->classes, most_ns);
+    }
+    sp_layer_tasks *tasks = backward ? costs->overlap.backward : costs->overlap.forward;
+    if (tasks != NULL) {
+        wait_tasks(rounds, tasks, costs->overlap.kinds, packs);
     }
     wait_transfers(rounds, backward ? costs->backward_p2p : costs->forward_p2p, packs);
     sp_free(most_ns);

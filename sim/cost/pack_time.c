@@ -261,6 +261,8 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
             time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
             time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
             time->of[part][pass].ep_s += tokens->of[part][pass].ep_s;
+            time->experts[part][pass] =
+                (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
         }
     }
 }
@@ -434,7 +436,9 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
             m->of[part][pass] =
                 (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
                                    .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
-                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s)};
+                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
+                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
+                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s)};
         }
         m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
     }

@@ -62,7 +62,8 @@ static double mean_relative_variance(const spread *s, size_t chunks)
 }
 
 typedef struct rank_sums {
-    int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, ep_wait_ns, launch_ns, wait_ns, first_ns, last_ns;
+    int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, ep_wait_ns, ep_hidden_ns, launch_ns, wait_ns,
+        first_ns, last_ns;
     double forward_variance, backward_variance;
 } rank_sums;
 
@@ -75,6 +76,7 @@ static void add_span(const sp_span *span, rank_sums *sums)
     sums->dp_ns += span->dp_ns;
     sums->ep_ns += span->ep_ns;
     sums->ep_wait_ns += span->ep_wait_ns;
+    sums->ep_hidden_ns += span->ep_hidden_ns;
     sums->launch_ns += span->launch_ns;
     sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
     sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
@@ -208,6 +210,7 @@ void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeli
         metrics->dp_ns += rank->alike * sums.dp_ns;
         metrics->ep_ns += rank->alike * sums.ep_ns;
         metrics->ep_wait_ns += rank->alike * sums.ep_wait_ns;
+        metrics->ep_hidden_ns += rank->alike * sums.ep_hidden_ns;
         metrics->launch_ns += rank->alike * sums.launch_ns;
         metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
         if (sums.last_ns > metrics->makespan_ns) {

@@ -205,6 +205,7 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     result->dp_ns += (double)metrics->dp_ns;
     result->ep_ns += (double)metrics->ep_ns;
     result->ep_wait_ns += (double)metrics->ep_wait_ns;
+    result->ep_hidden_ns += (double)metrics->ep_hidden_ns;
     result->launch_ns += (double)metrics->launch_ns;
     result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
     result->reduce_ns += (double)metrics->reduce_ns;
@@ -265,6 +266,11 @@ double sp_result_expert_wait_ms(const sp_result *result)
     return sp_layout_expert_ranks(&result->layout) > 1
                ? result->ep_wait_ns * ms_of_mean_rank(result)
                : (double)NAN;
+}
+
+double sp_result_expert_hidden_ms(const sp_result *result)
+{
+    return result->ep_hidden_ns * ms_of_mean_rank(result);
 }
 
 double sp_result_launch_ms(const sp_result *result)

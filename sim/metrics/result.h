@@ -123,6 +123,7 @@ typedef struct sp_result {
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
+    bool overlaps_experts; // exchanges of experts may hide behind other work (expert_hidden_ms)
     bool has_exchange;
     double exchange_before, exchange_after; // of the last batch
     double exchange_bytes;                  // of one virtual stage's ranks, sum over batches
@@ -135,7 +136,7 @@ typedef struct sp_result {
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
-    double ep_ns, ep_wait_ns;
+    double ep_ns, ep_wait_ns, ep_hidden_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
@@ -186,6 +187,9 @@ SP_API double sp_result_layer_ms(const sp_result *result, int layers);
 // Milliseconds a step that the mean rank waits, in its actions, for data-parallel ranks with which
 // it shares experts and whose micro-batches take longer; part of SP_TIME_EP. NAN: it shares none.
 SP_API double sp_result_expert_wait_ms(const sp_result *result);
+// Milliseconds a step of the mean rank's exchanges of experts that run behind the computation of
+// another micro-batch (stack.expert_overlap), and so are no part of SP_TIME_EP.
+SP_API double sp_result_expert_hidden_ms(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);

@@ -150,6 +150,11 @@ static bool shares_experts(const sp_result *result)
     return sp_layout_expert_ranks(&result->layout) > 1;
 }
 
+static bool hides_experts(const sp_result *result)
+{
+    return result->overlaps_experts;
+}
+
 // Its members are figures.
 static json_t *json_imbalance(const sp_result *result)
 {
@@ -421,6 +426,11 @@ static const row rows[] = {
            "for data-parallel ranks that share its experts (parallel.ep).",
            "expert wait ms", 1, false, .number = sp_result_expert_wait_ms,
            .is_there = shares_experts),
+    NUMBER("expert_hidden_ms",
+           "Milliseconds of a step of the mean rank's exchanges of experts that run behind the "
+           "computation of another micro-batch (stack.expert_overlap).",
+           "experts hidden ms", 1, true, .number = sp_result_expert_hidden_ms,
+           .is_there = hides_experts),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
            "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),

@@ -214,9 +214,9 @@ static const char *const harmless_keys[] = {
     "top_k", "top_p", "typical_p", "do_sample", "num_beams", "num_beam_groups",
     "num_return_sequences", "_penalty_", "_ngram_", "early_stopping", "bad_words_ids",
     "remove_invalid_values", "tie_encoder_decoder", "transformers.js_config", "norm_topk_prob",
-    "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit", "input_jitter_noise",
+    "routed_scaling_factor", "swiglu_limit", "input_jitter_noise",
     "original_max_position_embeddings", "attn_scale", "attn_temperature_tuning", "floor_scale",
-    "for_llm_compression", "topk_method", "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size",
+    "for_llm_compression", "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size",
 };
 // clang-format on
 

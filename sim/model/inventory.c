@@ -324,18 +324,38 @@ static void permutation(builder *b)
     if (b->stack->dispatcher == SP_DISPATCH_ALLTOALL) {
         memory(b, "expert permutation", rows / b->shard.norm_split, 2);
     }
-    if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER || b->shard.held > 1) {
-        memory(b, "sorting by expert", rows * expert_rows(b), 2)->routed = true;
+    if (b->stack->dispatcher != SP_DISPATCH_ALLTOALL || b->shard.held > 1) {
+        sp_op *op = memory(b, "sorting by expert", rows * expert_rows(b), 2);
+        op->routed = op->of_mlp = true;
     }
 }
 
-static void expert_exchange(builder *b, const char *name, sp_op_kind kind, int ranks,
+// `out`: to experts.
+static void expert_exchange(builder *b, const char *name, sp_op_kind kind, bool out, int ranks,
                             double bytes_per_token)
 {
     if (ranks > 1) {
         sp_op *op = add(b, name, kind);
         op->bytes_per_token = bytes_per_token;
         op->routed = kind == SP_OP_EXPERT_GATHER || kind == SP_OP_EXPERT_SCATTER;
+        op->returns = !out;
+    }
+}
+
+// A token's row with its k probabilities in the dispatch, once to wherever the token goes.
+static void routed_tokens(builder *b, const char *name, bool of_dispatch, bool out, int ranks)
+{
+    double tokens = 1.0 / b->shard.norm_split;
+    double weights = of_dispatch ? (double)(FP32 * b->shard.active) : 0.0;
+    if (ranks > 1) {
+        sp_op *op = add(b, name, SP_OP_ROUTED_TOKENS);
+        op->bytes_per_token = tokens * (hidden_bytes(b) + weights);
+        op->token_share = tokens;
+        op->returns = !out;
+        op->routing = (sp_routing){.experts = b->model->experts,
+                                   .active = b->model->experts_per_token,
+                                   .groups = b->model->expert_groups,
+                                   .active_groups = b->model->expert_group_top_k};
     }
 }
 
@@ -354,26 +374,30 @@ static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool
     if (!b->shard.dispatches) {
         return;
     }
+    if (sp_dispatches_once(b->stack->dispatcher)) {
+        routed_tokens(b, name, of_dispatch, out, ranks);
+        return;
+    }
     if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER) {
         double weights = of_dispatch ? (double)(FP32 * b->shard.experts) : 0.0;
-        expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, ranks,
+        expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, out, ranks,
                         tokens * ranks * (hidden_bytes(b) + weights));
         return;
     }
     double sent = rows * (hidden_bytes(b) + (of_dispatch ? FP32 : 0.0));
     if (!out) {
-        expert_exchange(b, name, SP_OP_EXPERT_SCATTER, etp, gathered);
+        expert_exchange(b, name, SP_OP_EXPERT_SCATTER, out, etp, gathered);
     }
-    expert_exchange(b, name, SP_OP_EXPERT_ALL_TO_ALL, sp_layout_ep(b->layout), sent);
+    expert_exchange(b, name, SP_OP_EXPERT_ALL_TO_ALL, out, sp_layout_ep(b->layout), sent);
     if (out) {
-        expert_exchange(b, name, SP_OP_EXPERT_GATHER, etp, gathered);
+        expert_exchange(b, name, SP_OP_EXPERT_GATHER, out, etp, gathered);
     }
 }
 
 static void dispatch(builder *b, const char *name, bool forward)
 {
     int ranks = sp_layout_etp(b->layout) * sp_layout_ep(b->layout);
-    bool counts = forward && b->shard.dispatches && b->stack->dispatcher == SP_DISPATCH_ALLTOALL;
+    bool counts = forward && b->shard.dispatches && b->stack->dispatcher != SP_DISPATCH_ALLGATHER;
     if (counts && ranks > 1) {
         add(b, "counts of rows by expert", SP_OP_EXPERT_COUNTS)->bytes_fixed =
             (double)(FP32 * b->shard.experts * ranks);
@@ -398,7 +422,30 @@ static void sum_experts(builder *b, const char *name, sp_pass pass)
            b->model->shared_gate ? 2 : 1);
 }
 
+// Shared experts run beside the routed ones: up to their activation while rows go to experts, or,
+// backward, while they come back.
+static void mark_mlp(sp_op *op, sp_layer_place place, bool forward)
+{
+    bool shared = place >= SP_STEP_SHARED_GATHER && place <= SP_STEP_SHARED_REDUCE;
+    op->of_mlp = op->of_mlp || shared || place == SP_STEP_FC1 || place == SP_STEP_ACTIVATION ||
+                 place == SP_STEP_FC2;
+    op->beside = !shared                                           ? SP_BESIDE_NOTHING
+                 : (place <= SP_STEP_SHARED_ACTIVATION) == forward ? SP_BESIDE_FIRST
+                                                                   : SP_BESIDE_RETURN;
+}
+
+static void work_of_step(builder *b, sp_layer_place place, sp_pass pass);
+
 static void run_step(builder *b, sp_layer_place place, sp_pass pass)
+{
+    int before = b->out->count;
+    work_of_step(b, place, pass);
+    for (int i = before; i < b->out->count; i++) {
+        mark_mlp(&b->out->ops[i], place, pass == SP_PASS_F);
+    }
+}
+
+static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
     bool forward = pass == SP_PASS_F;
@@ -510,7 +557,11 @@ static void layer_weight_gradient(builder *b)
             const sp_layer_step *gathers = &sp_layer_steps[entry];
             gather(b, gathers->forward, (double)(BF16 * b->width[gathers->inputs]));
         }
+        int before = b->out->count;
         linear(b, (sp_layer_place)i, SP_PASS_W);
+        for (int o = before; o < b->out->count; o++) {
+            mark_mlp(&b->out->ops[o], (sp_layer_place)i, false);
+        }
         weights += shape.weights * shape.inputs * shape.outputs;
     }
     accumulate(b, weights);

@@ -391,6 +391,16 @@ static const sp_setting model_rows[] = {
      SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
      .fallback = "0; required with experts", .text = "Experts that each token is routed to.",
      .aliases = "moe_router_topk num_experts_per_tok topk"},
+    {.key = "model.expert_groups", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, expert_groups),
+     .if_changed = true, .fallback = "0, no groups",
+     .text = "Groups of neighbouring experts, of which a token goes to expert_group_top_k at most. "
+             "With a group on each node it goes to no more nodes (stack.dispatcher deepep, hybridep).",
+     .aliases = "moe_router_num_groups n_group"},
+    {.key = "model.expert_group_top_k", SP_INT(0, SP_I_MAX_EXPERTS),
+     SP_FIELD(sp_model, expert_group_top_k), .if_changed = true,
+     .fallback = "0; required with expert_groups",
+     .text = "Groups of experts that a token goes to at most.",
+     .aliases = "moe_router_group_topk topk_group"},
     {.key = "model.shared_ffn", SP_INT(0, SP_I_MAX_FFN), SP_FIELD(sp_model, shared_ffn),
      .if_changed = true, .fallback = "0, no shared experts",
      .text = "Width of all shared experts together: one dense MLP beside the experts, which every "
@@ -809,8 +819,8 @@ static void check_range(checker *check, const char *key, int64_t value, int64_t 
            (long long)value);
 }
 
-static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
-                       const sp_layer_mlp *kind);
+static void check_kind(checker *check, const sp_model *model, const char *experts_key,
+                       const char *chunk_key, const sp_layer_mlp *kind);
 static void check_relations(checker *check, const sp_model *model);
 
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
@@ -824,9 +834,9 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
         }
     }
     const sp_layer_mlp own = own_mlp(model);
-    check_kind(&check, "experts_per_token", "chunk_tokens", &own);
+    check_kind(&check, model, "experts_per_token", "chunk_tokens", &own);
     for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
-        check_kind(&check, "layer_kinds", "layer_kinds", &model->kind[k]);
+        check_kind(&check, model, "layer_kinds", "layer_kinds", &model->kind[k]);
     }
     if (check.good) {
         check_relations(&check, model);
@@ -842,6 +852,21 @@ static void check_experts(checker *check, const char *key, const sp_layer_mlp *m
     refuse(check, mlp->experts == 0 && mlp->experts_per_token != 0, key,
            "is %d, and the model has no experts: state how many it has, or neither",
            mlp->experts_per_token);
+}
+
+static void check_groups(checker *check, const sp_model *model, const sp_layer_mlp *mlp)
+{
+    int groups = model->expert_groups;
+    int top = model->expert_group_top_k;
+    if (groups == 0 || mlp->experts == 0) {
+        return;
+    }
+    refuse(check, mlp->experts % groups != 0, "expert_groups",
+           "%d experts cannot be cut into %d equal groups", mlp->experts, groups);
+    refuse(check,
+           mlp->experts % groups == 0 && mlp->experts / groups * top < mlp->experts_per_token,
+           "expert_group_top_k", "%d groups of %d experts have no %d for a token", top,
+           mlp->experts / groups, mlp->experts_per_token);
 }
 
 static void check_latent(checker *check, const sp_model *model)
@@ -870,11 +895,12 @@ static void check_latent(checker *check, const sp_model *model)
            "latent attention has no QKV projection");
 }
 
-static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
-                       const sp_layer_mlp *kind)
+static void check_kind(checker *check, const sp_model *model, const char *experts_key,
+                       const char *chunk_key, const sp_layer_mlp *kind)
 {
     bool of_kind = strcmp(experts_key, "layer_kinds") == 0;
     check_experts(check, experts_key, kind);
+    check_groups(check, model, kind);
     refuse(check, kind->shared_ffn > 0 && kind->experts == 0,
            of_kind ? "layer_kinds" : "shared_ffn",
            "shared experts stand beside experts, and there are none (experts)");
@@ -933,6 +959,13 @@ static void check_relations(checker *check, const sp_model *model)
            "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
     refuse(check, model->router_bias && sp_model_most_experts(model) == 0, "router_bias",
            "is true, and no layer has a router (experts)");
+    refuse(check, model->expert_groups > 0 && sp_model_most_experts(model) == 0, "expert_groups",
+           "is %d, and the model has no experts (experts)", model->expert_groups);
+    refuse(check,
+           model->expert_group_top_k > model->expert_groups ||
+               (model->expert_group_top_k == 0 && model->expert_groups > 0),
+           "expert_group_top_k", "is %d, and there are %d groups (expert_groups)",
+           model->expert_group_top_k, model->expert_groups);
     refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
            "is true, and queries and keys have no norm (qk_norm)");
     refuse(check, model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary,

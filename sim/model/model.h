@@ -106,6 +106,9 @@ typedef struct sp_model {
     int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
     int experts;    // as ffn
     int experts_per_token;
+    // Experts of a layer in so many groups of neighbours, of which a token's lie in so many at most
+    // (DeepSeek-V2, arXiv 2405.04434, section 2.2.2); 0: anywhere.
+    int expert_groups, expert_group_top_k;
     int64_t shared_ffn;
     bool shared_gate;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.

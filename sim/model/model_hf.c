@@ -63,6 +63,7 @@ struct hf_family {
     // is that of dense layers. Of shared ones the key of their number, each as wide as an expert,
     // or of the width of all.
     hf_number experts, active, shared, shared_width;
+    hf_number groups, active_groups; // of experts; key NULL: none
     const char *expert_width;
     bool shared_gate;
     bool may_lack_experts; // 0 of them: what would be shared is the MLP
@@ -106,11 +107,12 @@ enum { LIBRARY_WINDOW = 4096 };
 // Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
 // numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
 // counted.
-#define DEEPSEEK_V3(name_)                                                                        \
-    {                                                                                             \
-        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},                   \
-        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size",            \
-        .shared = {"n_shared_experts", 1}, .is_routed = is_routed_deepseek_v3, .finish = read_mtp \
+#define DEEPSEEK_V3(name_)                                                                         \
+    {                                                                                              \
+        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},                    \
+        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size",             \
+        .shared = {"n_shared_experts", 1}, .groups = {"n_group", 8},                               \
+        .active_groups = {"topk_group", 4}, .is_routed = is_routed_deepseek_v3, .finish = read_mtp \
     }
 
 #define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -252,6 +254,8 @@ static const hf_family families[] = {
      .active = {"num_experts_per_tok", 8},
      .expert_width = "moe_intermediate_size",
      .shared = {"n_shared_experts", 1},
+     .groups = {"n_group", 1},
+     .active_groups = {"topk_group", 1},
      .is_routed = is_routed_glm,
      .finish = read_mtp},
     {.name = "deepseek_v2",
@@ -260,6 +264,8 @@ static const hf_family families[] = {
      .active = {"num_experts_per_tok", 6},
      .expert_width = "moe_intermediate_size",
      .shared = {"n_shared_experts", 2},
+     .groups = {"n_group", 1},
+     .active_groups = {"topk_group", 1},
      .is_routed = is_routed_deepseek_v2},
     DEEPSEEK_V3("deepseek_v3"),
     DEEPSEEK_V3("kimi_k2"),
@@ -820,6 +826,20 @@ static void read_biases(sp_object *object, const hf_family *family, sp_model *mo
     model->head_bias = read_switch(object, &family->head_bias);
 }
 
+// All groups, or a choice that does not look at them, are none.
+static void read_groups(sp_object *object, const hf_family *family, sp_model *model)
+{
+    const char *method = json_string_value(sp_object_get(object, "topk_method"));
+    int64_t groups =
+        number_or_null(object, family->groups.key, family->groups.usual, 1, 1, SP_I_MAX_EXPERTS);
+    int64_t active = number_or_null(object, family->active_groups.key, family->active_groups.usual,
+                                    1, 1, SP_I_MAX_EXPERTS);
+    if (groups > active && (method == NULL || strcmp(method, "greedy") != 0)) {
+        model->expert_groups = (int)groups;
+        model->expert_group_top_k = (int)active;
+    }
+}
+
 static void read_experts(sp_object *object, const hf_family *family, sp_model *model)
 {
     if (family->may_lack_experts &&
@@ -845,6 +865,9 @@ static void read_experts(sp_object *object, const hf_family *family, sp_model *m
                                  : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
+    if (family->groups.key != NULL) {
+        read_groups(object, family, model);
+    }
 }
 
 // ---- layers ----

@@ -21,6 +21,10 @@
 static const sp_setting_word transformer_engine_names[] = {
     {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
 
+// Its flex dispatcher has DeepEP's kernels where no other backend is stated.
+static const sp_setting_word megatron_dispatcher_names[] = {{"flex", SP_DISPATCH_DEEPEP},
+                                                            {NULL, 0}};
+
 // Switches that are written where they differ from the named stack's, so that documents from before
 // they were there stay as they are.
 static sp_stack named_for(const sp_stack *stack)
@@ -179,10 +183,30 @@ static const sp_setting stack_rows[] = {
              "engine)."},
     {.key = "stack.dispatcher", SP_ONE_OF(sp_dispatcher_names),
      SP_FIELD(sp_stack, dispatcher), .if_changed = true,
+     .also = megatron_dispatcher_names,
      .text = "How tokens get to experts on other ranks (parallel.ep): an all-to-all of each token's "
-             "row for each of its experts, or a gather of all tokens by all ranks that hold the "
-             "experts, and a reduction back.",
-     .aliases = "moe_token_dispatcher_type token_dispatcher_type"},
+             "row for each of its experts; a gather of all tokens by all ranks that hold the "
+             "experts, and a reduction back; or each token once to each node and rank that has an "
+             "expert of it, by DeepEP's or HybridEP's kernels. Megatron-LM's flex is read as deepep.",
+     .aliases = "moe_token_dispatcher_type token_dispatcher_type moe_flex_dispatcher_backend"},
+    {.key = "stack.dispatcher_sms", SP_INT(0, 128), SP_FIELD(sp_stack, dispatcher_sms),
+     .if_changed = true,
+     .text = "SMs that the dispatcher's kernels hold: DeepEP's and HybridEP's are slower with few, "
+             "and products beside them have the others alone. 0: 20 with deepep, 16 with "
+             "hybridep, 24 with others.",
+     .aliases = "moe_deepep_num_sms moe_hybridep_num_sms"},
+    STACK_SWITCH(shared_expert_overlap,
+                 "Shared experts run beside the all-to-alls of the routed ones (dispatcher "
+                 "alltoall): their first projection beside the dispatch, the second beside the "
+                 "combination.", .aliases = "moe_shared_expert_overlap", .if_changed = true),
+    STACK_SWITCH(expert_overlap,
+                 "The forward of one micro-batch runs beside the backward of another, layer by "
+                 "layer, so that exchanges of experts hide behind computation: interleaved with "
+                 "one forward more before the first backward, 1f1b with pp 1, and pairs of "
+                 "dualpipe-v.", .aliases = "overlap_moe_expert_parallel_comm", .if_changed = true),
+    STACK_SWITCH(delay_wgrad,
+                 "With expert_overlap weight gradients run when nothing else can, not behind their "
+                 "input gradients.", .aliases = "delay_wgrad_compute", .if_changed = true),
     {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
      SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -346,7 +370,7 @@ static const struct {
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
                                            "gathered",  "a2a", "a2a+p2p",  NULL};
-const char *const sp_dispatcher_names[] = {"alltoall", "allgather", NULL};
+const char *const sp_dispatcher_names[] = {"alltoall", "allgather", "deepep", "hybridep", NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 
@@ -378,6 +402,11 @@ static bool adds_weight_gradients_apart(const sp_stack *stack)
 static bool blocks_launches(const sp_stack *stack)
 {
     return stack->blocking_launches;
+}
+
+static bool overlaps_no_experts(const sp_stack *stack)
+{
+    return !stack->expert_overlap;
 }
 
 static bool has_no_work_spaces(const sp_stack *stack)
@@ -434,6 +463,9 @@ static const struct {
     {"hide_gradient_reduce", blocks_launches, BLOCKING},
     {"hide_gradient_all_reduce", blocks_launches, BLOCKING},
     {"hide_parameter_gather", blocks_launches, BLOCKING},
+    {"shared_expert_overlap", blocks_launches, BLOCKING},
+    {"expert_overlap", blocks_launches, BLOCKING},
+    {"delay_wgrad", overlaps_no_experts, "stack.expert_overlap is off"},
     {"lingering_inputs", keeps_gathered_inputs,
      "stack.keep_gathered_inputs is on, and they stay for good"},
 };

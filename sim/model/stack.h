@@ -31,10 +31,21 @@ typedef enum sp_cp_overlap {
 // How tokens get to the ranks that hold their experts (Megatron-LM,
 // core/transformer/moe/token_dispatcher.py).
 typedef enum sp_dispatcher {
-    SP_DISPATCH_ALLTOALL, // each token's row to each of its experts, then over the ranks of an
-                          // expert
-    SP_DISPATCH_ALLGATHER // all tokens to all ranks that hold the experts together
+    SP_DISPATCH_ALLTOALL,  // each token's row to each of its experts, then over the ranks of an
+                           // expert
+    SP_DISPATCH_ALLGATHER, // all tokens to all ranks that hold the experts together
+    // Each token once to each node that has an expert of it, and there once to each rank that has
+    // (DeepSeek's DeepEP; NVIDIA's HybridEP, which sorts rows by expert in the kernel).
+    SP_DISPATCH_DEEPEP,
+    SP_DISPATCH_HYBRIDEP,
+    SP_DISPATCHERS
 } sp_dispatcher;
+
+// Does the dispatcher send a token once to each rank, however many experts of it are there?
+static inline bool sp_dispatches_once(sp_dispatcher dispatcher)
+{
+    return dispatcher == SP_DISPATCH_DEEPEP || dispatcher == SP_DISPATCH_HYBRIDEP;
+}
 
 // Who frees tensors.
 typedef enum sp_tensor_lives {
@@ -87,6 +98,13 @@ typedef struct sp_stack {
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
     sp_dispatcher dispatcher;
+    int64_t dispatcher_sms; // that its kernels hold; 0: the dispatcher's own (expert_dispatch.c)
+    bool shared_expert_overlap; // shared experts run beside the all-to-alls of the routed ones
+    // A forward and the backward of another micro-batch run beside each other, layer by layer: the
+    // exchanges of one hide behind the computation of the other (Megatron-LM's
+    // combined_1f1b.py, DualPipe).
+    bool expert_overlap;
+    bool delay_wgrad; // then weight gradients run when nothing else can
     // Data parallelism.
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone

@@ -818,6 +818,65 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
                        "layers that predict further tokens are not simulated with %s", what);
 }
 
+// Which schedules have a forward beside each backward that is not its own, so that neither waits
+// for the other: interleaved over several chunks, whose forwards are two ranks ahead for each rank
+// (with those of 1F1B, one, pairs would wait for each other over and over), DualPipe's, and any on
+// one rank.
+static bool has_pairs(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    sp_schedule_kind kind = scenario->schedule.kind;
+    return kind == SP_SCHEDULE_DUALPIPE_V ||
+           (kind == SP_SCHEDULE_INTERLEAVED && (layout->chunks > 1 || layout->pp == 1)) ||
+           (kind == SP_SCHEDULE_1F1B && layout->pp == 1);
+}
+
+// Exchanges of experts behind other work, and what does not go with it.
+static sp_status check_overlap(const sp_scenario *scenario, sp_error *err)
+{
+    static const char shared_key[] = "stack.shared_expert_overlap";
+    static const char key[] = "stack.expert_overlap";
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *source = scenario->source;
+    if (!sp_layout_dispatches(&scenario->layout)) {
+        return SP_OK;
+    }
+    if (stack->shared_expert_overlap && stack->expert_overlap) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, shared_key,
+                           "does not go with %s, whose pairs run shared experts with the others: "
+                           "turn one of them off",
+                           key);
+    }
+    if (stack->shared_expert_overlap && stack->dispatcher != SP_DISPATCH_ALLTOALL) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, shared_key,
+                           "needs stack.dispatcher \"alltoall\", got \"%s\"",
+                           sp_dispatcher_names[stack->dispatcher]);
+    }
+    if (!stack->expert_overlap) {
+        return SP_OK;
+    }
+    if (sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_PERMUTATION)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "does not go with memory.recompute \"%s\", whose repeated exchanges "
+                           "have nothing to hide behind: expected a mode that keeps what experts "
+                           "get",
+                           sp_recompute_names[scenario->memory.recompute]);
+    }
+    if (scenario->memory.offload_ratio > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "does not go with memory.offload_ratio, whose copies stand between the "
+                           "forward and the backward of a pair: expected 0");
+    }
+    if (!has_pairs(scenario)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "needs pairs of a forward and a backward: schedule.kind "
+                           "\"interleaved\" with parallel.chunks_per_rank above 1, "
+                           "\"dualpipe-v\", or \"1f1b\" with parallel.pp 1, got \"%s\"",
+                           sp_schedule_names[scenario->schedule.kind]);
+    }
+    return SP_OK;
+}
+
 // Before anything is packed, which may take long.
 static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 {
@@ -835,13 +894,15 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
         check_nvls,        check_planner, check_offload,    check_shared_experts, check_mixers,
-        check_latent,      check_mtp};
+        check_latent,      check_mtp,     check_overlap};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
         sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
     if (!scenario->uniform) {
         resolve_head_groups(scenario);
+        scenario->schedule.pairs =
+            scenario->memory.stack.expert_overlap && sp_layout_dispatches(&scenario->layout);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);

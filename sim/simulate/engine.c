@@ -148,6 +148,10 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
     pricing *p = context;
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
+    if (action->partner != NULL) {
+        sp_hide_experts(p->plan, &p->costs->overlap, action->place.pp, action->place.action,
+                        *action->partner, &outcome->took);
+    }
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
     for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {

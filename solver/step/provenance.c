@@ -27,6 +27,7 @@ static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *war
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
 {
     *result = (sp_result){.layout = scenario->layout,
+                          .overlaps_experts = scenario->schedule.pairs,
                           .seed = scenario->workload.seed,
                           .lossless = true,
                           .level = SP_LEVEL_ASSUMED,
@@ -227,10 +228,29 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         experts);
     }
     if (sp_layout_dispatches(layout)) {
+        const sp_stack *stack = &scenario->memory.stack;
         sp_warnings_add(warnings,
-                        "experts over ranks: tokens are routed evenly, nothing hides their "
+                        "experts over ranks: tokens are routed evenly, %s hides their "
                         "exchange, and the host's wait for the counts of rows is assumed (20 us "
-                        "in each forward of a layer)");
+                        "in each forward of a layer)",
+                        stack->expert_overlap          ? "other micro-batches' work alone"
+                        : stack->shared_expert_overlap ? "shared experts' work alone"
+                                                       : "nothing");
+        if (stack->expert_overlap || stack->shared_expert_overlap) {
+            sp_warnings_add(warnings,
+                            "work beside exchanges of experts has the SMs that these leave "
+                            "(stack.dispatcher_sms)%s; assumed",
+                            stack->expert_overlap
+                                ? ", and exchanges beside work take 1.58 times as long, as in one "
+                                  "published trace of 64 H800"
+                                : "");
+        }
+        if (sp_dispatches_once(stack->dispatcher) && layout->etp > 1) {
+            sp_warnings_add(warnings,
+                            "dispatcher %s with parallel.etp above 1: each rank of an "
+                            "expert gets its rows apart; no such run was measured",
+                            sp_dispatcher_names[stack->dispatcher]);
+        }
     }
     if (ranks > 1) {
         sp_warnings_add(warnings,

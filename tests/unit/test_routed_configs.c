@@ -166,6 +166,27 @@ TEST(parameters_of_published_models)
     }
 }
 
+// The files' n_group and topk_group where they limit where a token goes; DeepSeek-V2 greedily, or
+// with one group, does not.
+TEST(groups_of_published_models)
+{
+    static const struct {
+        const char *config;
+        int groups, top_k;
+    } grouped[] = {{deepseek_v3, 8, 4}, {deepseek_v2, 8, 3}, {deepseek_v2_lite, 0, 0},
+                   {kimi_k2, 0, 0},     {moonlight, 0, 0},   {glm_45, 0, 0},
+                   {qwen3_30b, 0, 0}};
+    for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++) {
+        sp_model model = read_config(grouped[i].config);
+        assert_int_equal(model.expert_groups, grouped[i].groups);
+        assert_int_equal(model.expert_group_top_k, grouped[i].top_k);
+        json_t *document = sp_model_to_json(&model);
+        assert_int_equal(json_integer_value(json_object_get(document, "expert_groups")),
+                         grouped[i].groups);
+        json_decref(document);
+    }
+}
+
 // Megatron-LM counts 23.0 GFLOP for a token of 4096 of Qwen3-30B, forward and backward.
 TEST(flops_of_a_published_model)
 {
