@@ -49,6 +49,16 @@ static bool dispatches(const question *q)
     return sp_layout_dispatches(&q->scenario->layout);
 }
 
+static bool shares_experts(const question *q)
+{
+    return has_experts(q) && sp_layout_ep(&q->scenario->layout) > 1;
+}
+
+static bool forces_routing(const question *q)
+{
+    return q->scenario->model.forced_routing;
+}
+
 static bool has_pipeline(const question *q)
 {
     return q->scenario->layout.pp > 1;
@@ -544,6 +554,9 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.ep parallel.etp", has_experts, "models with experts"},
+    {"model.expert_imbalance model.expert_imbalance_seed", shares_experts,
+     "experts over several ranks (parallel.ep)"},
+    {"model.expert_imbalance_seed", forces_routing, "a number of model.expert_imbalance"},
     {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
@@ -598,7 +611,8 @@ static const use of_steps[] = {
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
+    "memory.offload_ratio model.expert_imbalance model.expert_imbalance_seed "                       \
+    "parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},

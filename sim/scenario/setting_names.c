@@ -16,7 +16,6 @@ static const struct {
     {"expert_overlap overlap_moe_expert_parallel_comm moe_shared_expert_overlap "
      "delay_wgrad_compute",
      "the exchange of tokens with experts on other ranks is not hidden behind anything", "false 0"},
-    {"expert_imbalance moe_router_force_biased", "tokens are spread evenly over experts", "0"},
     {"parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
      "expert-parallel ranks are parallel.ep, the experts of a layer model.experts", ""},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",

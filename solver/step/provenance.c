@@ -225,10 +225,18 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         experts);
     }
     if (sp_layout_dispatches(layout)) {
+        const sp_model *model = &scenario->model;
+        char routed[96] = "routed evenly";
+        if (model->forced_routing) {
+            snprintf(routed, sizeof routed,
+                     "routed as forced (model.expert_imbalance %.6g, seed %lld)",
+                     model->expert_imbalance, (long long)model->expert_imbalance_seed);
+        }
         sp_warnings_add(warnings,
-                        "experts over ranks: tokens are routed evenly, nothing hides their "
+                        "experts over ranks: tokens are %s, nothing hides their "
                         "exchange, and the host's wait for the counts of rows is assumed (20 us "
-                        "in each forward of a layer)");
+                        "in each forward of a layer)",
+                        routed);
     }
     if (ranks > 1) {
         sp_warnings_add(warnings,

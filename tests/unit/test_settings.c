@@ -174,8 +174,7 @@ TEST(what_is_not_modelled_is_said)
 {
     static const char why[] =
         "expert-parallel ranks are parallel.ep, the experts of a layer model.experts";
-    static const char *const keys[] = {"expert_overlap", "moe_shared_expert_overlap",
-                                       "expert_imbalance"};
+    static const char *const keys[] = {"expert_overlap", "moe_shared_expert_overlap"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         assert_non_null(sp_setting_missing(keys[i]));
         assert_null(sp_setting_find(keys[i]));
