@@ -66,6 +66,17 @@ static bool has_shared_experts(const question *q)
     return sp_model_most_shared(&q->scenario->model) > 0;
 }
 
+static bool shares_experts(const question *q)
+{
+    return has_experts(q) && !(q->scenario->model.expert_capacity_factor > 0.0) &&
+           sp_layout_ep(&q->scenario->layout) > 1;
+}
+
+static bool forces_routing(const question *q)
+{
+    return q->scenario->model.forced_routing;
+}
+
 static bool has_pipeline(const question *q)
 {
     return q->scenario->layout.pp > 1;
@@ -514,7 +525,7 @@ static bool has_programs(const question *q)
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
     {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""},                                  \
-    {"stack.memory_efficient_permutation", routes_tokens, "experts (model.experts)"}
+    {"stack.memory_efficient_permutation model.expert_capacity_factor", routes_tokens, "experts (model.experts)"}
 
 // Links of the machine that no transfer takes.
 #define OF_LINKS                                                                                   \
@@ -569,6 +580,9 @@ static const use of_steps[] = {
      "(stack.expert_overlap, shared_expert_overlap)"},
     {"model.expert_groups model.expert_group_top_k", dispatches_once,
      "experts over several ranks with stack.dispatcher deepep or hybridep"},
+    {"model.expert_imbalance model.expert_imbalance_seed", shares_experts,
+     "experts over several ranks (parallel.ep) without model.expert_capacity_factor"},
+    {"model.expert_imbalance_seed", forces_routing, "a number of model.expert_imbalance"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
@@ -623,7 +637,8 @@ static const use of_steps[] = {
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
+    "memory.offload_ratio model.expert_imbalance model.expert_imbalance_seed "                       \
+    "parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},

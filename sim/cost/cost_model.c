@@ -15,8 +15,7 @@
 
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err);
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err);
 
 // Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
 typedef struct backward_price {
@@ -62,7 +61,8 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     cost->tried->count = 0;
     sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
     if (status == SP_OK) {
-        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory);
+        cost->load = sp_expert_load_new(model, layout, cost->stages);
+        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
         status = sp_i_find_spine_lines(cost, err);
     }
     if (status != SP_OK) {
@@ -82,6 +82,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
         sp_free(cost->searching);
     }
     sp_i_pack_timer_free(cost->packs);
+    sp_expert_load_free(cost->load);
     sp_free(cost->spine);
     sp_free(cost->stages);
     sp_free(cost->class_stage);
@@ -354,11 +355,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
-    sp_expert_rounds rounds[2];
-    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1;
+    sp_i_rounds rounds[2];
+    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
     if (in_rounds) {
-        sp_expert_rounds_make(cost->layout, forward, &rounds[0]);
-        sp_expert_rounds_make(cost->layout, backward, &rounds[1]);
+        sp_i_rounds_make(cost, forward, &rounds[0]);
+        sp_i_rounds_make(cost, backward, &rounds[1]);
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
@@ -369,20 +370,20 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[0].tokens[k] : pack->computed;
-        if (repeats(forward, k) && (!in_rounds || rounds[0].tokens[k - 1] == expert_tokens)) {
+        int64_t expert_tokens = in_rounds ? rounds[0].of.tokens[k] : pack->computed;
+        if (repeats(forward, k) && (!in_rounds || sp_i_rounds_repeat(&rounds[0], k))) {
             repeat_forward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
-                                    &time);
+                                    in_rounds ? rounds[0].overload[k].mean : 1.0, &time);
             fill_forward(cost, &timer, pack, &time, k, costs);
             fill_forward_tasks(cost, &time, k, &costs->overlap);
             costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
                                                 .zones = sp_i_pack_zones_of(costs, &time, false),
-                                                .expert_tokens = in_rounds ? expert_tokens : 0};
+                                                .expert_tokens = in_rounds ? rounds[0].held[k] : 0};
             status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
                          ? sp_i_beyond_limit(pack, err)
                          : SP_OK;
@@ -394,16 +395,17 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         const sp_pack *pack = &backward->packs[k];
         sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
         sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[1].tokens[k] : pack->computed;
+        int64_t expert_tokens = in_rounds ? rounds[1].of.tokens[k] : pack->computed;
         if (repeats(backward, k) && row.pack == pack &&
-            (!in_rounds || rounds[1].tokens[k - 1] == expert_tokens)) {
+            (!in_rounds || sp_i_rounds_repeat(&rounds[1], k))) {
             repeat_backward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
-                                    expert_tokens, &time);
+                                    expert_tokens, in_rounds ? rounds[1].overload[k].mean : 1.0,
+                                    &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
             fill_backward_tasks(cost, &time, k, &costs->overlap);
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
@@ -422,12 +424,15 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
     }
     if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0], false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[1], true, backward->count, costs);
+        sp_i_wait_in_rounds(&rounds[0].of, false, forward->count, costs);
+        sp_i_wait_in_rounds(&rounds[1].of, true, backward->count, costs);
+        if (cost->load != NULL) {
+            sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
+        }
     }
     if (in_rounds) {
-        sp_expert_rounds_free(&rounds[0]);
-        sp_expert_rounds_free(&rounds[1]);
+        sp_i_rounds_free(&rounds[0]);
+        sp_i_rounds_free(&rounds[1]);
     }
     if (status == SP_OK) {
         fill_ranks(cost, packing, costs);
@@ -567,8 +572,8 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
     return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s, a.ep_s + times * b.ep_s,
-                       a.attention_s + times * b.attention_s};
+                       a.cp_s + times * b.cp_s,           a.ep_s + times * b.ep_s,
+                       a.ep_wait_s + times * b.ep_wait_s, a.attention_s + times * b.attention_s};
 }
 
 static inline sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
@@ -641,10 +646,12 @@ static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *tim
 
 static sp_action_cost rounded(sp_i_time time)
 {
+    int64_t wait_ns = sp_i_cut_ns(time.ep_wait_s);
     return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
                             .tp_ns = sp_i_cut_ns(time.tp_s),
                             .cp_ns = sp_i_cut_ns(time.cp_s),
-                            .ep_ns = sp_i_cut_ns(time.ep_s),
+                            .ep_ns = sp_i_cut_ns(time.ep_s - time.ep_wait_s) + wait_ns,
+                            .ep_wait_ns = wait_ns,
                             .attention_ns = sp_i_cut_ns(time.attention_s)};
 }
 
@@ -699,6 +706,7 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
                             .cp_ns = a.cp_ns + b.cp_ns,
                             .dp_ns = a.dp_ns + b.dp_ns,
                             .ep_ns = a.ep_ns + b.ep_ns,
+                            .ep_wait_ns = a.ep_wait_ns + b.ep_wait_ns,
                             .attention_ns = a.attention_ns + b.attention_ns,
                             .launch_ns = a.launch_ns + b.launch_ns};
 }
@@ -850,11 +858,13 @@ static void add_computed(const sp_cost_model *cost, const sp_i_pack_time *time, 
     computed_s[1] += mlp_s;
 }
 
+// The wait for the fullest rank is none: nothing hides it.
 static void set_exchanges(const sp_i_pack_time *time, int kind, sp_pass pass, sp_layer_tasks *tasks)
 {
     int part = sp_i_part_of_kind(kind);
     double returns_s = time->experts[part][pass].returns_s;
-    tasks->first_ns = sp_i_cut_ns(time->of[part][pass].ep_s - returns_s);
+    const sp_i_time *of = &time->of[part][pass];
+    tasks->first_ns = sp_i_cut_ns(of->ep_s - of->ep_wait_s - returns_s);
     tasks->return_ns = sp_i_cut_ns(returns_s);
 }
 
@@ -898,7 +908,7 @@ static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time 
 
 typedef struct filler {
     const sp_cost_model *cost;
-    const sp_expert_rounds *rounds; // of both sides; NULL: each rank has experts for itself
+    const sp_i_rounds *rounds; // of both sides; NULL: each rank has experts for itself
     const sp_packing *packing;
     sp_slice_sums *sums; // of backward packs
     int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
@@ -913,8 +923,7 @@ static void fill_copies(const filler *f, size_t rows);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err)
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
 {
     filler f = {.cost = cost,
                 .rounds = rounds,
@@ -980,7 +989,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (f->rounds != NULL) {
-        load.expert_tokens = f->rounds[list != &f->packing->forward].tokens[k];
+        load.expert_tokens = f->rounds[list != &f->packing->forward].held[k];
     }
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;

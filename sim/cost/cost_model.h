@@ -64,6 +64,7 @@ typedef struct sp_cost_model {
     int stage_classes;
     int *memory_class_of_vstage;    // [pp*chunks], owned; NULL: no shares
     struct sp_i_pack_timer *packs;  // inventories and what was computed of them, owned
+    struct sp_expert_load *load;    // of ranks that share experts, owned; NULL: even
     struct sp_least_work *least;    // [slope * classes + class], and whole work behind; owned
     struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)

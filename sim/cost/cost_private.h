@@ -10,6 +10,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
@@ -88,6 +89,9 @@ typedef struct sp_i_token_times {
     double compute_s, tp_s, ep_s;
     double mlp_s;     // of compute_s and tp_s: what of_mlp operators take
     double returns_s; // of ep_s: rows that come back from experts
+    // For the fullest rank that shares experts, where it has twice the mean's rows; in proportion
+    // to what it has beyond these.
+    double wait_s;
 } sp_i_token_times;
 
 // ---- dispatchers that send a token once to each node and rank (expert_dispatch.c) ----
@@ -127,11 +131,12 @@ double sp_i_routed_latency_s(const sp_op_timer *timer, sp_group group);
 // collective that does.
 //
 // Experts get the rows of `expert_tokens` tokens of a rank: of as many as it has itself, unless
-// ranks with other numbers of tokens share the experts.
+// ranks with other numbers of tokens share the experts; `overload` times as many on the fullest
+// rank, which also receives so much more in an all-to-all.
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
-                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
-                     sp_i_token_times *times);
+                     double local_tokens, double expert_tokens, double overload,
+                     sp_i_timed_collectives *timed, sp_i_token_times *times);
 
 // The QKV projection among them.
 double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
@@ -365,6 +370,7 @@ static inline const sp_model *sp_i_model_of_part(const sp_model *model, int part
 // In seconds; communication is the part that computation does not hide.
 typedef struct sp_i_time {
     double compute_s, tp_s, cp_s, ep_s;
+    double ep_wait_s;   // part of ep_s, for the fullest rank that shares experts
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
@@ -388,8 +394,14 @@ typedef struct sp_i_pack_time {
 
 typedef struct sp_i_pack_timer sp_i_pack_timer;
 
+// Tokens that the ranks which share experts have together, where a pack counts with so many.
+double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
+                         int64_t expert_tokens);
+
+// load: of the ranks that share experts, NULL where it is even; must outlive the timer.
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                                     const sp_cluster *cluster, const sp_memory_options *memory);
+                                     const sp_cluster *cluster, const sp_memory_options *memory,
+                                     const sp_expert_load *load);
 void sp_i_pack_timer_free(sp_i_pack_timer *packs);
 
 // From now on times that depend on the tokens alone are interpolated between counts 64 tokens a
@@ -406,10 +418,12 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
 // The same where its experts have the rows of so many tokens (sim/plan/expert_rounds.h), not of its
-// own.
+// own, and the fullest of the ranks that share them has `overload` times the rows of their mean; 0:
+// as many as expected.
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
-                             bool backward, int64_t expert_tokens, sp_i_pack_time *time);
+                             bool backward, int64_t expert_tokens, double overload,
+                             sp_i_pack_time *time);
 
 // No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
@@ -528,6 +542,20 @@ void sp_i_least_work_find(sp_cost_model *cost);
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
 // ---- packs that run together on ranks that share experts (expert_wait.c) ----
+
+// The rounds of a list of packs, with what imbalance of experts adds.
+typedef struct sp_i_rounds {
+    sp_expert_rounds of;
+    sp_overload *overload; // [packs]: of the call that the pack's round is
+    int64_t *held;         // [packs]: as of.tokens, on the rank whose experts have most rows
+} sp_i_rounds;
+
+void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds);
+void sp_i_rounds_free(sp_i_rounds *rounds);
+// Have the experts of pack k the rows of those of pack k - 1?
+bool sp_i_rounds_repeat(const sp_i_rounds *rounds, size_t k);
+// The mean over packs, of sp_overload.most and held the most.
+void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *overload);
 
 // Makes actions of packs of one round as long as the longest of them, by waiting, and their
 // transfers. So the ranks of a group, whose lists are alike, begin every action together.

@@ -3,11 +3,58 @@
 // it is longest: within it they meet several times, and their shares of it are alike where it is
 // attention that differs, which is in every layer. A weight gradient meets nobody, but the action
 // behind it does.
+//
+// Within each layer they also wait for the one whose experts have most rows, where routing is not
+// even (expert_load.h): an action costs what it does on the mean rank, and the wait for the
+// fullest.
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
+
+void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds)
+{
+    sp_expert_rounds_make(cost->layout, list, &rounds->of);
+    rounds->overload = sp_malloc((list->count + 1) * sizeof *rounds->overload);
+    rounds->held = sp_malloc((list->count + 1) * sizeof *rounds->held);
+    for (size_t k = 0; k < list->count; k++) {
+        int64_t tokens = rounds->of.tokens[k];
+        rounds->overload[k] = (sp_overload){1.0, 1.0, 1.0};
+        rounds->held[k] = tokens;
+        if (cost->load != NULL) {
+            double together = sp_i_group_tokens(cost->model, cost->layout, &list->packs[k], tokens);
+            rounds->overload[k] = sp_expert_load_of(cost->load, rounds->of.round[k], together);
+            rounds->held[k] = (int64_t)ceil(rounds->overload[k].held * (double)tokens);
+        }
+    }
+}
+
+void sp_i_rounds_free(sp_i_rounds *rounds)
+{
+    sp_expert_rounds_free(&rounds->of);
+    sp_free(rounds->overload);
+    sp_free(rounds->held);
+}
+
+bool sp_i_rounds_repeat(const sp_i_rounds *rounds, size_t k)
+{
+    return rounds->of.tokens[k - 1] == rounds->of.tokens[k] &&
+           rounds->held[k - 1] == rounds->held[k] &&
+           memcmp(&rounds->overload[k - 1], &rounds->overload[k], sizeof *rounds->overload) == 0;
+}
+
+void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *overload)
+{
+    *overload = (sp_overload){0};
+    for (size_t k = 0; k < packs; k++) {
+        const sp_overload *of = &rounds->overload[k];
+        overload->mean += of->mean / (double)packs;
+        overload->most = fmax(overload->most, of->most);
+        overload->held = fmax(overload->held, of->held);
+    }
+}
 
 static void wait_action(const sp_expert_rounds *rounds, sp_action_cost *table, size_t packs,
                         int classes, int64_t *most_ns)
@@ -22,8 +69,9 @@ static void wait_action(const sp_expert_rounds *rounds, sp_action_cost *table, s
         }
         for (size_t k = 0; k < packs; k++) {
             sp_action_cost *cost = &table[k * (size_t)classes + (size_t)c];
-            cost->ep_wait_ns = most_ns[rounds->together[k]] - sp_action_cost_ns(cost);
-            cost->ep_ns += cost->ep_wait_ns;
+            int64_t wait_ns = most_ns[rounds->together[k]] - sp_action_cost_ns(cost);
+            cost->ep_wait_ns += wait_ns;
+            cost->ep_ns += wait_ns;
         }
     }
 }

@@ -65,6 +65,7 @@ struct sp_i_pack_timer {
     int views, view_of_part[SP_I_PARTS]; // of parts other than layers the first
     const sp_layout *layout;
     const sp_cluster *cluster;
+    const sp_expert_load *load;
     sp_memory_options memory, gathered; // the second of packs that gather keys and values
     variant **variants;                 // by dp_count, [1..dp]; made when first asked for
     memo_key *keys;                     // [MEMO], by a hash of the token count
@@ -111,7 +112,8 @@ static void find_views(sp_i_pack_timer *packs)
 }
 
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                                     const sp_cluster *cluster, const sp_memory_options *memory)
+                                     const sp_cluster *cluster, const sp_memory_options *memory,
+                                     const sp_expert_load *load)
 {
     sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
     packs->model = model;
@@ -119,6 +121,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     find_views(packs);
     packs->layout = layout;
     packs->cluster = cluster;
+    packs->load = load;
     packs->memory = *memory;
     packs->kept_share = 1.0;
     packs->gathered = *memory;
@@ -228,18 +231,39 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
 {
-    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, time);
+    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, 0.0, time);
+}
+
+double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
+                         int64_t expert_tokens)
+{
+    sp_shard shard = sp_shard_of(model, layout);
+    return (double)expert_tokens / pack->dp_count / layout->cp * sp_layout_ep(layout) *
+           (double)shard.rows_of / (double)shard.rows_over;
+}
+
+// The expected overload of a pack, 1 where ranks are loaded evenly.
+static double expected_overload(const sp_i_pack_timer *packs, int dp_count, int64_t expert_tokens)
+{
+    const sp_pack pack = {.dp_count = dp_count};
+    return packs->load == NULL
+               ? 1.0
+               : sp_expert_load_expected(packs->load, sp_i_group_tokens(packs->model, packs->layout,
+                                                                        &pack, expert_tokens));
 }
 
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
-                             bool backward, int64_t expert_tokens, sp_i_pack_time *time)
+                             bool backward, int64_t expert_tokens, double overload,
+                             sp_i_pack_time *time)
 {
     const variant *v = variant_of(packs, pack->dp_count);
     const memo *tokens =
         packs->interpolates && expert_tokens == pack->computed
             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
             : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
+    double most =
+        overload > 0.0 ? overload : expected_overload(packs, pack->dp_count, expert_tokens);
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     time->layout = &v->layout;
     time->recompute_share =
@@ -260,7 +284,9 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
              part++) {
             time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
             time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
-            time->of[part][pass].ep_s += tokens->of[part][pass].ep_s;
+            time->of[part][pass].ep_wait_s = (most - 1.0) * tokens->of[part][pass].wait_s;
+            time->of[part][pass].ep_s +=
+                tokens->of[part][pass].ep_s + time->of[part][pass].ep_wait_s;
             time->experts[part][pass] =
                 (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
         }
@@ -316,8 +342,8 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
             sp_i_token_times times;
             double local_tokens = tokens / v->layout.cp;
             sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, &timed,
-                            &times);
+                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, 1.0,
+                            &timed, &times);
             token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
         }
     }
@@ -400,12 +426,23 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     }
     *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
+    double rows_of = (double)expert_tokens / v->layout.cp;
+    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
+    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
     sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, (double)expert_tokens / v->layout.cp,
-                            &timed, &entry->of[part][pass]);
+            const sp_inventory *ops = &v->ops[part][pass].inventory;
+            sp_i_token_times *times = &entry->of[part][pass];
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                            local_tokens, rows_of, 1.0, &timed, times);
+            if (packs->load != NULL) {
+                sp_i_token_times fullest;
+                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                                local_tokens, rows_of, overload, &timed, &fullest);
+                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
+                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
+            }
         }
     }
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -438,7 +475,8 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
                                    .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
                                    .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
                                    .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
-                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s)};
+                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
+                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
         }
         m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
     }

@@ -9,6 +9,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/status.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/expert_overlap.h"
 #include "sim/cost/profile.h"
 #include "sim/memory/footprint.h"
@@ -153,6 +154,7 @@ typedef struct sp_bucket_cost {
 // without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
+    sp_overload overload;      // of experts, over the forward packs; all 0: exactly even
     sp_stage_costs *stages;    // [pp*chunks], by virtual stage
     sp_rank_costs *ranks;      // [pp]
     bool *crosses_nodes;       // [pp]: the transfer between ranks r and (r+1) % pp does

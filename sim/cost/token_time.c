@@ -45,8 +45,8 @@ sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layou
 
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
-                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
-                     sp_i_token_times *times)
+                     double local_tokens, double expert_tokens, double overload,
+                     sp_i_timed_collectives *timed, sp_i_token_times *times)
 {
     const sp_group tp = groups->tp;
     double left_s[SP_INVENTORY_OPS] = {0};
@@ -54,7 +54,8 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
     *times = (sp_i_token_times){0};
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
-        double tokens = op->routed ? expert_tokens : local_tokens;
+        bool grows = op->routed || op->kind == SP_OP_EXPERT_ALL_TO_ALL;
+        double tokens = (op->routed ? expert_tokens : local_tokens) * (grows ? overload : 1.0);
         if (is_of_experts(op)) {
             double ep_s = exchange_s(timer, stack, groups, op, tokens);
             times->ep_s += ep_s;

@@ -181,6 +181,9 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->simulate_ms += facts->simulate_ms;
     sum->tasks += facts->tasks;
     sum->edges += facts->edges;
+    sum->overload.mean += facts->overload.mean;
+    sum->overload.most = fmax(sum->overload.most, facts->overload.most);
+    sum->overload.held = fmax(sum->overload.held, facts->overload.held);
 }
 
 void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_batch_facts *facts)
@@ -261,11 +264,15 @@ void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS])
     ms[SP_TIME_BUBBLE] = (idle_ns - result->wait_p2p_ns) * per_rank;
 }
 
+bool sp_result_waits_for_experts(const sp_result *result)
+{
+    return sp_layout_expert_ranks(&result->layout) > 1 || result->sum.overload.mean > 0.0;
+}
+
 double sp_result_expert_wait_ms(const sp_result *result)
 {
-    return sp_layout_expert_ranks(&result->layout) > 1
-               ? result->ep_wait_ns * ms_of_mean_rank(result)
-               : (double)NAN;
+    return sp_result_waits_for_experts(result) ? result->ep_wait_ns * ms_of_mean_rank(result)
+                                               : (double)NAN;
 }
 
 double sp_result_expert_hidden_ms(const sp_result *result)

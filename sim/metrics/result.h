@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "sim/cost/error_record.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
@@ -81,6 +82,7 @@ typedef struct sp_batch_facts {
     double gap_packs_ns, gap_uneven_ns, gap_idle_ns;
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
+    sp_overload overload; // of experts (sp_step_costs)
 } sp_batch_facts;
 
 typedef struct sp_batch_result {
@@ -184,8 +186,10 @@ SP_API double sp_result_compute_share(const sp_result *result);
 // Time of a layer's micro-batch, forward and backward, with communication and all else but the
 // bubble: the mean rank's step without it over the micro-batches and layers of a rank.
 SP_API double sp_result_layer_ms(const sp_result *result, int layers);
-// Milliseconds a step that the mean rank waits, in its actions, for data-parallel ranks with which
-// it shares experts and whose micro-batches take longer; part of SP_TIME_EP. NAN: it shares none.
+// Does a rank wait, in its actions, for ranks with which it shares experts?
+SP_API bool sp_result_waits_for_experts(const sp_result *result);
+// Milliseconds a step that the mean rank waits for those whose micro-batches take longer, and for
+// those whose experts have more rows; part of SP_TIME_EP. NAN: for none.
 SP_API double sp_result_expert_wait_ms(const sp_result *result);
 // Milliseconds a step of the mean rank's exchanges of experts that run behind the computation of
 // another micro-batch (stack.expert_overlap), and so are no part of SP_TIME_EP.

@@ -1,5 +1,6 @@
 #include "sim/model/layer.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "sim/base/units.h"
@@ -90,6 +91,9 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
+    // Megatron-LM's fused activations that take the probabilities are of gated units.
+    bool weighted = stack->memory_efficient_permutation && !is_explicit &&
+                    !(sp_model_is_gated(model) && stack->fused_swiglu);
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return attention_conditions(model) | mlp_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
@@ -101,7 +105,7 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                                                                              : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
            (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0);
 }
 
@@ -139,12 +143,31 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
                                                       : model->dropout == SP_DROPOUT_ON,
     };
+    shard.capacity = (sp_expert_capacity){
+        .factor = model->experts > 0 ? model->expert_capacity_factor : 0.0,
+        .experts = shard.experts,
+        .active = shard.active,
+        .split = shard.norm_split,
+    };
     return shard;
+}
+
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens)
+{
+    if (!(capacity->factor > 0.0)) {
+        return tokens;
+    }
+    int64_t ranks = (int64_t)layout->cp * capacity->split;
+    double routed = (double)sp_mul_bytes(sp_ceil_div(tokens, ranks), capacity->active);
+    double each = ceil(routed / (double)capacity->experts * capacity->factor);
+    return (int64_t)ceil(each * (double)capacity->experts / (double)capacity->active) * ranks;
 }
 
 int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_t tokens)
 {
-    return sp_mul_bytes(sp_ceil_div(tokens, layout->cp * shard->rows_over), shard->rows_of);
+    int64_t routed = sp_capacity_tokens(&shard->capacity, layout, tokens);
+    return sp_mul_bytes(sp_ceil_div(routed, layout->cp * shard->rows_over), shard->rows_of);
 }
 
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])

@@ -322,7 +322,9 @@ typedef enum sp_layer_condition {
     SP_IF_ATTENTION_GATE = 1 << 20,
     SP_IF_STATE = 1 << 21, // in place of attention
     SP_IF_MIXER = 1 << 22, // either
-    SP_IF_MLP = 1 << 23
+    SP_IF_MLP = 1 << 23,
+    // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
+    SP_IF_WEIGHTED = 1 << 24
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -452,6 +454,9 @@ typedef enum sp_layer_condition {
         STEP_FC2_REDUCE, STEP_ACTIVATION, SP_IF_MLP)                                               \
     ROW(SILU, "SiLU output", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,      \
         LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)             \
+    ROW(UNWEIGHTED, "activation output before its probabilities", LAYER, FFN, EXPERTS, BF16,       \
+        SP_LAYER_ACTIVATION, STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_ACTIVATION,       \
+        SP_IF_ROUTED | SP_IF_WEIGHTED)                                                             \
     ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                                       \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
@@ -562,6 +567,24 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
     return (tensor->conditions & ~conditions) == 0;
 }
 
+// Where each of `experts` gets `factor` times its even share of the tokens of a rank, rounded up:
+// tokens beyond are dropped, and rows without a token padded (Megatron-LM's get_capacity and
+// moe_pad_expert_input_to_capacity). 0: as many rows as tokens choose it.
+typedef struct sp_expert_capacity {
+    double factor;
+    int64_t experts, active;
+    int split; // ranks that share the tokens which are routed
+} sp_expert_capacity;
+
+// The tokens of a pack that, `active` rows each, make as many rows as experts then have.
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens);
+// Rows by those of tokens without a capacity, but for rounding.
+static inline double sp_capacity_share(const sp_expert_capacity *capacity)
+{
+    return capacity->factor > 0.0 ? capacity->factor : 1.0;
+}
+
 // One rank's share of a model's widths.
 typedef struct sp_shard {
     int64_t heads;                  // query heads
@@ -580,8 +603,9 @@ typedef struct sp_shard {
     // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
     int64_t rows_of, rows_over;
     bool dispatches; // tokens go to experts on other ranks
-    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+    sp_expert_capacity capacity;
+    int norm_split; // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;   // as usual GPT models train with dropout, the Llama family without
 } sp_shard;
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);

@@ -209,6 +209,37 @@ static json_t *write_dropout(const void *owner, const void *context)
                                               : NULL;
 }
 
+// A standard deviation, or "exact".
+static void read_imbalance(sp_object *section, const sp_setting *row, void *owner, void *context)
+{
+    sp_model *model = owner;
+    const json_t *value = sp_object_get(section, "expert_imbalance");
+    (void)context;
+    if (value == NULL ||
+        (json_is_string(value) && strcmp(json_string_value(value), "exact") == 0)) {
+        return;
+    }
+    if (!json_is_number(value)) {
+        sp_object_expected(section, "expert_imbalance", value, "%s", row->type);
+        return;
+    }
+    model->forced_routing = true;
+    model->expert_imbalance =
+        sp_object_real(section, "expert_imbalance", 0.0, -SP_I_MAX_IMBALANCE, SP_I_MAX_IMBALANCE);
+}
+
+static json_t *write_imbalance(const void *owner, const void *context)
+{
+    const sp_model *model = owner;
+    (void)context;
+    return model->forced_routing ? json_real(model->expert_imbalance) : NULL;
+}
+
+static bool forces_routing(const void *owner)
+{
+    return ((const sp_model *)owner)->forced_routing;
+}
+
 // clang-format off
 static const sp_setting model_rows[] = {
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
@@ -401,6 +432,25 @@ static const sp_setting model_rows[] = {
      .fallback = "0; required with expert_groups",
      .text = "Groups of experts that a token goes to at most.",
      .aliases = "moe_router_group_topk topk_group"},
+    {.key = "model.expert_imbalance", .type = "\"exact\" or a number from -4 to 4",
+     .read = read_imbalance, .write = write_imbalance, .fallback = "\"exact\"",
+     .text = "How unevenly tokens are routed to experts on several ranks (parallel.ep). \"exact\": "
+             "every rank gets as many rows. A number forces routing as Megatron-LM's "
+             "moe_router_force_biased does: logits drawn from N(0, 1) plus a bias for each expert, "
+             "drawn with that standard deviation, anew for every layer and micro-batch above 0 and "
+             "kept for each layer below; 0 is its forced load balancing, even on average. All ranks "
+             "wait for the fullest (expert_overload, expert_wait_ms), and memory is the fullest's.",
+     .aliases = "moe_router_force_biased"},
+    {.key = "model.expert_imbalance_seed", SP_INT(0, HUGE_VAL),
+     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = forces_routing,
+     .text = "Seed of what model.expert_imbalance draws."},
+    {.key = "model.expert_capacity_factor", SP_REAL(0, 64),
+     SP_FIELD(sp_model, expert_capacity_factor), .if_changed = true, .fallback = "0, none",
+     .text = "Each expert gets so many times its even share of a rank's tokens, rounded up: what is "
+             "beyond is dropped, and what lacks is padded, so that all have as many rows whatever "
+             "the routing (Megatron-LM with moe_pad_expert_input_to_capacity). 0: no token is "
+             "dropped.",
+     .aliases = "moe_expert_capacity_factor"},
     {.key = "model.shared_ffn", SP_INT(0, SP_I_MAX_FFN), SP_FIELD(sp_model, shared_ffn),
      .if_changed = true, .fallback = "0, no shared experts",
      .text = "Width of all shared experts together: one dense MLP beside the experts, which every "

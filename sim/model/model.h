@@ -111,6 +111,15 @@ typedef struct sp_model {
     int expert_groups, expert_group_top_k;
     int64_t shared_ffn;
     bool shared_gate;
+    // Tokens go to experts as Megatron-LM's forced routing sends them (sim/cost/expert_load.h),
+    // with biases of that standard deviation and draws of that seed; else evenly, each expert as
+    // many.
+    bool forced_routing;
+    double expert_imbalance;
+    int64_t expert_imbalance_seed;
+    // Every expert gets so many times its even share of each rank's tokens, rows without a token
+    // among them (drop and pad); 0: the tokens that choose it.
+    double expert_capacity_factor;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
     int kinds, runs;
     sp_layer_mlp kind[SP_LAYER_KINDS];
@@ -274,6 +283,7 @@ double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
 // Largest sizes that are read: every parameter count then fits int64_t (3*h*f*experts*layers is
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.
 enum {
+    SP_I_MAX_IMBALANCE = 4, // biases beyond make one rank hold all that it may
     SP_I_MAX_LAYERS = 1 << 12,
     SP_I_MAX_MTP_LAYERS = 4,
     SP_I_MAX_HIDDEN = 1 << 18,

@@ -13,7 +13,6 @@ static const char other_precisions[] = "other precisions than BF16 are not model
 static const struct {
     const char *names, *why, *modelled;
 } missing[] = {
-    {"expert_imbalance moe_router_force_biased", "tokens are spread evenly over experts", "0"},
     {"parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
      "expert-parallel ranks are parallel.ep, the experts of a layer model.experts", ""},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",

@@ -229,10 +229,21 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (sp_layout_dispatches(layout)) {
         const sp_stack *stack = &scenario->memory.stack;
+        const sp_model *model = &scenario->model;
+        char routed[96] = "routed evenly";
+        if (model->expert_capacity_factor > 0.0) {
+            snprintf(routed, sizeof routed, "dropped or padded (model.expert_capacity_factor %.6g)",
+                     model->expert_capacity_factor);
+        } else if (model->forced_routing) {
+            snprintf(routed, sizeof routed,
+                     "routed as forced (model.expert_imbalance %.6g, seed %lld)",
+                     model->expert_imbalance, (long long)model->expert_imbalance_seed);
+        }
         sp_warnings_add(warnings,
-                        "experts over ranks: tokens are routed evenly, %s hides their "
+                        "experts over ranks: tokens are %s, %s hides their "
                         "exchange, and the host's wait for the counts of rows is assumed (20 us "
                         "in each forward of a layer)",
+                        routed,
                         stack->expert_overlap          ? "other micro-batches' work alone"
                         : stack->shared_expert_overlap ? "shared experts' work alone"
                                                        : "nothing");

@@ -423,6 +423,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         status = explain_peak(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
     }
     facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
+    facts->overload = costs->overload;
     facts->tasks = (int64_t)counts.tasks;
     facts->edges = (int64_t)counts.edges;
     facts->lower_bound_ns = -1.0;

@@ -174,11 +174,6 @@ TEST(what_is_not_modelled_is_said)
 {
     static const char why[] =
         "expert-parallel ranks are parallel.ep, the experts of a layer model.experts";
-    static const char *const keys[] = {"expert_imbalance", "moe_router_force_biased"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        assert_non_null(sp_setting_missing(keys[i]));
-        assert_null(sp_setting_find(keys[i]));
-    }
     refuses("{'model': 'llama-13b', 'parallel': {'ep': 2}}", "parallel.ep");
     // In this section; a model has experts.
     static const char *const degrees[] = {"experts", "expert", "moe"};
