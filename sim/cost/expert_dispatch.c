@@ -4,20 +4,20 @@
 
 #include "sim/cost/cost_private.h"
 
-// The time of a dispatch or combination is its latency and (a^3 + b^3 + c^3)^(1/3) of what three
-// bottlenecks need, which overlap but for their starts: NICs, NVLink, and SMs that copy rows.
+// A dispatch or combination takes its latency and (a^3 + b^3 + c^3)^(1/3) of what three bottlenecks
+// need, which work side by side but for their starts: NICs, NVLink, and SMs that copy rows.
 //
-// Fitted to deepseek-ai/DeepEP (README of V1; branch hybrid-ep, docs/README_Hybrid-EP.md) for 4096
-// tokens of 7168 features, 8 of 256 experts, on H800, H100, B200 and GB200 with 8 to 64 ranks and
-// 8 to 48 SMs: every second configuration; on the others the mean error is 3 % (DeepEP, 10 times,
-// worst 7 %) and 5 % (HybridEP, 19 times, worst 15 %). tests/oracle/data/expert_dispatch.csv. Left
-// out were HybridEP with 4 SMs (up to 44 % too short) and its FP8 rows over NVL72, which are slower
-// than those in bf16 from 24 ranks on. Over AWS's EFA in place of InfiniBand DeepEP takes a third
-// longer than this.
+// The constants are fitted to bandwidths that deepseek-ai/DeepEP publishes (README.md of V1; branch
+// hybrid-ep, docs/README_Hybrid-EP.md): 4096 tokens of 7168 features, 8 of 256 experts, on H800,
+// H100, B200 and GB200 with 8 to 64 ranks and 8 to 48 SMs, every second configuration. On the
+// others the mean error is 3 % (DeepEP, 10 times, worst 6 %) and 5 % (HybridEP, 15 times, worst 15
+// %; tests/oracle/test_expert_dispatch.c). HybridEP with 4 SMs is up to 44 % slower than this, and
+// so are its FP8 rows over NVL72 from 24 ranks on, which take longer than rows in bf16 there; both
+// were left out. Over AWS's EFA in place of InfiniBand DeepEP takes a third longer.
 static const struct {
     double nic_share, nvlink_share; // of the line rates
     double sm_bytes_per_s;          // that an SM copies
-    double row_bytes;               // that a row costs beside its own
+    double row_bytes;               // that an SM could copy in the time a row takes beside its own
     double combine_share;           // of an SM's rate, where rows are added up on their way
     int sms;                        // unless a stack states them
 } dispatchers[SP_DISPATCHERS] = {
