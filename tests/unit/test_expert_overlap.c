@@ -160,7 +160,8 @@ TEST(bytes_by_hand)
 TEST(times_follow_links_and_sms)
 {
     const sp_layout layout = {LAYOUT(1, 1, 1, 16, 1), .ep = 16, .etp = 1};
-    static const sp_profile profile = {.nvlink_latency_s = 3e-6, .nic_latency_s = 10e-6};
+    static const sp_profile profile = {
+        .nvlink_latency_s = 3e-6, .nic_latency_s = 10e-6, .nic_efficiency = 0.9};
     sp_inventory ops;
     build(&layout, SP_PASS_F, &ops);
     const sp_op *op = exchange_of(&ops, false);
