@@ -845,8 +845,8 @@ static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds)
     }
 }
 
-// What a layer computes in a pass, with the exchanges of other kinds that it waits for: all but its
-// experts' (0), and theirs (1).
+// Adds up what a layer computes in a pass, with the exchanges of other kinds that it waits for: all
+// but its experts' (0), and theirs (1).
 static void add_computed(const sp_cost_model *cost, const sp_i_pack_time *time, int kind,
                          sp_pass pass, double computed_s[2])
 {
@@ -881,7 +881,7 @@ static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *
     }
 }
 
-// What is computed again runs just before the gradients of its inputs.
+// Recomputation runs just before the gradients of its inputs.
 static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
                                 const sp_expert_overlap *overlap)
 {

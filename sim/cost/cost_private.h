@@ -98,10 +98,10 @@ typedef struct sp_i_token_times {
 
 // SMs that the kernels of a stack's dispatcher hold.
 int sp_i_dispatcher_sms(const sp_stack *stack);
-// By which share products beside them take longer: they have the other SMs alone.
+// The share by which products beside them take longer: they have the other SMs alone.
 double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack);
 
-// By which share dispatches and combinations take longer beside computation. Fitted to the kernels
+// Dispatches and combinations take longer by this share beside computation. Fitted to the kernels
 // of the first two layers of DeepSeek's training trace (deepseek-ai/profile-data, train.json: H800,
 // 64 ranks, 4096 tokens, FP8 rows there and bf16 rows back), which take so much longer than the
 // same alone; of the other two layers the mean dispatch is then 9 % too short and the mean
@@ -374,8 +374,8 @@ typedef struct sp_i_time {
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
-// Of a layer's time, what its experts compute with shared ones, and of its exchanges the returns
-// (sp_i_token_times).
+// Parts of a layer's time: computation of its experts and shared ones, and exchanges that return
+// rows (sp_i_token_times).
 typedef struct sp_i_expert_parts {
     double mlp_s, returns_s;
 } sp_i_expert_parts;

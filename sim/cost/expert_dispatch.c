@@ -4,27 +4,28 @@
 
 #include "sim/cost/cost_private.h"
 
-// The time of a dispatch or combination is its latency and (a^3 + b^3 + c^3)^(1/3) of what three
-// bottlenecks need, which overlap but for their starts: NICs, NVLink, and SMs that copy rows.
+// A dispatch or combination takes its latency and (a^3 + b^3 + c^3)^(1/3) of what three bottlenecks
+// need, which work side by side but for their starts: NICs, NVLink, and SMs that copy rows.
 //
-// Fitted to deepseek-ai/DeepEP (README of V1; branch hybrid-ep, docs/README_Hybrid-EP.md) for 4096
-// tokens of 7168 features, 8 of 256 experts, on H800, H100, B200 and GB200 with 8 to 64 ranks and
-// 8 to 48 SMs: every second configuration; on the others the mean error is 3 % (DeepEP, 10 times,
-// worst 7 %) and 5 % (HybridEP, 19 times, worst 15 %). tests/oracle/data/expert_dispatch.csv. Left
-// out were HybridEP with 4 SMs (up to 44 % too short) and its FP8 rows over NVL72, which are slower
-// than those in bf16 from 24 ranks on. Over AWS's EFA in place of InfiniBand DeepEP takes a third
-// longer than this.
+// The constants are fitted to bandwidths that deepseek-ai/DeepEP publishes (README.md of V1; branch
+// hybrid-ep, docs/README_Hybrid-EP.md): 4096 tokens of 7168 features, 8 of 256 experts, on H800,
+// H100, B200 and GB200 with 8 to 64 ranks and 8 to 48 SMs, every second configuration. On the
+// others the mean error is 3 % (DeepEP, 10 times, worst 6 %) and 5 % (HybridEP, 15 times, worst 15
+// %; tests/oracle/test_expert_dispatch.c). HybridEP with 4 SMs is up to 44 % slower than this, and
+// so are its FP8 rows over NVL72 from 24 ranks on, which take longer than rows in bf16 there; both
+// were left out. Over AWS's EFA in place of InfiniBand DeepEP takes a third longer.
 static const struct {
-    double nic_share, nvlink_share; // of the line rates
-    double sm_bytes_per_s;          // that an SM copies
-    double row_bytes;               // that a row costs beside its own
-    double combine_share;           // of an SM's rate, where rows are added up on their way
-    int sms;                        // unless a stack states them
+    double nic_share;      // of what NICs reach by the profile: 92 % of the line rate
+    double nvlink_share;   // of the line rate
+    double sm_bytes_per_s; // that an SM copies
+    double row_bytes;      // that an SM could copy in the time a row takes beside its own
+    double combine_share;  // of an SM's rate, where rows are added up on their way
+    int sms;               // unless a stack states them
 } dispatchers[SP_DISPATCHERS] = {
     [SP_DISPATCH_ALLTOALL] = {.sms = 24}, // NCCL runs 16 to 32 blocks
     [SP_DISPATCH_ALLGATHER] = {.sms = 24},
-    [SP_DISPATCH_DEEPEP] = {1.0, 0.662, 45.9e9, 17500.0, 0.822, 20},
-    [SP_DISPATCH_HYBRIDEP] = {0.832, 0.701, 80e9, 0.0, 0.723, 16},
+    [SP_DISPATCH_DEEPEP] = {1.087, 0.662, 45.9e9, 17500.0, 0.822, 20},
+    [SP_DISPATCH_HYBRIDEP] = {0.904, 0.701, 80e9, 0.0, 0.723, 16},
 };
 
 // An H100's and H800's, where a profile does not say how many SMs its GPU has.
@@ -142,14 +143,13 @@ static double cube(double x)
 double sp_i_routed_s_per_token(const sp_op_timer *timer, const sp_stack *stack, sp_group group,
                                int etp, const sp_op *op)
 {
-    const sp_cluster *cluster = timer->cluster;
     sp_dispatcher by = stack->dispatcher;
     sp_i_routed_bytes bytes = sp_i_routed_bytes_of(op, group, etp);
     double row = op->bytes_per_token / op->token_share;
     double sms_per_s = sp_i_dispatcher_sms(stack) * dispatchers[by].sm_bytes_per_s *
                        (op->returns ? dispatchers[by].combine_share : 1.0);
-    double nvlink_per_s = dispatchers[by].nvlink_share * cluster->nvlink_bytes_per_s;
-    double nics = cluster->nics_per_node * cluster->nic_bytes_per_s / cluster->gpus_per_node;
+    double nvlink_per_s = dispatchers[by].nvlink_share * timer->cluster->nvlink_bytes_per_s;
+    double nics = sp_i_nic_share_bytes_per_s(timer);
     double nics_per_s = nics > 0.0 ? dispatchers[by].nic_share * nics : nvlink_per_s;
     return cbrt(cube(bytes.nvlink / nvlink_per_s) + cube(bytes.network / nics_per_s) +
                 cube(bytes.nvlink * (1.0 + dispatchers[by].row_bytes / row) / sms_per_s));

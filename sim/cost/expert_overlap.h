@@ -9,7 +9,7 @@
 
 #include "sim/plan/plan.h"
 
-// What one layer of a kind does of a pack on one rank, each task without the others, in ns. A
+// The tasks of one layer of a kind for a pack on one rank, each without the others, in ns. A
 // forward runs attention (with norms, router and permutation), sends rows (first), computes its
 // experts and shared ones (mlp) and takes rows back (return); a backward sends gradients of outputs
 // (first), runs the experts', takes gradients back (return) and runs attention's. Layers without

@@ -35,7 +35,7 @@ typedef enum sp_dispatcher {
                            // expert
     SP_DISPATCH_ALLGATHER, // all tokens to all ranks that hold the experts together
     // Each token once to each node that has an expert of it, and there once to each rank that has
-    // (DeepSeek's DeepEP; NVIDIA's HybridEP, which sorts rows by expert in the kernel).
+    // (DeepSeek's DeepEP; NVIDIA's HybridEP), which then sorts rows by expert.
     SP_DISPATCH_DEEPEP,
     SP_DISPATCH_HYBRIDEP,
     SP_DISPATCHERS

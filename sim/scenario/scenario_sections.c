@@ -830,10 +830,10 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
                        "layers that predict further tokens are not simulated with %s", what);
 }
 
-// Which schedules have a forward beside each backward that is not its own, so that neither waits
-// for the other: interleaved over several chunks, whose forwards are two ranks ahead for each rank
-// (with those of 1F1B, one, pairs would wait for each other over and over), DualPipe's, and any on
-// one rank.
+// Has the schedule a forward beside each backward that is not its own, so that neither waits for
+// the other? Chunks in turn (interleaved) have, whose ranks run two forwards more ahead for each
+// rank behind them, DualPipe's pairs, and one rank alone. With the one forward more of 1F1B pairs
+// of neighbouring ranks would wait for each other over and over.
 static bool has_pairs(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;

@@ -78,7 +78,7 @@ static double measured_s(const published *p)
 
 static double modelled_s(const published *p)
 {
-    static const sp_profile profile = {.name = "none"};
+    static const sp_profile profile = {.name = "none", .nic_efficiency = 0.92};
     const sp_cluster cluster = {.gpus_per_node = p->per_node,
                                 .nics_per_node = p->nic_gb_per_s > 0.0 ? p->per_node : 0,
                                 .nic_bytes_per_s = p->nic_gb_per_s * 1e9,
@@ -140,7 +140,7 @@ static const double trace_computing_ms[4][6] = {{4.311, 5.108, 5.910, 3.911, 9.3
 
 static double alone_ms(bool returns)
 {
-    static const sp_profile profile = {.name = "none"};
+    static const sp_profile profile = {.name = "none", .nic_efficiency = 0.92};
     sp_cluster cluster;
     must_succeed(sp_cluster_builtin("h800-8", &cluster, ERR));
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};

@@ -160,7 +160,8 @@ TEST(bytes_by_hand)
 TEST(times_follow_links_and_sms)
 {
     const sp_layout layout = {LAYOUT(1, 1, 1, 16, 1), .ep = 16, .etp = 1};
-    static const sp_profile profile = {.nvlink_latency_s = 3e-6, .nic_latency_s = 10e-6};
+    static const sp_profile profile = {
+        .nvlink_latency_s = 3e-6, .nic_latency_s = 10e-6, .nic_efficiency = 0.9};
     sp_inventory ops;
     build(&layout, SP_PASS_F, &ops);
     const sp_op *op = exchange_of(&ops, false);
@@ -392,6 +393,28 @@ TEST(overlapped_steps)
         assert_true(busy_ns < r.result.busy_ns);
         // Packs that wait for the slowest of a round hide as it does.
         assert_true(all_ns <= r.result.ep_ns * (1.0 + 1e-9));
+        run_fini(&r);
+    }
+}
+
+// The same where other work stands between the actions of a pair, or GPUs differ.
+TEST(overlapped_steps_beside_other_work)
+{
+    static const char *const beside[] = {"'parallel': {'vocab_parallel': true, ",
+                                         "'parallel': {'zero': 3, ",
+                                         "'jitter': {'gpu_cv': 0.05}, 'parallel': {",
+                                         "'network': {'detail': 'auto'}, 'parallel': {"};
+    for (int i = 0; i < COUNT_OF(beside); i++) {
+        scenario_run r;
+        run_good(json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+                           "'vocab': 1000, 'experts': 8, 'experts_per_token': 2}, 'cluster': "
+                           "'h100-8', 'workload': {'lengths': %s, 'context': 4096}, %s'dp': 4, "
+                           "'ep': 4, 'pp': 2, 'chunks_per_rank': 2}, 'stack': {'name': "
+                           "'megatron-core-2025', 'dispatcher': 'deepep', 'expert_overlap': true}}",
+                           uneven, beside[i]),
+                 &run_verified, &r);
+        assert_true(sp_result_expert_hidden_ms(&r.result) > 0.0);
+        assert_true(r.result.ep_ns >= r.result.ep_wait_ns);
         run_fini(&r);
     }
 }

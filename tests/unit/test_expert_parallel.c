@@ -516,7 +516,7 @@ TEST(random_steps)
     static const char *const strategies[] = {"packed",   "ffd",      "hybrid-cp",   "bytescale",
                                              "slimpack", "zeppelin", "dp-balanced", "te-cp"};
     static const char *const schedules[] = {"1f1b", "gpipe", "zb-h1"};
-    static const char *const dispatchers[] = {"alltoall", "allgather"};
+    static const char *const dispatchers[] = {"alltoall", "allgather", "deepep", "hybridep"};
     static const char *const modes[] = {"none", "full", "partial-fc1"};
     static const char *const imbalances[] = {"'exact'", "0.2", "-0.5"};
     sp_prng prng = prng_seeded(33);
