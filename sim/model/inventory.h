@@ -55,11 +55,12 @@ typedef struct sp_op {
     // Beyond bytes_per_pair where the softmax runs as separate kernels (stack.h).
     double unfused_bytes_per_pair;
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
+    bool fp8;                // a GEMM of two FP8 matrices
     bool is_qkv;             // the QKV projection, which a CP gather may hide behind
     int kernels;             // kernel launches of one run of the operator (0 for collectives)
 } sp_op;
 
-enum { SP_INVENTORY_OPS = 80 };
+enum { SP_INVENTORY_OPS = 96 };
 
 typedef struct sp_inventory {
     sp_op ops[SP_INVENTORY_OPS];
