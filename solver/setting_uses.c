@@ -781,8 +781,9 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
-static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *warnings)
+static void warn_of_model(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
+    const sp_model *model = &scenario->model;
     if (model->ignored_dropout[0] != '\0' && run == SP_RUN_STEP) {
         sp_warnings_add(warnings,
                         "the model's %s is not modelled: its layers train without dropout here "
@@ -816,8 +817,9 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
-                        "of its config.json), and computed with in BF16 here",
-                        sp_stored_dtype_names[model->stored_dtype]);
+                        "of its config.json), and computed with in %s here",
+                        sp_stored_dtype_names[model->stored_dtype],
+                        sp_precision_is_fp8(&scenario->memory.stack.precision) ? "FP8" : "BF16");
     }
 }
 
@@ -863,7 +865,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     question q = question_of(scenario, run);
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
-    warn_of_model(&scenario->model, run, warnings);
+    warn_of_model(scenario, run, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -400,6 +400,9 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
     }
+    if (request->memory != NULL && sp_precision_is_fp8(&request->memory->stack.precision)) {
+        status = cannot(backend, err, "FP8 products (precision \"fp8\")");
+    }
     if (sp_layout_zero_ranks(&request->plan->layout) <
         request->plan->layout.dp * request->plan->layout.cp) {
         status = cannot(backend, err, "ZeRO in groups of ranks (parallel.zero_group)");

@@ -137,6 +137,26 @@ static void find_classes(sp_cost_model *cost)
     }
 }
 
+// With delayed scaling TP ranks and replicas agree on the largest number of each tensor whenever a
+// chunk's forward or backward ends (Transformer Engine, fp8.py, reduce_and_update_fp8_tensors): of
+// input, weight and output's gradient of some four products a layer.
+static double maxima_s(sp_cost_model *cost)
+{
+    const sp_layout *layout = cost->layout;
+    const sp_step_precision *precision = &cost->memory.stack.precision;
+    if (!sp_precision_is_fp8(precision) || precision->recipe != SP_FP8_DELAYED) {
+        return 0.0;
+    }
+    sp_op_timer timer = sp_i_timer_of(cost);
+    timer.uncalibrated = NULL; // a few bytes: nothing but latency
+    double bytes =
+        3.0 * 4.0 * sizeof(float) * sp_model_all_layers(cost->model) / sp_layout_vstages(layout);
+    return sp_time_collective(&timer, SP_ALL_REDUCE,
+                              sp_cluster_group(cost->cluster, layout, SP_DIM_TP), bytes) +
+           sp_time_collective(&timer, SP_ALL_REDUCE,
+                              sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP), bytes);
+}
+
 // Finds what the number of nodes does to computation and launches.
 static void find_reach(sp_cost_model *cost)
 {
@@ -147,6 +167,7 @@ static void find_reach(sp_cost_model *cost)
         cost->pipeline_crosses_nodes = cost->pipeline_crosses_nodes ||
                                        sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
+    cost->maxima_s = maxima_s(cost);
 }
 
 void sp_cost_model_interpolate(sp_cost_model *cost)
@@ -614,6 +635,7 @@ static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_ti
         if ((passes >> pass & 1u) != 0) {
             host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
+            unit_s += pass == SP_PASS_F || pass == SP_PASS_I ? cost->maxima_s : 0.0;
         }
     }
     if (cost->memory.stack.blocking_launches) {
@@ -623,7 +645,7 @@ static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_ti
 }
 
 // How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
-// waits for launches, and the unit's fixed time.
+// waits for launches and, after it, for maxima of FP8, and the unit's fixed time.
 static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                             const sp_stage *stage, unsigned passes)
 {

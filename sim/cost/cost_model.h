@@ -70,6 +70,7 @@ typedef struct sp_cost_model {
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
+    double maxima_s; // in which all replicas agree on scales of FP8, after a forward and a backward
     bool approximate;             // sp_cost_model_interpolate
     double slowest_rank;          // time of computation on it over that of a rank alone
     struct sp_least_work work;    // of all virtual stages: its sums of forward and backward alone

@@ -77,6 +77,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
 // a group of their own.
 typedef struct held {
     double common, experts;
+    double products, expert_products; // of them weights of FP8 products
 } held;
 
 typedef struct replicas {
@@ -91,7 +92,17 @@ static held parameters_of(const sp_cost_model *cost, const sp_model *model, cons
     if (sp_layout_dispatches(cost->layout)) {
         experts = (double)sp_footprint_expert_parameters(model, cost->layout, stages, n);
     }
-    return (held){all - experts, experts};
+    held of = {all - experts, experts, 0.0, 0.0};
+    if (sp_precision_is_fp8(&cost->memory.stack.precision)) {
+        bool dispatches = sp_layout_dispatches(cost->layout);
+        double products =
+            (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
+        of.expert_products =
+            dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
+                       : 0.0;
+        of.products = products - of.expert_products;
+    }
+    return of;
 }
 
 static held layer_parameters(const sp_cost_model *cost, int kind)
@@ -103,12 +114,20 @@ static held layer_parameters(const sp_cost_model *cost, int kind)
 
 static held less(held a, held b)
 {
-    return (held){a.common - b.common, a.experts - b.experts};
+    return (held){a.common - b.common, a.experts - b.experts, a.products - b.products,
+                  a.expert_products - b.expert_products};
 }
 
 static double all_of(held parameters)
 {
     return parameters.common + parameters.experts;
+}
+
+// Bytes in which parameters, `products` of them weights of FP8 products, go between ranks.
+static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
+{
+    double saved = BYTES_BF16 - sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    return parameters * BYTES_BF16 - products * saved;
 }
 
 static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
@@ -176,11 +195,13 @@ static double group_gather_s(const sp_cost_model *cost, const sp_op_timer *timer
 static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
                        held parameters, bucket_counts counts)
 {
-    double all_s = counts.common * group_gather_s(cost, timer, of->common.inner,
-                                                  parameters.common * BYTES_BF16 / counts.common);
+    double common = gathered_bytes(cost, parameters.common, parameters.products);
+    double all_s =
+        counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common);
     if (parameters.experts > 0.0) {
-        all_s += counts.experts * group_gather_s(cost, timer, of->experts.inner,
-                                                 parameters.experts * BYTES_BF16 / counts.experts);
+        double experts = gathered_bytes(cost, parameters.experts, parameters.expert_products);
+        all_s += counts.experts *
+                 group_gather_s(cost, timer, of->experts.inner, experts / counts.experts);
     }
     return all_s;
 }
@@ -202,7 +223,7 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
-    held before = {0.0, 0.0};
+    held before = {0.0, 0.0, 0.0, 0.0};
     if (stage->embedding) {
         before = parameters_of(cost, cost->model, &embedding, 1);
     }
@@ -389,7 +410,7 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
         costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
     }
     for (int r = 0; r < layout->pp; r++) {
-        held parameters = {0.0, 0.0};
+        held parameters = {0.0, 0.0, 0.0, 0.0};
         bucket_counts counts = {0.0, 0.0};
         for (int c = 0; c < chunks; c++) {
             stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
@@ -421,6 +442,17 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
     sp_free(stages);
 }
 
+// FP8 copies of a rank's weights are made once a step.
+static double fp8_step_s(const sp_cost_model *cost, const sp_op_timer *timer, held parameters)
+{
+    const sp_step_precision *precision = &cost->memory.stack.precision;
+    if (!sp_precision_is_fp8(precision)) {
+        return 0.0;
+    }
+    double weights = parameters.products + parameters.expert_products;
+    return sp_time_memory(timer, weights * sp_fp8_weight_cast_bytes(precision), 0);
+}
+
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                     const replicas *group, held parameters, bucket_counts counts)
 {
@@ -440,6 +472,7 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     double counted = (30.0 - 2.0 * (double)less_bytes) / 30.0;
     double optimizer_s =
         sp_time_memory(timer, stepped * profile->optimizer_bytes_per_parameter * counted, 0);
+    optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (zero <= 1) {
@@ -450,7 +483,8 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
             sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
-        epilogue.gather_bytes = all_of(parameters) * BYTES_BF16;
+        epilogue.gather_bytes = gathered_bytes(cost, all_of(parameters),
+                                               parameters.products + parameters.expert_products);
         epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
                                                    epilogue.gather_bytes / counts.common);
@@ -504,7 +538,9 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 {
     held parameters = parameters_of(cost, cost->model, first_chunk, 1);
     bucket_counts counts = count_buckets(cost, first_chunk, parameters);
-    held bucket = {parameters.common / counts.common, parameters.experts / counts.experts};
+    held bucket = {parameters.common / counts.common, parameters.experts / counts.experts,
+                   parameters.products / counts.common,
+                   parameters.expert_products / counts.experts};
     int64_t first_ns = sp_i_cut_ns(gather_s(cost, timer, group, bucket, at_once));
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }

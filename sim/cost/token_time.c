@@ -186,6 +186,9 @@ static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tok
 {
     gemm_shape shape = shape_of(op);
     double tokens = shape.tokens * local_tokens;
+    if (op->fp8) {
+        return sp_time_fp8_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
+    }
     if (op->of_experts) {
         return sp_time_grouped_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
     }
@@ -251,6 +254,9 @@ static int neighbour(const sp_inventory *inventory, int at)
 static double least_gemm_s(const sp_profile *profile, const sp_op *op)
 {
     gemm_shape shape = shape_of(op);
+    if (op->fp8) {
+        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_fp8_rate(profile);
+    }
     const sp_gemm_table *table = sp_i_gemm_table(profile, shape.pass, shape.n, shape.k);
     if (table == NULL) {
         return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_rate(profile);

@@ -70,13 +70,31 @@ int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *l
     return parameters;
 }
 
-// States of parameters of which so many ranks hold the same.
-static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
-                       int64_t ranks, bool reduces, sp_bytes *bytes)
+int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
+                                     const sp_stage *stages, int n, bool experts_alone)
 {
+    int64_t weights = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        sp_shard shard = sp_shard_of(alike, layout);
+        int64_t of_layer = sp_layer_product_weights(alike, &shard, experts_alone);
+        for (int i = 0; i < n; i++) {
+            weights += sp_stage_count(&stages[i], model, k) * of_layer;
+        }
+    }
+    return weights;
+}
+
+// States of parameters of which so many ranks hold the same; `products` of them are weights of FP8
+// products.
+static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
+                       int64_t products, int64_t ranks, bool reduces, sp_bytes *bytes)
+{
+    int64_t held = 2 * (parameters - products) + sp_fp8_weight_bytes(&stack->precision, products);
     int64_t gradient = (int64_t)sp_stack_gradient_bytes(stack);
     int64_t steps = sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack);
-    bytes->of[SP_MEM_PARAMETERS] += sharded(2 * parameters, ranks, layout->zero >= 3);
+    bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] += sharded(gradient * parameters, ranks, layout->zero >= 2) +
                                    (stack->gradient_buckets && reduces ? 2 * parameters : 0);
     bytes->of[SP_MEM_OPTIMIZER] += sharded(steps * parameters, ranks, layout->zero >= 1);
@@ -86,15 +104,19 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
                          const sp_stage *stages, int n, sp_bytes *bytes)
 {
     int64_t parameters = sp_footprint_parameters(model, layout, stages, n);
+    bool fp8 = sp_precision_is_fp8(&stack->precision);
+    int64_t products = fp8 ? sp_footprint_product_weights(model, layout, stages, n, false) : 0;
     *bytes = (sp_bytes){{0}};
     if (sp_layout_dispatches(layout)) {
         int64_t experts = sp_footprint_expert_parameters(model, layout, stages, n);
+        int64_t of_them = fp8 ? sp_footprint_product_weights(model, layout, stages, n, true) : 0;
         int replicas = sp_layout_expert_replicas(layout);
-        add_states(layout, stack, experts, replicas, replicas > 1, bytes);
+        add_states(layout, stack, experts, of_them, replicas, replicas > 1, bytes);
         parameters -= experts;
+        products -= of_them;
     }
-    add_states(layout, stack, parameters, sp_layout_zero_ranks(layout), layout->dp * layout->cp > 1,
-               bytes);
+    add_states(layout, stack, parameters, products, sp_layout_zero_ranks(layout),
+               layout->dp * layout->cp > 1, bytes);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);

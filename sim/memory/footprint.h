@@ -57,11 +57,17 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
 int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
                                        const sp_stage *stages, int n);
 
+// Of these the weights of products that run in FP8 where the step computes so; of all, or of
+// experts alone.
+int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
+                                     const sp_stage *stages, int n, bool experts_alone);
+
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
-// (bf16), 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
-// buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
-// divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp,
-// those of experts by the ranks that hold the same ones. Also the stack's persistent work spaces.
+// (bf16; of FP8 products also their copies, or these alone: precision.h), 4 B per gradient (fp32; 2
+// where the stack adds up in bf16, 2 more where it keeps buckets), 12 B optimizer (fp32 master, two
+// moments; fewer where the stack says so); ZeRO 1 divides the optimizer, 2 also the gradients, 3
+// also the parameters by dp*cp, those of experts by the ranks that hold the same ones. Also the
+// stack's persistent work spaces.
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 

@@ -23,7 +23,9 @@ typedef struct unit {
     bool keeps_experts;  // outputs, for the gradient of the router
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_unit_sizes size;
-    bool gathered_inputs;   // column-parallel layers keep them so
+    bool gathered_inputs; // column-parallel layers keep them so
+    const sp_stack *stack;
+    unsigned conditions;    // of the layer
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
     int64_t dropped_scores; // score tensors that the mode rebuilds
@@ -109,6 +111,8 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;
+    u->stack = &options->stack;
+    u->conditions = sp_layer_conditions(u->alike, u->layout, u->stack, options->attention);
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
     u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
@@ -456,7 +460,10 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 // head its input and the gradient of the logits.
 static int64_t layer_keeps_for_weights(const unit *u)
 {
+    bool fp8 = sp_precision_is_fp8(&u->stack->precision);
     const sp_unit_sizes *s = &u->size;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(u->alike, &s->shard, widths);
     int64_t layer = 0;
     sp_layer_set counted = 0;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
@@ -473,12 +480,22 @@ static int64_t layer_keeps_for_weights(const unit *u)
         sp_layer_width inputs = enters_experts ? SP_WIDTH_ROUTED : step->inputs;
         sp_layer_width outputs = leaves_experts ? SP_WIDTH_ROUTED : step->outputs;
         bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        if (fp8 && (u->conditions & SP_IF_FP8_COPIES) != 0) {
+            reads = reads == SP_TENSOR_ATTENTION ? SP_TENSOR_ATTENTION_COPY
+                    : p == SP_STEP_SHARED_FC1    ? SP_TENSOR_SHARED_INPUT_COPY
+                                                 : reads;
+        }
         if ((counted & SP_LAYER_SET(reads)) == 0) {
-            layer += is_split ? s->split[inputs] : s->width[inputs];
+            // Blocks with a scale do not reach over rows.
+            int64_t rows =
+                (is_split ? s->split[inputs] : s->width[inputs]) / (BF16 * widths[inputs]);
+            layer += sp_mul_bytes(
+                rows, sp_layer_tensor_bytes(reads, u->conditions, u->stack, widths[inputs]));
         }
         counted |= SP_LAYER_SET(reads);
         bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
-        layer += ends_split ? s->split[outputs] : s->width[outputs];
+        int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
+        layer += fp8 ? sp_fp8_tensor_bytes(&u->stack->precision, gradient / BF16) : gradient;
     }
     return layer;
 }

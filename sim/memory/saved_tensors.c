@@ -45,7 +45,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
              (!options->stack.keep_gathered_inputs || (id == SP_TENSOR_NORM2 && shard.dispatches)));
         bool experts = tensor->rows == SP_ROWS_EXPERTS;
         int element = sp_layer_element_bytes(tensor->type, &options->stack);
-        int64_t bytes = element * widths[tensor->width] * (experts ? shard.rows_of : 1);
+        int64_t numbers = widths[tensor->width] * (experts ? shard.rows_of : 1);
+        int64_t bytes = sp_layer_tensor_bytes(id, conditions, &options->stack, numbers);
         int64_t split = experts ? shard.rows_over : splits ? shard.norm_split : 1;
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
         bool view = id == SP_TENSOR_GATE || id == SP_TENSOR_UP || id == SP_TENSOR_SHARED_HALF ||

@@ -38,6 +38,7 @@ typedef struct program_builder {
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
     // before the attention.
     bool mixed_views;
+    const sp_step_precision *precision;
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     // Keys and values are projected apart from the queries, so that their gathering hides behind
     // the projection of the queries.
@@ -348,6 +349,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_FC1:
     case SP_STEP_SHARED_FC1:
+        make_all(b, b->of->made[step] & SP_LAYER_SET(SP_TENSOR_SHARED_INPUT_COPY));
         project_fc1(b, mlp_of(step));
         break;
     case SP_STEP_SHARED_REDUCE:
@@ -550,6 +552,19 @@ static void release_for_weights(program_builder *b, int32_t tensor)
     b->deferred[b->deferred_count++] = tensor;
 }
 
+// The gradient of a product's output: in FP8 the weight gradient reads a copy of it.
+static void release_gradient(program_builder *b, int32_t tensor)
+{
+    if (b->splits && tensor != SP_NO_TENSOR && sp_precision_is_fp8(b->precision)) {
+        int64_t bytes = b->program->tensors[tensor].bytes;
+        int32_t copy =
+            allocate(b, "gradient in FP8", sp_fp8_tensor_bytes(b->precision, bytes / BF16));
+        free_tensor(b, tensor);
+        tensor = copy;
+    }
+    release_for_weights(b, tensor);
+}
+
 // The gradient that goes around a block; `read` says that it is also that of the block's output.
 // What came from outside is held there until the pass ends.
 static void release_around(program_builder *b, int32_t gradient, bool read)
@@ -557,7 +572,7 @@ static void release_around(program_builder *b, int32_t gradient, bool read)
     if (gradient == b->program->output_gradient) {
         b->outer_read = b->outer_read || read;
     } else if (read) {
-        release_for_weights(b, gradient);
+        release_gradient(b, gradient);
     } else {
         free_tensor(b, gradient);
     }
@@ -661,7 +676,8 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     for (; read != 0; read &= read - 1) {
         drop(b, sp_layer_set_first(read));
     }
-    if (b->of->has_step[SP_STEP_ATTENTION_GATE]) { // what the gate gave is projected
+    // What the gate gave, or an FP8 copy, is projected.
+    if (b->of->has_step[SP_STEP_ATTENTION_GATE] || has_row(b, SP_TENSOR_ATTENTION_COPY)) {
         drop(b, SP_TENSOR_ATTENTION);
     } else {
         drop_for_weights(b, SP_TENSOR_ATTENTION);
@@ -714,7 +730,8 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
                                                            : "gradient of the state's output",
                                     sp_layer_steps[step].inputs);
         make_weight_gradient(b, step);
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->behind);
+        drop_for_weights(b, SP_TENSOR_ATTENTION_COPY);
         return;
     }
     const mlp *m = mlp_of(step);
@@ -777,13 +794,13 @@ static void activation_backward(program_builder *b, layer_gradients *g, sp_layer
     drop_for_weights(b, m->fc2_input);
     drop(b, m->fc1);
     if (step == SP_STEP_SHARED_ACTIVATION) {
-        release_for_weights(b, g->shared);
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->shared);
+        release_gradient(b, g->behind);
         return;
     }
-    release_for_weights(b, g->routed);
+    release_gradient(b, g->routed);
     if (!b->of->has_step[SP_STEP_SHARED_FC1]) {
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->behind);
     }
 }
 
@@ -795,8 +812,8 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     rebuild(b, input);
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
     make_weight_gradient(b, step);
-    release_for_weights(b, g->outputs[0]);
-    release_for_weights(b, g->outputs[1]);
+    release_gradient(b, g->outputs[0]);
+    release_gradient(b, g->outputs[1]);
     if (routed) {
         drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
         drop(b, SP_TENSOR_ROUTES);
@@ -806,6 +823,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         drop_for_weights(b, input);
     }
     if (shared) {
+        drop_for_weights(b, SP_TENSOR_SHARED_INPUT_COPY);
         free_tensor(b, g->beside); // added to the other
     }
 }
@@ -845,7 +863,7 @@ static void latent_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     }
     free_tensor(b, full);
     make_weight_gradient(b, place);
-    release_for_weights(b, read);
+    release_gradient(b, read);
     if (is_up) {
         drop_for_weights(b, step->reads);
     }
@@ -1108,7 +1126,7 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
     free_tensor(b, cached);
     b->mode = mode;
     if (b->outer_read) {
-        release_for_weights(b, program->output_gradient);
+        release_gradient(b, program->output_gradient);
     } else {
         free_tensor(b, program->output_gradient);
     }
@@ -1146,6 +1164,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional != SP_ROPE && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
+                         .precision = &options->stack.precision,
                          .load = load};
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;

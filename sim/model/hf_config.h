@@ -21,6 +21,10 @@ bool sp_i_hf_asks_for_nothing(const json_t *value);
 // `is_part`: the file around a text_config, of which nothing is read.
 void sp_i_hf_refuse_keys(sp_object *object, bool is_part);
 
+// A quantization_config of weights in FP8 (quant_method "fp8": DeepSeek-V3, Kimi K2) says how they
+// are stored; another one is left to sp_i_hf_refuse_keys().
+void sp_i_hf_read_quantization(sp_object *object, sp_model *model);
+
 // Adds a key to those that a warning names, as far as they fit.
 void sp_i_hf_add_key(char keys[SP_MODEL_KEYS], const char *key);
 // Objects around a text_config: an encoder of pictures or sound, with its own layers.

@@ -190,6 +190,16 @@ static void refuse_key(sp_object *object, const char *key, const json_t *value, 
     }
 }
 
+void sp_i_hf_read_quantization(sp_object *object, sp_model *model)
+{
+    const json_t *config = json_object_get(object->json, "quantization_config");
+    const char *method = json_string_value(json_object_get(config, "quant_method"));
+    if (method != NULL && strcmp(method, "fp8") == 0) {
+        sp_object_get(object, "quantization_config");
+        model->stored_dtype = SP_STORED_FP8;
+    }
+}
+
 // ---- keys that are passed over ----
 
 // They change neither parameters nor bytes nor time: names, tokens, how weights begin, rotation of

@@ -291,6 +291,100 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
     op->of_experts = op->routed = experts;
 }
 
+// ---- FP8 ----
+
+static bool is_of_tp(const builder *b, sp_layer_place place);
+static int entry_of(sp_layer_place place);
+
+// Do the rows that a step gathers go to an FP8 product, so that they are cast before? Those of a
+// row-parallel product are of its output's gradient. Experts get theirs behind a permutation.
+static bool gathers_fp8(const builder *b, sp_layer_place place)
+{
+    bool of_experts =
+        b->model->experts > 0 && (place == SP_STEP_FC1_GATHER || place == SP_STEP_FC2_REDUCE);
+    return sp_precision_is_fp8(&b->stack->precision) && place != SP_STEP_ROTARY_GATHER &&
+           !of_experts;
+}
+
+static double gathered_bytes(const builder *b, sp_layer_place place, int64_t numbers)
+{
+    return (double)numbers * (gathers_fp8(b, place) ? sp_fp8_bytes(&b->stack->precision) : BF16);
+}
+
+// Are the rows of a product's input, or of its output's gradient, cast before TP ranks gather them?
+static bool is_cast_split(const builder *b, sp_layer_place place, bool gradient)
+{
+    int entry = place == SP_STEP_OUTPUT       ? SP_STEP_OUTPUT_REDUCE
+                : place == SP_STEP_FC2        ? SP_STEP_FC2_REDUCE
+                : place == SP_STEP_SHARED_FC2 ? SP_STEP_SHARED_REDUCE
+                                              : entry_of(place);
+    bool splits = b->layout->sequence_parallel && b->layout->tp > 1 && entry >= 0;
+    return splits && gathers_fp8(b, (sp_layer_place)entry) &&
+           gradient == (sp_layer_steps[entry].kind == SP_LAYER_KIND_REDUCE);
+}
+
+// Rows of a product's matrices for one local token.
+static double product_rows(const builder *b, sp_layer_place place, const sp_layer_linear *shape)
+{
+    return sp_layer_steps[place].duplicated ? 1.0 / b->shard.norm_split
+           : shape->of_experts              ? (double)shape->active * expert_rows(b)
+                                            : 1.0;
+}
+
+static void add_cast(builder *b, const char *name, const sp_layer_linear *shape, double numbers,
+                     sp_fp8_cast cast)
+{
+    if (cast.bytes > 0.0) {
+        memory(b, name, numbers * cast.bytes, cast.kernels)->routed = shape->of_experts;
+    }
+}
+
+// Does the tensor come out of a norm's kernel, and no other product read it?
+static bool is_of_norm(const builder *b, sp_layer_place place)
+{
+    sp_layer_tensor_id reads = sp_layer_steps[place].reads;
+    return !b->stack->unfused_norms &&
+           (place == SP_STEP_QKV || place == SP_STEP_Q_UP || place == SP_STEP_KV_UP ||
+            (reads == SP_TENSOR_NORM2 && b->model->experts == 0));
+}
+
+// Do others keep what the product reads in BF16, so that its FP8 copy for the weight gradient is
+// made there?
+static bool is_cast_again(const builder *b, sp_layer_place place)
+{
+    bool kept = place == SP_STEP_OUTPUT || place == SP_STEP_SHARED_FC1;
+    return kept && sp_fp8_keeps_original(&b->stack->precision);
+}
+
+// Casts of a product's input in the forward and of its output's gradient in the backward, each to
+// the copies that this pass and the weight gradient read. Where rows are gathered and a tensor has
+// one scale, the second copy is a transposition behind the gather: a byte read and one written.
+static void cast_operand(builder *b, sp_layer_place place, sp_pass pass,
+                         const sp_layer_linear *shape)
+{
+    const sp_step_precision *precision = &b->stack->precision;
+    const sp_fp8_cast turned = {2.0, 1};
+    bool gradient = pass == SP_PASS_I;
+    bool split = is_cast_split(b, place, gradient);
+    bool turns = split && sp_fp8_is_per_tensor(precision) && precision->transposes;
+    double all =
+        product_rows(b, place, shape) * (double)(gradient ? shape->outputs : shape->inputs);
+    double cast = split ? all / b->shard.norm_split : all;
+    bool again = !gradient && is_cast_again(b, place);
+    if (pass == SP_PASS_W && again) {
+        add_cast(b, "cast of the input again", shape, cast, sp_fp8_cast_of(precision, 1, false));
+    } else if (pass != SP_PASS_W) {
+        int copies = turns || again ? 1 : sp_fp8_copies(precision);
+        add_cast(b, gradient ? "cast of the output's gradient" : "cast of the input", shape, cast,
+                 sp_fp8_cast_of(precision, copies, !gradient && is_of_norm(b, place)));
+    }
+    if (turns && pass != SP_PASS_F) {
+        add_cast(b,
+                 gradient ? "transposition of the output's gradient" : "transposition of the input",
+                 shape, all, turned);
+    }
+}
+
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
 static void linear(builder *b, sp_layer_place place, sp_pass pass)
 {
@@ -298,8 +392,12 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
     if (!sp_layer_linear_of(b->model, &b->shard, place, &shape)) {
         return;
     }
+    if (sp_layer_is_fp8(&sp_layer_steps[place], b->stack)) {
+        cast_operand(b, place, pass, &shape);
+    }
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
+    op->fp8 = sp_layer_is_fp8(&sp_layer_steps[place], b->stack);
     if (sp_layer_steps[place].duplicated) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
@@ -460,7 +558,11 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
         norm(b, name, pass, b->width[step->inputs]);
         break;
     case SP_LAYER_KIND_GATHER:
-        (forward ? gather : reduce)(b, name, (double)(BF16 * b->width[step->inputs]));
+        if (forward) {
+            gather(b, name, gathered_bytes(b, place, b->width[step->inputs]));
+        } else {
+            reduce(b, name, (double)(BF16 * b->width[step->inputs]));
+        }
         break;
     case SP_LAYER_KIND_LINEAR:
         linear(b, place, pass);
@@ -479,7 +581,11 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
         state(b, name, pass);
         break;
     case SP_LAYER_KIND_REDUCE:
-        (forward ? reduce : gather)(b, name, hidden_bytes(b));
+        if (forward) {
+            reduce(b, name, hidden_bytes(b));
+        } else {
+            gather(b, name, gathered_bytes(b, place, b->model->hidden));
+        }
         break;
     case SP_LAYER_KIND_RESIDUAL:
         residual(b, name, pass);
@@ -557,7 +663,8 @@ static void layer_weight_gradient(builder *b)
         int entry = entry_of((sp_layer_place)i);
         if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
             const sp_layer_step *gathers = &sp_layer_steps[entry];
-            gather(b, gathers->forward, (double)(BF16 * b->width[gathers->inputs]));
+            gather(b, gathers->forward,
+                   gathered_bytes(b, (sp_layer_place)entry, b->width[gathers->inputs]));
         }
         int before = b->out->count;
         linear(b, (sp_layer_place)i, SP_PASS_W);

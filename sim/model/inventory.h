@@ -67,6 +67,7 @@ typedef struct sp_op {
     double unfused_bytes_per_pair;
     double flops_per_token;  // of a state, whose time is that of its bytes
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
+    bool fp8;                // a GEMM of two FP8 matrices
     bool is_qkv;             // the QKV projection, which a CP gather may hide behind
     int kernels;             // kernel launches of one run of the operator (0 for collectives)
     bool of_mlp;             // between a dispatch and its combination, or of shared experts
@@ -75,7 +76,7 @@ typedef struct sp_op {
     sp_routing routing;      // SP_OP_ROUTED_TOKENS: token_share of the bytes of a token's row
 } sp_op;
 
-enum { SP_INVENTORY_OPS = 80 };
+enum { SP_INVENTORY_OPS = 96 };
 
 typedef struct sp_inventory {
     sp_op ops[SP_INVENTORY_OPS];

@@ -87,6 +87,11 @@ bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
     return (step->conditions & ~(attention_conditions(model) | mlp_conditions(model))) == 0;
 }
 
+static bool copies_inputs(const sp_step_precision *precision)
+{
+    return sp_precision_is_fp8(precision) && !sp_fp8_keeps_original(precision);
+}
+
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention)
 {
@@ -106,7 +111,8 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
            (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
-           (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0);
+           (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
+           (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -225,6 +231,23 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     }
 }
 
+static bool is_fp8_copy(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack)
+{
+    unsigned shared = tensor == SP_TENSOR_NORM1   ? SP_IF_LATENT
+                      : tensor == SP_TENSOR_NORM2 ? SP_IF_ROUTED
+                                                  : 0;
+    return sp_precision_is_fp8(&stack->precision) &&
+           sp_layer_tensors[tensor].type == SP_TYPE_PRODUCT && (conditions & shared) == 0;
+}
+
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+                              int64_t numbers)
+{
+    return is_fp8_copy(tensor, conditions, stack)
+               ? sp_fp8_tensor_bytes(&stack->precision, numbers)
+               : numbers * sp_layer_element_bytes(sp_layer_tensors[tensor].type, stack);
+}
+
 static bool has_bias(const sp_model *model, sp_layer_place step)
 {
     switch (step) {
@@ -319,4 +342,28 @@ int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)
 {
     return weights_of(model, shard, true);
+}
+
+bool sp_layer_is_product_weight(sp_parameter_kind kind)
+{
+    bool found = false;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_step *step = &sp_layer_steps[s];
+        found = found || (sp_layer_is_product(step) && step->weight == kind);
+    }
+    return found;
+}
+
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone)
+{
+    int64_t total = 0;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        sp_layer_linear linear;
+        if (sp_layer_is_product(&sp_layer_steps[s]) &&
+            sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
+            (linear.of_experts || !experts_alone)) {
+            total += linear.weights * linear.outputs * linear.inputs;
+        }
+    }
+    return total;
 }

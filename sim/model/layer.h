@@ -284,6 +284,7 @@ typedef enum sp_layer_rows {
 
 typedef enum sp_layer_type {
     SP_TYPE_BF16,
+    SP_TYPE_PRODUCT, // what an FP8 product reads: one copy in FP8 with its scales; else bf16
     SP_TYPE_FP32,
     SP_TYPE_BYTE,    // dropout masks
     SP_TYPE_SOFTMAX, // bf16, or fp32 where the softmax runs as several kernels
@@ -324,7 +325,9 @@ typedef enum sp_layer_condition {
     SP_IF_MIXER = 1 << 22, // either
     SP_IF_MLP = 1 << 23,
     // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
-    SP_IF_WEIGHTED = 1 << 24
+    SP_IF_WEIGHTED = 1 << 24,
+    // Products keep FP8 copies of inputs that others keep in bf16.
+    SP_IF_FP8_COPIES = 1 << 25
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -340,7 +343,7 @@ typedef enum sp_layer_condition {
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                  \
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
         LAYER_STEPS, STEP_NORM1, 0)                                                                \
-    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,        \
+    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM1, STEP_NORM1,     \
         STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, SP_IF_MIXER)                                   \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
         STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MIXER)            \
@@ -354,9 +357,9 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
         STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)               \
-    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,    \
+    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, PRODUCT, SP_LAYER_QKV, STEP_Q_NORM, \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
-    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,       \
+    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, PRODUCT, SP_LAYER_QKV,    \
         STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
@@ -381,6 +384,9 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION)                           \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH | SP_IF_ATTENTION)                            \
+    ROW(ATTENTION_COPY, "attention output in FP8", LAYER, CONTEXT, BLOCK, PRODUCT,                 \
+        SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1,                 \
+        SP_IF_FP8_COPIES | SP_IF_ATTENTION)                                                        \
     ROW(ATTENTION_GATE, "gate of the attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_QKV, \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_ATTENTION_GATE,                \
         SP_IF_ATTENTION_GATE)                                                                      \
@@ -406,7 +412,7 @@ typedef enum sp_layer_condition {
         SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
         LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP)                          \
-    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,       \
+    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM2, STEP_NORM2,    \
         STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_MLP)                                                 \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
         STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MLP)              \
@@ -420,6 +426,9 @@ typedef enum sp_layer_condition {
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(SHARED_INPUT_COPY, "shared experts' input in FP8", LAYER, HIDDEN, INPUT, PRODUCT,          \
+        SP_LAYER_NORM2, STEP_SHARED_FC1, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,              \
+        SP_IF_SHARED | SP_IF_FP8_COPIES)                                                           \
     ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
         STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
         SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
@@ -435,7 +444,7 @@ typedef enum sp_layer_condition {
     ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
         SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
         STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
-    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,             \
+    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, PRODUCT,          \
         SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
         SP_IF_SHARED)                                                                              \
     ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
@@ -444,7 +453,7 @@ typedef enum sp_layer_condition {
     ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, EXPERTS, FP32,           \
         SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
         SP_IF_ROUTED)                                                                              \
-    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, PRODUCT, SP_LAYER_PERMUTATION,       \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
         LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
@@ -457,8 +466,8 @@ typedef enum sp_layer_condition {
     ROW(UNWEIGHTED, "activation output before its probabilities", LAYER, FFN, EXPERTS, BF16,       \
         SP_LAYER_ACTIVATION, STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_ACTIVATION,       \
         SP_IF_ROUTED | SP_IF_WEIGHTED)                                                             \
-    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                                       \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, PRODUCT, SP_LAYER_ACTIVATION,                 \
+        STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                      \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
@@ -555,6 +564,13 @@ static inline bool sp_layer_is_product(const sp_layer_step *step)
     return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
 }
 
+// Does it run in FP8 where the step computes so? All products of hidden states do; head and
+// embedding are no steps of a layer.
+static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *stack)
+{
+    return sp_precision_is_fp8(&stack->precision) && sp_layer_is_product(step);
+}
+
 // Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
@@ -617,6 +633,10 @@ int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
+// Of so many numbers of a tensor. What several products of hidden states read, each with a copy of
+// its own (latent attention), or the router too, counts as bf16.
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+                              int64_t numbers);
 
 // The weights of a projection on one rank, [outputs, inputs]: one, or one for each expert, of which
 // a token passes the active ones.
@@ -648,5 +668,10 @@ int64_t sp_layer_norms(const sp_model *model); // of hidden states
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 // Those of them that are of experts: 0 of a dense MLP.
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
+// Is a parameter the weight of such a product?
+bool sp_layer_is_product_weight(sp_parameter_kind kind);
+// Weights of the products that run in FP8 where the step computes so, without biases; of all, or of
+// experts alone.
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone);
 
 #endif

@@ -361,8 +361,9 @@ static const sp_setting model_rows[] = {
              "queries (Qwen3-Next).", .aliases = "attn_output_gate attention_output_gate"},
     {.key = "model.stored_dtype", SP_ONE_OF(sp_stored_dtype_names),
      SP_FIELD(sp_model, stored_dtype), .if_changed = true,
-     .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
-             "BF16 all the same, with a warning."},
+     .text = "Type that the weights are stored in (torch_dtype of a config.json, or its "
+             "quantization_config of FP8). Steps compute as precision says all the same, with a "
+             "warning; with float8 precision must be stated."},
     {.key = "model.tied_embeddings", SP_SWITCH, SP_FIELD(sp_model, tied_embeddings),
      .text = "Embedding and LM head share one matrix.", .aliases = "tie_word_embeddings"},
     {.key = "model.bias", SP_SWITCH, SP_FIELD(sp_model, bias),
@@ -1034,7 +1035,7 @@ const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "ge
 const char *const sp_mixer_names[] = {"attention", "mamba2", "gated-delta", "none", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", "none", NULL};
-const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
+const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", "float8", NULL};
 
 void sp_model_from_object(sp_object *object, sp_model *model)
 {

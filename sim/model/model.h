@@ -11,7 +11,12 @@
 // GEGLU is SwiGLU with GELU in SiLU's place, of the same cost.
 typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU, SP_GEGLU } sp_activation;
 // The type that weights are stored in. Steps compute in BF16 whatever that is.
-typedef enum sp_stored_dtype { SP_STORED_BF16, SP_STORED_FP16, SP_STORED_FP32 } sp_stored_dtype;
+typedef enum sp_stored_dtype {
+    SP_STORED_BF16,
+    SP_STORED_FP16,
+    SP_STORED_FP32,
+    SP_STORED_FP8 // with scales, for blocks of weights or for tensors
+} sp_stored_dtype;
 // Dropout of hidden states and attention; usual: with GELU alone.
 typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;

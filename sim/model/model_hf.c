@@ -596,6 +596,7 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         text = text_part(&whole);
     }
     if (text != NULL) {
+        sp_i_hf_read_quantization(&whole, model);
         sp_i_hf_refuse_keys(&whole, true);
         sp_object_begin(&object, text, source, "text_config", found);
     }
@@ -617,6 +618,8 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         name_model(text != NULL ? &whole : &object, name, model);
         refuse_activations(&object, family);
         read_dtype(&object, model);
+        sp_i_hf_read_quantization(&whole, model);
+        sp_i_hf_read_quantization(&object, model);
         if (family->read != NULL) {
             family->read(&object, family, model);
         } else {
@@ -642,7 +645,7 @@ static void read_dtype(sp_object *object, sp_model *model)
         const char *name = json_string_value(value);
         name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
         bool known = name == NULL || strcmp(name, "auto") == 0;
-        for (int i = 0; !known && sp_stored_dtype_names[i] != NULL; i++) {
+        for (int i = 0; !known && i < SP_STORED_FP8; i++) {
             known = strcmp(name, sp_stored_dtype_names[i]) == 0;
             model->stored_dtype = known ? (sp_stored_dtype)i : model->stored_dtype;
         }

@@ -8,6 +8,7 @@
 
 #include "sim/base/json.h"
 #include "sim/model/layout.h"
+#include "sim/model/precision.h"
 
 enum { SP_STACK_NAME = 96 };
 
@@ -158,6 +159,9 @@ typedef struct sp_stack {
     bool cudnn_attention;
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
+
+    // A scenario's choice beside the named stack; no switch of it.
+    sp_step_precision precision;
 } sp_stack;
 
 // Bytes of one gradient on its way between data-parallel ranks.

@@ -71,6 +71,10 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "prompts are not simulated with latent attention, whose keys and values "
                            "later chunks make again from their latents");
     }
+    if (sp_precision_is_fp8(&scenario->memory.stack.precision)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "precision",
+                           "\"fp8\" is of training steps: prompts are priced in BF16 alone");
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");

@@ -132,6 +132,7 @@ typedef struct sp_scenario {
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
     bool stack_given;      // memory.stack
+    bool precision_given;  // memory.stack.precision.compute
     bool cp_overlap_given; // its cp_overlap
     bool cp_ring_nics_given;
     sp_memory_model memory_model;

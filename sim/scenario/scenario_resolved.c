@@ -184,6 +184,9 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         }
         sp_json_add(b, SP_JSON("profile", reader->profile),
                     SP_JSON("stack", sp_stack_to_json(&scenario->memory.stack)));
+        json_t *precision = sp_settings_write(sp_i_precision_settings, scenario, NULL);
+        json_object_update(b, precision);
+        json_decref(precision);
     }
     add_section(b, sp_i_parallel_settings, reader);
     if (!scenario->uniform && !sp_settings_are_usual(sp_i_network_settings, scenario)) {

@@ -20,6 +20,7 @@ static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
 static void default_profile(sp_i_scenario_reader *reader);
 static void read_stack(sp_i_scenario_reader *reader);
+static void read_precision(sp_i_scenario_reader *reader);
 
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
 {
@@ -30,6 +31,7 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     default_profile(reader);
     sp_profile_join(&scenario->profile, &scenario->cluster);
     read_stack(reader);
+    read_precision(reader);
     int of_cluster = scenario->cluster.nodes;
     scenario->cluster.nodes =
         (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
@@ -275,6 +277,59 @@ static void read_stack(sp_i_scenario_reader *reader)
     sp_stack_drop_idle(&reader->root, "stack", stack);
 }
 
+// Takes FP8 rates and errors of steps in FP8 from the profile that this one names for them, which
+// is of the same GPU.
+static void take_fp8_profile(sp_i_scenario_reader *reader)
+{
+    sp_profile *profile = &reader->scenario->profile;
+    sp_profile other;
+    sp_error found;
+    sp_error_clear(&found);
+    if (sp_i_scenario_cache_profile(reader->cache, profile->for_fp8, &other, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "profile", &found);
+        return;
+    }
+    profile->fp8 = other.fp8;
+    if (profile->compute_scale > 0.0) {
+        profile->fp8.flops_per_s *= profile->compute_scale;
+        profile->fp8.level = SP_LEVEL_ASSUMED;
+    }
+    sp_error_records of_bf16 = profile->errors;
+    profile->errors = other.errors;
+    other.errors = of_bf16;
+    sp_profile_fini(&other);
+}
+
+// What FP8 runs on, of which a named stack says nothing.
+static void read_precision(sp_i_scenario_reader *reader)
+{
+    static const char *const of_fp8[] = {"fp8_recipe", "fp8_params"};
+    sp_scenario *scenario = reader->scenario;
+    sp_step_precision *precision = &scenario->memory.stack.precision;
+    sp_fp8_model *rates = &scenario->profile.fp8;
+    *precision = (sp_step_precision){0};
+    sp_settings_read(&reader->root, sp_i_precision_settings, scenario, reader);
+    scenario->precision_given = sp_object_has(&reader->root, "precision");
+    if (sp_precision_is_fp8(precision) && scenario->profile.for_fp8[0] != '\0') {
+        take_fp8_profile(reader);
+    }
+    precision->transposes = rates->transposes;
+    rates->is_used = sp_precision_is_fp8(precision);
+    for (size_t i = 0; i < 2 && !rates->is_used; i++) {
+        if (sp_object_has(&reader->root, of_fp8[i])) {
+            sp_object_error(&reader->root, of_fp8[i],
+                            "changes nothing: precision is \"bf16\", expected \"fp8\" beside it");
+        }
+    }
+    if (scenario->model.stored_dtype == SP_STORED_FP8 && !scenario->precision_given) {
+        sp_object_error(&reader->root, "precision",
+                        "is missing: the model's weights are stored in FP8 (quantization_config), "
+                        "which says nothing of training: state precision \"bf16\", for weights "
+                        "that are turned back, or precision \"fp8\" with fp8_recipe "
+                        "\"blockwise\", as they were trained");
+    }
+}
+
 // ---- memory ----
 
 // A stated limit goes before what the reserve leaves.
@@ -310,6 +365,9 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"nodes", "uniform_costs give every time, no cluster is asked"},
         {"profile", "uniform_costs give every time, no profile is asked"},
         {"stack", "uniform_costs give every time, no stack is asked"},
+        {"precision", "uniform_costs give every time, whatever computes"},
+        {"fp8_recipe", "uniform_costs give every time, whatever computes"},
+        {"fp8_params", "uniform_costs give every time, whatever computes"},
         {"network", "uniform_costs give every time, no network is asked"},
         {"jitter", "uniform_costs give every time, no GPU is asked"},
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
@@ -811,6 +869,79 @@ static sp_status check_mixers(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// Both dimensions of products and the FP8 rates, and what does not know FP8.
+static sp_status check_fp8_shapes(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_step_precision *precision = &scenario->memory.stack.precision;
+    int unit = sp_fp8_alignment(precision);
+    for (int k = 0; k < sp_model_kinds(&scenario->model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&scenario->model, k, &space);
+        sp_shard shard = sp_shard_of(alike, &scenario->layout);
+        for (int s = 0; s < SP_LAYER_STEPS; s++) {
+            sp_layer_linear linear;
+            if (sp_layer_is_product(&sp_layer_steps[s]) &&
+                sp_layer_linear_of(alike, &shard, (sp_layer_place)s, &linear) &&
+                (linear.inputs % unit != 0 || linear.outputs % unit != 0)) {
+                return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "precision",
+                                   "fp8 with fp8_recipe \"%s\" needs multiples of %d: a rank's %s "
+                                   "has %lld inputs and %lld outputs",
+                                   sp_fp8_recipe_names[precision->recipe], unit,
+                                   sp_layer_steps[s].forward, (long long)linear.inputs,
+                                   (long long)linear.outputs);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status check_fp8(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_step_precision *precision = &stack->precision;
+    const sp_fp8_model *rates = &scenario->profile.fp8;
+    const char *key = "precision";
+    const char *why = NULL;
+    if (!sp_precision_is_fp8(precision)) {
+        return SP_OK;
+    }
+    bool rebuilds = sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_NORM2) &&
+                    !sp_recompute_is_whole(scenario->memory.recompute);
+    if (rates->flops_per_s <= 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "\"fp8\" needs the rate of FP8 products, which profile %s (%s) does not "
+                           "state (fp8_gemm): GPUs before Hopper have none",
+                           scenario->profile.name, scenario->profile.gpu);
+    }
+    if (precision->recipe == SP_FP8_MXFP8 && rates->transposes) {
+        key = "fp8_recipe";
+        why = "\"mxfp8\" is computed by Blackwell's tensor cores and later ones: expected "
+              "\"delayed\", \"current\" or \"blockwise\"";
+    } else if (stack->tensors == SP_TENSORS_EXPLICIT) {
+        why = "\"fp8\" is not computed by passes written by hand (stack.tensors \"explicit\"): "
+              "take a stack with \"autograd\"";
+    } else if (scenario->layout.zero >= 3) {
+        key = "parallel.zero";
+        why = "3 is not priced with precision \"fp8\": what is gathered for a layer would be cast "
+              "in every pass; expected at most 2";
+    } else if (scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        key = "memory.model";
+        why = "\"slimpipe-planner\" knows BF16 alone: expected \"tensors\" with precision \"fp8\"";
+    } else if (precision->recipe == SP_FP8_DELAYED && rebuilds) {
+        key = "memory.recompute";
+        why = "does not go with fp8_recipe \"delayed\", as in Megatron-Core: scales have changed "
+              "when norms or activations run again; expected another recipe, \"attention\" or "
+              "\"full\"";
+    } else if (sp_model_has_state(&scenario->model) || scenario->model.attention_gate) {
+        why = "\"fp8\" is not simulated for layers with a state or a gate of the attention's "
+              "output (model.mixer, model.attention_gate)";
+    } else if (scenario->prefill.given || scenario->decode != NULL) {
+        why = "\"fp8\" is of training steps: prefill and decode are priced in BF16 alone";
+    }
+    return why != NULL ? sp_error_in(err, SP_ERR_CONTENT, scenario->source, key, "%s", why)
+                       : check_fp8_shapes(scenario, err);
+}
+
 // The last stage has layers and logits more than others.
 static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
 {
@@ -906,7 +1037,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
         check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
-        check_mixers,      check_latent,  check_mtp,        check_overlap};
+        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

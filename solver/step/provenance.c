@@ -21,6 +21,7 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_nodes(const sp_cluster *cluster, sp_warnings *warnings);
+static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_jitter(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *warnings);
 
@@ -75,6 +76,7 @@ void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings)
         warn_of_free_settings(scenario, warnings);
         warn_of_profile(scenario, warnings);
         warn_of_nodes(&scenario->cluster, warnings);
+        warn_of_fp8(scenario, warnings);
         warn_of_jitter(scenario, warnings);
         warn_of_passing_stages(scenario, warnings);
     }
@@ -308,6 +310,20 @@ static bool falls_back(const sp_scenario *scenario)
 {
     return scenario->network == SP_NETWORK_AUTO &&
            (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
+}
+
+static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_step_precision *precision = &scenario->memory.stack.precision;
+    if (sp_precision_is_fp8(precision)) {
+        sp_warnings_add(warnings,
+                        "precision fp8 (%s): products of the layers alone are in FP8, at a rate "
+                        "that is %s; mfu and hfu are against the peak in BF16; rows of experts are "
+                        "not padded, and FP8 copies that last for one product are not counted in "
+                        "memory",
+                        sp_fp8_recipe_names[precision->recipe],
+                        sp_level_names[scenario->profile.fp8.level]);
+    }
 }
 
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)
