@@ -703,6 +703,9 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
     }
     if (g->rebuilds) {
         make(b, m->silu);
+        if (step == SP_STEP_FC2) {
+            make(b, SP_TENSOR_UNWEIGHTED);
+        }
         make(b, m->fc2_input);
     }
     g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
@@ -712,12 +715,26 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
     }
 }
 
+// The probabilities' gradient is a sum over the product of the output's gradient and what they were
+// multiplied with.
+static void weighting_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t unweighted = allocate_wide(b, "gradient of the activation's output", SP_WIDTH_FFN);
+    free_tensor(b, allocate_wide(b, "product for the probabilities' gradient", SP_WIDTH_FFN));
+    drop(b, SP_TENSOR_UNWEIGHTED);
+    free_tensor(b, g->gradient);
+    g->gradient = unweighted;
+}
+
 // A SwiGLU of several kernels has a gradient for each. One function frees all of its own at its
 // end, autograd what a node has read.
 static void activation_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     const mlp *m = mlp_of(step);
     bool split = has_row(b, m->silu);
+    if (step == SP_STEP_ACTIVATION && has_row(b, SP_TENSOR_UNWEIGHTED)) {
+        weighting_backward(b, g);
+    }
     int32_t up = SP_NO_TENSOR;
     int32_t gate = SP_NO_TENSOR;
     if (split) {

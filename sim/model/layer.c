@@ -79,6 +79,9 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
+    // Megatron-LM's fused activations that take the probabilities are of gated units.
+    bool weighted = stack->memory_efficient_permutation && !is_explicit &&
+                    !(sp_model_is_gated(model) && stack->fused_swiglu);
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return attention_conditions(model) | mlp_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
@@ -90,7 +93,7 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                                                                              : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
            (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0);
 }
 

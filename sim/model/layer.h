@@ -287,7 +287,9 @@ typedef enum sp_layer_condition {
     SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
     SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
     SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
-    SP_IF_MTP = 1 << 18                // further tokens are predicted
+    SP_IF_MTP = 1 << 18,               // further tokens are predicted
+    // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
+    SP_IF_WEIGHTED = 1 << 19
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -396,6 +398,9 @@ typedef enum sp_layer_condition {
         STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
     ROW(SILU, "SiLU output", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,      \
         LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
+    ROW(UNWEIGHTED, "activation output before its probabilities", LAYER, FFN, EXPERTS, BF16,       \
+        SP_LAYER_ACTIVATION, STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_ACTIVATION,       \
+        SP_IF_ROUTED | SP_IF_WEIGHTED)                                                             \
     ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
