@@ -51,7 +51,8 @@ static bool dispatches(const question *q)
 
 static bool shares_experts(const question *q)
 {
-    return has_experts(q) && sp_layout_ep(&q->scenario->layout) > 1;
+    return has_experts(q) && !(q->scenario->model.expert_capacity_factor > 0.0) &&
+           sp_layout_ep(&q->scenario->layout) > 1;
 }
 
 static bool forces_routing(const question *q)
@@ -507,7 +508,7 @@ static bool has_programs(const question *q)
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
     {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""},                                  \
-    {"stack.memory_efficient_permutation", routes_tokens, "experts (model.experts)"}
+    {"stack.memory_efficient_permutation model.expert_capacity_factor", routes_tokens, "experts (model.experts)"}
 
 // Links of the machine that no transfer takes.
 #define OF_LINKS                                                                                   \
@@ -555,7 +556,7 @@ static const use of_steps[] = {
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.ep parallel.etp", has_experts, "models with experts"},
     {"model.expert_imbalance model.expert_imbalance_seed", shares_experts,
-     "experts over several ranks (parallel.ep)"},
+     "experts over several ranks (parallel.ep) without model.expert_capacity_factor"},
     {"model.expert_imbalance_seed", forces_routing, "a number of model.expert_imbalance"},
     {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},

@@ -205,7 +205,8 @@ sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layou
                                    const sp_stage *stages)
 {
     int ranks = sp_layout_ep(layout);
-    if (!model->forced_routing || ranks == 1 || sp_model_most_experts(model) == 0) {
+    bool padded = model->expert_capacity_factor > 0.0;
+    if (!model->forced_routing || padded || ranks == 1 || sp_model_most_experts(model) == 0) {
         return NULL;
     }
     sp_expert_load *load = sp_calloc(1, sizeof *load);

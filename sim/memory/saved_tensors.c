@@ -58,6 +58,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .element_bytes = element,
                               .shard = layout->cp * (int)split,
                               .of_experts = experts,
+                              .capacity = shard.capacity,
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
@@ -77,7 +78,9 @@ sp_memory_category sp_saved_category(const sp_saved_tensor *tensor)
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
                        int64_t pairs)
 {
-    return sp_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
+    int64_t kept =
+        tensor->of_experts ? sp_capacity_tokens(&tensor->capacity, layout, tokens) : tokens;
+    return sp_mul_bytes(sp_ceil_div(kept, tensor->shard), tensor->row_bytes) +
            sp_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
 }
 

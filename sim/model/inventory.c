@@ -226,7 +226,8 @@ static void cp_exchange(builder *b, sp_pass pass)
 // Rows of the MLP for each row within attention, but for experts per token.
 static double expert_rows(const builder *b)
 {
-    return (double)b->shard.rows_of / (double)b->shard.rows_over;
+    return (double)b->shard.rows_of / (double)b->shard.rows_over *
+           sp_capacity_share(&b->shard.capacity);
 }
 
 // In elements of the activation's width read plus written. GELU maps one to one; its backward also
@@ -276,7 +277,8 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
 // that it receives are sorted by its experts, and back, where it holds several.
 static void permutation(builder *b)
 {
-    double rows = 4.0 * hidden_bytes(b) * (double)b->shard.active;
+    double copied = 4.0 * hidden_bytes(b) * (double)b->shard.active;
+    double rows = copied * sp_capacity_share(&b->shard.capacity);
     if (b->model->experts == 0) {
         return;
     }
@@ -288,7 +290,7 @@ static void permutation(builder *b)
         memory(b, "expert permutation", rows / b->shard.norm_split, 2);
     }
     if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER || b->shard.held > 1) {
-        memory(b, "sorting by expert", rows * expert_rows(b), 2)->routed = true;
+        memory(b, "sorting by expert", copied * expert_rows(b), 2)->routed = true;
     }
 }
 
@@ -312,7 +314,7 @@ static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool
     int etp = sp_layout_etp(b->layout);
     int ranks = etp * sp_layout_ep(b->layout);
     double tokens = 1.0 / b->shard.norm_split;
-    double rows = tokens * (double)b->shard.active;
+    double rows = tokens * (double)b->shard.active * sp_capacity_share(&b->shard.capacity);
     double gathered = rows * etp * hidden_bytes(b);
     if (!b->shard.dispatches) {
         return;

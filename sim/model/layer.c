@@ -1,5 +1,6 @@
 #include "sim/model/layer.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "sim/base/units.h"
@@ -128,12 +129,31 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
                                                       : model->dropout == SP_DROPOUT_ON,
     };
+    shard.capacity = (sp_expert_capacity){
+        .factor = model->experts > 0 ? model->expert_capacity_factor : 0.0,
+        .experts = shard.experts,
+        .active = shard.active,
+        .split = shard.norm_split,
+    };
     return shard;
+}
+
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens)
+{
+    if (!(capacity->factor > 0.0)) {
+        return tokens;
+    }
+    int64_t ranks = (int64_t)layout->cp * capacity->split;
+    double routed = (double)sp_mul_bytes(sp_ceil_div(tokens, ranks), capacity->active);
+    double each = ceil(routed / (double)capacity->experts * capacity->factor);
+    return (int64_t)ceil(each * (double)capacity->experts / (double)capacity->active) * ranks;
 }
 
 int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_t tokens)
 {
-    return sp_mul_bytes(sp_ceil_div(tokens, layout->cp * shard->rows_over), shard->rows_of);
+    int64_t routed = sp_capacity_tokens(&shard->capacity, layout, tokens);
+    return sp_mul_bytes(sp_ceil_div(routed, layout->cp * shard->rows_over), shard->rows_of);
 }
 
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])

@@ -510,6 +510,24 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
     return (tensor->conditions & ~conditions) == 0;
 }
 
+// Where each of `experts` gets `factor` times its even share of the tokens of a rank, rounded up:
+// tokens beyond are dropped, and rows without a token padded (Megatron-LM's get_capacity and
+// moe_pad_expert_input_to_capacity). 0: as many rows as tokens choose it.
+typedef struct sp_expert_capacity {
+    double factor;
+    int64_t experts, active;
+    int split; // ranks that share the tokens which are routed
+} sp_expert_capacity;
+
+// The tokens of a pack that, `active` rows each, make as many rows as experts then have.
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens);
+// Rows by those of tokens without a capacity, but for rounding.
+static inline double sp_capacity_share(const sp_expert_capacity *capacity)
+{
+    return capacity->factor > 0.0 ? capacity->factor : 1.0;
+}
+
 // One rank's share of a model's widths.
 typedef struct sp_shard {
     int64_t heads;                  // query heads
@@ -526,8 +544,9 @@ typedef struct sp_shard {
     // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
     int64_t rows_of, rows_over;
     bool dispatches; // tokens go to experts on other ranks
-    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+    sp_expert_capacity capacity;
+    int norm_split; // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;   // as usual GPT models train with dropout, the Llama family without
 } sp_shard;
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);

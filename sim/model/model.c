@@ -391,6 +391,13 @@ static const sp_setting model_rows[] = {
     {.key = "model.expert_imbalance_seed", SP_INT(0, HUGE_VAL),
      SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = forces_routing,
      .text = "Seed of what model.expert_imbalance draws."},
+    {.key = "model.expert_capacity_factor", SP_REAL(0, 64),
+     SP_FIELD(sp_model, expert_capacity_factor), .if_changed = true, .fallback = "0, none",
+     .text = "Each expert gets so many times its even share of a rank's tokens, rounded up: what is "
+             "beyond is dropped, and what lacks is padded, so that all have as many rows whatever "
+             "the routing (Megatron-LM with moe_pad_expert_input_to_capacity). 0: no token is "
+             "dropped.",
+     .aliases = "moe_expert_capacity_factor"},
     {.key = "model.shared_ffn", SP_INT(0, SP_I_MAX_FFN), SP_FIELD(sp_model, shared_ffn),
      .if_changed = true, .fallback = "0, no shared experts",
      .text = "Width of all shared experts together: one dense MLP beside the experts, which every "

@@ -486,6 +486,18 @@ static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err
                        stack->name);
 }
 
+static sp_status check_capacity(const sp_scenario *scenario, sp_error *err)
+{
+    if (!(scenario->model.expert_capacity_factor > 0.0) ||
+        !sp_layout_dispatches(&scenario->layout) ||
+        scenario->memory.stack.dispatcher == SP_DISPATCH_ALLTOALL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.expert_capacity_factor",
+                       "needs stack.dispatcher \"alltoall\", as in Megatron-LM: an all-gather "
+                       "brings all tokens");
+}
+
 // Attention is handed over in stretches of one length, of as many layers here as there.
 static sp_status check_exchange(const sp_scenario *scenario, sp_error *err)
 {
@@ -796,10 +808,10 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
     static check *const checks[] = {
-        check_chunks,      check_layout,         check_layers, check_exchange,
-        check_cp_sharding, check_head_groups,    check_zero,   check_zero_group,
-        check_experts,     check_flows,          check_nvls,   check_planner,
-        check_offload,     check_shared_experts, check_latent, check_mtp};
+        check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
+        check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
+        check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
+        check_latent,      check_mtp};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -227,7 +227,10 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
     if (sp_layout_dispatches(layout)) {
         const sp_model *model = &scenario->model;
         char routed[96] = "routed evenly";
-        if (model->forced_routing) {
+        if (model->expert_capacity_factor > 0.0) {
+            snprintf(routed, sizeof routed, "dropped or padded (model.expert_capacity_factor %.6g)",
+                     model->expert_capacity_factor);
+        } else if (model->forced_routing) {
             snprintf(routed, sizeof routed,
                      "routed as forced (model.expert_imbalance %.6g, seed %lld)",
                      model->expert_imbalance, (long long)model->expert_imbalance_seed);

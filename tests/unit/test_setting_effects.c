@@ -90,6 +90,8 @@ static const effect effects[] = {
     FIGURE("model.expert_imbalance", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "0", "0.5", "expert_overload.mean"),
     TIME_OR_MEMORY("model.expert_imbalance", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "'exact'", "-0.5"),
     TIME_OR_MEMORY("model.expert_imbalance_seed", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4 model.expert_imbalance=0.3", "1", "2"),
+    TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED, "0", "1.5"),
+    TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "1", "1.25"),
     TIME_OR_MEMORY("model.shared_ffn", TRAIN, "model.experts=4 model.experts_per_token=1", "1024", "2048"),
     TIME_OR_MEMORY("model.shared_gate", TRAIN, "model.experts=4 model.experts_per_token=1 model.shared_ffn=1024", "false", "*"),
     TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
