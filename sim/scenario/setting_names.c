@@ -14,6 +14,9 @@ static const char other_precisions[] =
 static const struct {
     const char *names, *why, *modelled;
 } missing[] = {
+    {"moe_router_force_load_balancing", "it is model.expert_imbalance 0", "false"},
+    {"moe_pad_expert_input_to_capacity",
+     "experts with a model.expert_capacity_factor are always padded to it", "true"},
     {"parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
      "expert-parallel ranks are parallel.ep, the experts of a layer model.experts", ""},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
