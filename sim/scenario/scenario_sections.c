@@ -531,16 +531,18 @@ static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
                        "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
-// Passes written by hand have one MLP in a layer.
+// Passes written by hand do not gather rows for shared experts.
 static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err)
 {
     const sp_stack *stack = &scenario->memory.stack;
-    if (sp_model_most_shared(&scenario->model) == 0 || stack->tensors != SP_TENSORS_EXPLICIT) {
+    if (sp_model_most_shared(&scenario->model) == 0 || stack->tensors != SP_TENSORS_EXPLICIT ||
+        scenario->layout.tp == 1) {
         return SP_OK;
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.tensors",
                        "is \"explicit\" (stack \"%s\"), and passes written by hand have no shared "
-                       "experts (model.shared_ffn): take a stack with \"autograd\"",
+                       "experts (model.shared_ffn) beside tensor parallelism (parallel.tp): take a "
+                       "stack with \"autograd\"",
                        stack->name);
 }
 
@@ -730,10 +732,12 @@ static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
         key = "parallel.zero_group";
         reason = "splits states in groups, which experts over several ranks (parallel.ep, "
                  "parallel.etp) do not have; leave it out";
-    } else if (scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+    } else if (scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT && layout->tp > 1) {
         key = "stack.tensors";
-        reason = "is \"explicit\": passes written by hand have no experts over several ranks "
-                 "(parallel.ep, parallel.etp); take a stack of Megatron-LM";
+        reason =
+            "is \"explicit\": passes written by hand have no experts over several ranks "
+            "(parallel.ep, parallel.etp) beside tensor parallelism (parallel.tp); take a stack "
+            "of Megatron-LM";
     } else if (scenario->network == SP_NETWORK_FLOWS) {
         key = "network.detail";
         reason = "\"flows\" does not go with experts over several ranks (parallel.ep, "

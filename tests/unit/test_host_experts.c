@@ -4,6 +4,7 @@
 #include "backends/executor/run.h"
 #include "backends/host/host.h"
 #include "sim/memory/saved_tensors.h"
+#include "tests/support/host_memory.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -246,6 +247,21 @@ TEST(memory_of_level_rows)
     sp_memory_timeline_fini(&step.memory);
     sp_i_exec_run_free(run);
     uneven_fini(&u);
+}
+
+// By the predictor of the executor's own stack, too.
+TEST(memory_of_level_steps)
+{
+    static const char scenario[] =
+        "{'model': {'layers': 2, 'hidden': 32, 'ffn': 24, 'heads': 4, 'vocab': 61, 'experts': 4, "
+        "'experts_per_token': 4, 'shared_ffn': 16}, 'cluster': 'host', 'profile': 'host', 'stack': "
+        "'reference', 'parallel': {'dp': 2, 'ep': 2, 'zero': 0}, 'workload': {'lengths': [32, 32, "
+        "16, 16, 24, 40, 8, 24], 'order': 'file', 'samples_per_batch': 8, 'context': 64}, "
+        "'strategy': {'kind': 'packed'}}";
+    host_device device;
+    host_open(&device);
+    host_memory_must_hold(&device, scenario, SP_CLOCK_WALL);
+    host_close(&device);
 }
 
 // One rank runs both forwards first, the other each backward behind its forward.

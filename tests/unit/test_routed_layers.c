@@ -417,7 +417,8 @@ TEST(scenarios_that_are_refused)
     scenario_fails(", 'qk_norm': true, 'qk_norm_whole': true", "'parallel': {'tp': 2}",
                    "s.json: parallel.tp: is 2, and norms over the heads");
     scenario_fails(", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 32",
-                   "'stack': 'reference'", "s.json: stack.tensors: is \"explicit\"");
+                   "'stack': 'reference', 'parallel': {'tp': 2}",
+                   "s.json: stack.tensors: is \"explicit\"");
     scenario_fails(", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 33",
                    "'parallel': {'tp': 2}",
                    "s.json: parallel.tp: a shared_ffn of 33 cannot be split over 2 ranks");
