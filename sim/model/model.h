@@ -145,14 +145,14 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 // Is it the path of a file, or of a folder that holds a config.json?
 bool sp_model_is_there(const char *path);
 
-// Reads a Hugging Face config.json of one of the families of model_hf.c; keys that are not read are
-// named in the model, missing ones take the architecture's defaults.
+// Reads a Hugging Face config.json of one of the families of hf_families.c; keys that are not read
+// are named in the model, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
                            sp_error *err);
 
-// The model_type of the families that are read, in the order of model_hf.c; NULL past the last.
+// The model_type of the families that are read, NULL past the last.
 const char *sp_model_hf_kind(int index);
 
 // The `model` object of a scenario. Ends and checks the object; errors are

@@ -307,6 +307,17 @@ TEST(slices_are_refused)
     }
 }
 
+// No logged step has such layers, so that none's error is taken over.
+TEST(logged_steps_are_unlike)
+{
+    sp_scenario scenario;
+    sp_step_kind kind;
+    must_succeed(run_read(json_text(STATE "}"), &scenario, ERR));
+    sp_step_kind_of(&scenario, &scenario.profile, 0.0, 1.0, &kind);
+    assert_string_equal(kind.word[SP_STEP_ATTENTION], "with states");
+    sp_scenario_fini(&scenario);
+}
+
 static sp_model read_model(const char *quoted, sp_error *err)
 {
     json_t *root = NULL;
