@@ -262,7 +262,8 @@ TEST(plans_are_made_before_the_first_step)
     PACK(&c, {0, 60, 60, 0});
     find_slices(&c);
     const sp_i_exec_job job = {
-        .kind = {{.model = {.head_dim = 16}, .shard = {.heads = 4, .q = 64, .k = 32, .v = 32}}},
+        .kind = {{.model = {.head_dim = 16},
+                  .shard = {.heads = 4, .q = 64, .k = 32, .v = 32, .context = 64}}},
         .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job, &job};
     must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, ERR));
@@ -290,7 +291,8 @@ TEST(one_plan_serves_all_packs)
     PACK(&c, {17, 0, 100, 0});
     find_slices(&c);
     const sp_i_exec_job job = {
-        .kind = {{.model = {.head_dim = 16}, .shard = {.heads = 1, .q = 16, .k = 16, .v = 16}}},
+        .kind = {{.model = {.head_dim = 16},
+                  .shard = {.heads = 1, .q = 16, .k = 16, .v = 16, .context = 16}}},
         .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job};
     must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, ERR));
