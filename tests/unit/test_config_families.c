@@ -1,5 +1,5 @@
 // Hugging Face config.json of families beside those of test_model.c and test_routed_configs.c: the
-// exact numbers of parameters that their model pages give, or those of their matrices written out.
+// exact numbers of parameters of published models, from their sizes by hand, and of small models.
 #include "sim/model/model.h"
 #include "tests/support/test_main.h"
 
@@ -45,7 +45,7 @@ typedef struct published {
     int64_t parameters;
 } published;
 
-// The sizes in the published files, and what the weight files hold.
+// The sizes in the published files, and the sum of their matrices, norms and biases by hand.
 static const published models[] = {
     // microsoft/Phi-3-mini-4k-instruct, microsoft/phi-4
     {CONFIG("phi3", 3072, 32, 32, 32, 8192, 32064,
