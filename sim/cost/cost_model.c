@@ -15,8 +15,7 @@
 
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err);
+                                 const sp_rounds *rounds, sp_step_costs *costs, sp_error *err);
 
 // Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
 typedef struct backward_price {
@@ -337,6 +336,8 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 
@@ -347,11 +348,12 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
-    sp_expert_rounds rounds[2];
-    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1;
+    sp_rounds rounds[2];
+    const int expert_ranks = sp_layout_expert_ranks(cost->layout);
+    const bool in_rounds = expert_ranks > 1;
     if (in_rounds) {
-        sp_expert_rounds_make(cost->layout, forward, &rounds[0]);
-        sp_expert_rounds_make(cost->layout, backward, &rounds[1]);
+        sp_rounds_make(cost->layout, forward, expert_ranks, &rounds[0]);
+        sp_rounds_make(cost->layout, backward, expert_ranks, &rounds[1]);
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
@@ -410,12 +412,15 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
     }
     if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0], false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[1], true, backward->count, costs);
+        sp_i_wait_in_rounds(&rounds[0], SP_I_WAIT_EXPERTS, false, forward->count, costs);
+        sp_i_wait_in_rounds(&rounds[1], SP_I_WAIT_EXPERTS, true, backward->count, costs);
+    }
+    if (status == SP_OK) {
+        wait_for_parameters(cost, packing, costs);
     }
     if (in_rounds) {
-        sp_expert_rounds_free(&rounds[0]);
-        sp_expert_rounds_free(&rounds[1]);
+        sp_rounds_free(&rounds[0]);
+        sp_rounds_free(&rounds[1]);
     }
     if (status == SP_OK) {
         fill_ranks(cost, packing, costs);
@@ -423,6 +428,19 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         sp_step_costs_fini(costs);
     }
     return status;
+}
+
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs)
+{
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int ranks = sp_layout_parameter_ranks(cost->layout);
+    for (int side = 0; ranks > 1 && side < 2; side++) {
+        sp_rounds rounds;
+        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side == 1, lists[side]->count, costs);
+        sp_rounds_free(&rounds);
+    }
 }
 
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
@@ -795,7 +813,7 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
 
 typedef struct filler {
     const sp_cost_model *cost;
-    const sp_expert_rounds *rounds; // of both sides; NULL: each rank has experts for itself
+    const sp_rounds *rounds; // of both sides; NULL: each rank has experts for itself
     const sp_packing *packing;
     sp_slice_sums *sums; // of backward packs
     int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
@@ -810,8 +828,7 @@ static void fill_copies(const filler *f, size_t rows);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err)
+                                 const sp_rounds *rounds, sp_step_costs *costs, sp_error *err)
 {
     filler f = {.cost = cost,
                 .rounds = rounds,

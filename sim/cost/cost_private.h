@@ -18,8 +18,8 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
-#include "sim/plan/expert_rounds.h"
 #include "sim/plan/packing.h"
+#include "sim/plan/rounds.h"
 
 // ---- times of operators ----
 
@@ -365,8 +365,7 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 // of a side that is not asked for are zero. O(slices + operators).
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
-// The same where its experts have the rows of so many tokens (sim/plan/expert_rounds.h), not of its
-// own.
+// The same where its experts have the rows of so many tokens (sim/plan/rounds.h), not of its own.
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
                              bool backward, int64_t expert_tokens, sp_i_pack_time *time);
@@ -487,11 +486,14 @@ void sp_i_least_work_find(sp_cost_model *cost);
 // Fills the epilogues of costs->ranks; costs->crosses_nodes is already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
-// ---- packs that run together on ranks that share experts (expert_wait.c) ----
+// ---- packs that run together on ranks that meet in every layer (round_wait.c) ----
+
+// Whom they wait for: an action's ep_ns or dp_ns has the wait.
+typedef enum sp_i_wait { SP_I_WAIT_EXPERTS, SP_I_WAIT_PARAMETERS } sp_i_wait;
 
 // Makes actions of packs of one round as long as the longest of them, by waiting, and their
 // transfers. So the ranks of a group, whose lists are alike, begin every action together.
-void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t packs,
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
                          sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----

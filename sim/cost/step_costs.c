@@ -269,15 +269,13 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
 // ---- one action ----
 
 // A repeat may wait longer for other ranks than the backward that contains it.
-static void keep_above_zero(sp_action_cost *cost)
+static void keep_above_zero(int64_t *exchange_ns, int64_t *wait_ns, int64_t *compute_ns)
 {
-    if (cost->ep_ns < 0) {
-        cost->compute_ns += cost->ep_ns;
-        cost->ep_ns = 0;
+    if (*exchange_ns < 0) {
+        *compute_ns += *exchange_ns;
+        *exchange_ns = 0;
     }
-    cost->ep_wait_ns = cost->ep_wait_ns < 0             ? 0
-                       : cost->ep_wait_ns > cost->ep_ns ? cost->ep_ns
-                                                        : cost->ep_wait_ns;
+    *wait_ns = *wait_ns < 0 ? 0 : *wait_ns > *exchange_ns ? *exchange_ns : *wait_ns;
 }
 
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
@@ -300,7 +298,10 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
             cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
             cost.ep_ns -= costs->action[SP_ACTION_R][at].ep_ns;
             cost.ep_wait_ns -= costs->action[SP_ACTION_R][at].ep_wait_ns;
-            keep_above_zero(&cost);
+            cost.dp_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            cost.dp_wait_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            keep_above_zero(&cost.ep_ns, &cost.ep_wait_ns, &cost.compute_ns);
+            keep_above_zero(&cost.dp_ns, &cost.dp_wait_ns, &cost.compute_ns);
             // Waits do not add up: launches that one part hides in the other count once.
             int64_t apart_ns = costs->action[SP_ACTION_R][at].launch_ns;
             cost.launch_ns -= apart_ns < cost.launch_ns ? apart_ns : cost.launch_ns;

@@ -520,6 +520,11 @@ bool sp_stack_passes_keys(const sp_stack *stack)
     return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
 }
 
+bool sp_stack_gathers_alone(const sp_stack *stack)
+{
+    return stack->tensors == SP_TENSORS_EXPLICIT;
+}
+
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 {
     return stack->cp_overlap == SP_CP_A2A       ? layout->cp

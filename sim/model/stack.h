@@ -188,6 +188,10 @@ bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
 
+// With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? So do the
+// executors, which read the memory of other ranks.
+bool sp_stack_gathers_alone(const sp_stack *stack);
+
 // Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of
 // them, some neighbours, or 1. Their peers in the group, cp over that, exchange keys and values.
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout);

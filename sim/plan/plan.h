@@ -50,7 +50,8 @@ static inline bool sp_action_is_copy(sp_action action)
 // One action's time: what the GPU computes and the communication that blocks it.
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
-    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
+    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3, and waiting
+    int64_t dp_wait_ns;   // part of it: longer actions of the ranks that gather parameters (3)
     int64_t ep_ns;        // tokens sent to experts on other ranks and back, and waiting for these
     int64_t ep_wait_ns;   // part of it: longer actions of the ranks that share experts
     int64_t attention_ns; // part of compute_ns: the attention core

@@ -806,6 +806,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
     if (!scenario->uniform) {
         resolve_head_groups(scenario);
+        scenario->layout.lone_gathers = sp_stack_gathers_alone(&scenario->memory.stack);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);

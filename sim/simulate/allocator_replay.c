@@ -4,7 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/plan/expert_rounds.h"
+#include "sim/plan/rounds.h"
 #include "sim/simulate/allocator_units.h"
 #include "sim/simulate/engine.h"
 
@@ -96,11 +96,11 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
     find_next(l);
     if (sp_layout_expert_ranks(layout) > 1) {
         const sp_pack_list *forward = &plan->packing->forward;
-        sp_expert_rounds rounds;
-        sp_expert_rounds_make(layout, forward, &rounds);
+        sp_rounds rounds;
+        sp_rounds_make(layout, forward, sp_layout_expert_ranks(layout), &rounds);
         l->expert_tokens = sp_arena_take(&l->work, forward->count, sizeof *l->expert_tokens);
         memcpy(l->expert_tokens, rounds.tokens, forward->count * sizeof *l->expert_tokens);
-        sp_expert_rounds_free(&rounds);
+        sp_rounds_free(&rounds);
     }
     sp_status status = sp_layout_stages(layout, model, "plan", l->vstages, err);
     for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
