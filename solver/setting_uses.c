@@ -70,6 +70,11 @@ static bool shards_in_groups(const question *q)
     return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
 }
 
+static bool reads_parameters(const question *q)
+{
+    return q->scenario->layout.dp > 1 && q->scenario->layout.zero == 3;
+}
+
 // ZeRO 3 has buffers on one rank, too, but with explicit tensors.
 static bool shards_states(const question *q)
 {
@@ -545,6 +550,7 @@ static const use of_steps[] = {
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.ep parallel.etp", has_experts, "models with experts"},
     {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
+    {"stack.one_sided", reads_parameters, "parallel.zero 3 and parallel.dp above 1"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},

@@ -28,6 +28,9 @@
     X("kk-flops", kk_flops, BUDGETS,                                                              \
       "FLOPs of ranks, then of micro-batches levelled by Karmarkar and Karp (verl, slime)",       \
       "rank_tokens")                                                                              \
+    X("odc", odc, BUDGETS,                                                                        \
+      "work of ranks levelled, each packs for itself, no barrier in layers (arXiv 2601.19362)",   \
+      "rank_tokens", .one_sided = true, .own_microbatches = true)                                 \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true)                                 \

@@ -100,6 +100,12 @@ static const sp_setting stack_rows[] = {
                  "The TP gather of a backward hides behind the product beside it."),
     STACK_SWITCH(hide_backward_reduce,
                  "The TP reduction of a backward hides behind the product beside it."),
+    {.key = "stack.one_sided", SP_SWITCH, SP_FIELD(sp_stack, one_sided), .if_changed = true,
+     .fallback = "the strategy's own, else false",
+     .text = "With ZeRO 3 ranks read parameters from the ranks that hold them and add gradients "
+             "there (ODC, arXiv 2601.19362): none waits for a slower one before the step ends. Off: "
+             "collectives, by which ranks wait for the slowest in every layer. Without pipeline and "
+             "context parallelism."},
     STACK_SWITCH(hide_gradient_reduce,
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
                  "model chunk.", .aliases = "overlap_grad_reduce"),
@@ -522,7 +528,7 @@ bool sp_stack_passes_keys(const sp_stack *stack)
 
 bool sp_stack_gathers_alone(const sp_stack *stack)
 {
-    return stack->tensors == SP_TENSORS_EXPLICIT;
+    return stack->one_sided || stack->tensors == SP_TENSORS_EXPLICIT;
 }
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)

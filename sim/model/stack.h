@@ -88,6 +88,9 @@ typedef struct sp_stack {
     bool cp_lone_rings;
     sp_dispatcher dispatcher;
     // Data parallelism.
+    // With ZeRO 3 a rank reads parameters from the ranks that hold them, and adds its gradients
+    // there, in place of collectives of all (ODC, arXiv 2601.19362).
+    bool one_sided;
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
     sp_reduce_dtype gradient_reduce_dtype;
@@ -188,8 +191,8 @@ bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
 
-// With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? So do the
-// executors, which read the memory of other ranks.
+// With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? With
+// one_sided, and so do the executors, which read the memory of other ranks.
 bool sp_stack_gathers_alone(const sp_stack *stack);
 
 // Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of

@@ -271,6 +271,7 @@ static void read_stack(sp_i_scenario_reader *reader)
     reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
     reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
     reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
+    reader->scenario->one_sided_given = json_object_get(stated, "one_sided") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
     sp_stack_drop_idle(&reader->root, "stack", stack);
 }
@@ -647,6 +648,33 @@ static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+const char *sp_scenario_not_one_sided(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    return layout->zero < 3         ? "parameters that all ranks hold: expected parallel.zero 3"
+           : layout->pp > 1         ? "a pipeline: expected parallel.pp 1"
+           : layout->cp > 1         ? "context parallelism: expected parallel.cp 1"
+           : layout->zero_group > 0 ? "groups of ranks: leave parallel.zero_group out"
+           : sp_layout_dispatches(layout) ? "experts over ranks (parallel.ep, parallel.etp)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_one_sided(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT
+                             ? "explicit tensors, whose executors read the memory of other ranks "
+                               "as it is"
+                             : sp_scenario_not_one_sided(scenario);
+    return !scenario->memory.stack.one_sided || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.one_sided",
+                             "is not priced with %s", reason);
+}
+
 // What knows of one group of replicas alone, or of no experts on other ranks.
 static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -795,11 +823,12 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {
-        check_chunks,      check_layout,         check_layers, check_exchange,
-        check_cp_sharding, check_head_groups,    check_zero,   check_zero_group,
-        check_experts,     check_flows,          check_nvls,   check_planner,
-        check_offload,     check_shared_experts, check_latent, check_mtp};
+    static check *const checks[] = {check_chunks,   check_layout,         check_layers,
+                                    check_exchange, check_cp_sharding,    check_head_groups,
+                                    check_zero,     check_zero_group,     check_experts,
+                                    check_flows,    check_nvls,           check_planner,
+                                    check_offload,  check_shared_experts, check_latent,
+                                    check_mtp,      check_one_sided};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
