@@ -185,6 +185,11 @@ static bool exchanges_some_heads(const question *q)
     return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P;
 }
 
+static bool has_blocks(const question *q)
+{
+    return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS;
+}
+
 static bool passes_keys(const question *q)
 {
     bool own = q->strategy != NULL && q->strategy->brings_exchange;
@@ -562,6 +567,7 @@ static const use of_steps[] = {
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and ranks that share a pack"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -600,7 +606,7 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.rooted_shares stack.dispatcher " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.rooted_shares stack.one_sided stack.dispatcher " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
@@ -618,6 +624,7 @@ static const use of_prompts[] = {
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
@@ -633,7 +640,7 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_block_tokens "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
      "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
     {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},

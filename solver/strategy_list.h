@@ -45,6 +45,9 @@
     X("llama-cp", llama_cp, BUDGETS,                                                              \
       "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
       "rank_tokens", SP_EXCHANGES(BLOCKING), .cp_ring_nics = 1)                                   \
+    X("fcp", fcp, BUDGETS,                                                                        \
+      "blocks of samples on any rank, keys and values point to point (arXiv 2605.08524)",         \
+      "rank_tokens", SP_EXCHANGES(BLOCKS))                                                        \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
       "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \

@@ -26,6 +26,9 @@ typedef enum sp_cp_overlap {
     // neighbours, after which a rank has their tokens with its share of heads, and rings of the
     // ranks at one place among them.
     SP_CP_A2A_P2P,
+    // Blocks of stack.cp_block_tokens on any rank, level by attention work and tokens; keys and
+    // values go straight to the ranks that need them, behind the attention (FCP, arXiv 2605.08524).
+    SP_CP_BLOCKS,
 } sp_cp_overlap;
 
 // How tokens get to the ranks that hold their experts (Megatron-LM,
@@ -83,6 +86,7 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
+    int64_t cp_block_tokens; // of a block with SP_CP_BLOCKS; 0: 4096
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
@@ -144,6 +148,8 @@ typedef struct sp_stack {
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 } sp_stack;
+
+int64_t sp_stack_block_tokens(const sp_stack *stack);
 
 // Bytes of one gradient on its way between data-parallel ranks.
 double sp_stack_gradient_bytes(const sp_stack *stack);

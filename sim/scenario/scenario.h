@@ -242,6 +242,8 @@ bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
 // What of the scenario does not go with ranks that read parameters one-sidedly (stack.one_sided),
 // as the end of a message; NULL: nothing.
 const char *sp_scenario_not_one_sided(const sp_scenario *scenario);
+// The same of blocks of samples on any rank (stack.cp_overlap "blocks").
+const char *sp_scenario_not_blocks(const sp_scenario *scenario);
 
 // Ends the choice of a schedule, of chunks and of layers for a strategy, once `schedule` and
 // `layout` hold what was chosen: resolves the layout, writes the choice into `resolved`, so that

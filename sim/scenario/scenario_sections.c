@@ -675,6 +675,32 @@ static sp_status check_one_sided(const sp_scenario *scenario, sp_error *err)
                              "is not priced with %s", reason);
 }
 
+const char *sp_scenario_not_blocks(const sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    return stack->tensors == SP_TENSORS_EXPLICIT ? "passes written by hand (stack.tensors)"
+           : scenario->memory.attention != SP_ATTENTION_FLASH
+               ? "unfused attention: expected memory.attention \"flash\""
+           : scenario->layout.cp_sharding != SP_SHARD_EVEN
+               ? "strategy.cp_sharding, since blocks have a place of their own"
+           : scenario->schedule.exchange ? "attention that moves (schedule.exchange)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_blocks(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = sp_scenario_not_blocks(scenario);
+    return scenario->memory.stack.cp_overlap != SP_CP_BLOCKS || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                             "\"%s\" does not go with %s", sp_cp_overlap_names[SP_CP_BLOCKS],
+                             reason);
+}
+
 // What knows of one group of replicas alone, or of no experts on other ranks.
 static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -828,7 +854,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
                                     check_zero,     check_zero_group,     check_experts,
                                     check_flows,    check_nvls,           check_planner,
                                     check_offload,  check_shared_experts, check_latent,
-                                    check_mtp,      check_one_sided};
+                                    check_mtp,      check_one_sided,      check_blocks};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

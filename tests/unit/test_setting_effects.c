@@ -190,6 +190,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.cudnn_attention", TRAIN, "stack.tensors='explicit' stack.device_bytes=true memory.recompute='full' model.vocab=100 model.ffn=64 workload.context=65536 workload.lengths=[65536]", "false", "*"),
     TIME_OR_MEMORY("stack.cp_overlap", TRAIN, "parallel.cp=4 stack.cp_a2a_ranks=2", "'attention'", "*"),
     TIME_OR_MEMORY("stack.cp_a2a_ranks", TRAIN, "parallel.cp=4 stack.cp_overlap='a2a+p2p'", "2", "4"),
+    TIME_OR_MEMORY("stack.cp_block_tokens", TRAIN, "parallel.cp=4 stack.cp_overlap='blocks'", "128", "1024"),
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=16 stack.cp_overlap='attention'", "1", "8"),
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.dp=4 strategy.kind='zeppelin' strategy.rank_tokens=1024", "false", "*"),
     TIME_OR_MEMORY("stack.gradient_reduce_dtype", TRAIN, "parallel.dp=2", "'fp32'", "*"),
