@@ -98,6 +98,11 @@ static bool shards_in_groups(const question *q)
     return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
 }
 
+static bool reads_parameters(const question *q)
+{
+    return q->scenario->layout.dp > 1 && q->scenario->layout.zero == 3;
+}
+
 // ZeRO 3 has buffers on one rank, too, but with explicit tensors.
 static bool shards_states(const question *q)
 {
@@ -206,6 +211,11 @@ static bool exchanges_keys(const question *q)
 static bool exchanges_some_heads(const question *q)
 {
     return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P;
+}
+
+static bool has_blocks(const question *q)
+{
+    return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS;
 }
 
 static bool passes_keys(const question *q)
@@ -583,6 +593,7 @@ static const use of_steps[] = {
     {"model.expert_imbalance model.expert_imbalance_seed", shares_experts,
      "experts over several ranks (parallel.ep) without model.expert_capacity_factor"},
     {"model.expert_imbalance_seed", forces_routing, "a number of model.expert_imbalance"},
+    {"stack.one_sided", reads_parameters, "parallel.zero 3 and parallel.dp above 1"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
@@ -594,6 +605,7 @@ static const use of_steps[] = {
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and ranks that share a pack"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -632,7 +644,7 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.rooted_shares stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
+    "stack.rooted_shares stack.one_sided stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
     "stack.expert_overlap stack.delay_wgrad model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
@@ -652,6 +664,7 @@ static const use of_prompts[] = {
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
@@ -667,7 +680,7 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_block_tokens "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
      "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
     {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},

@@ -1,10 +1,10 @@
 // Ranks that share experts meet in every layer of every micro-batch, in rounds
-// (sim/plan/expert_rounds.h). A rank without a pack in a round joins the others with an empty one:
+// (sim/plan/rounds.h). A rank without a pack in a round joins the others with an empty one:
 // it has the rows that they send to its experts, and no tokens. This file says where among its
 // actions it does so.
 #include "backends/executor/run.h"
 #include "sim/base/alloc.h"
-#include "sim/plan/expert_rounds.h"
+#include "sim/plan/rounds.h"
 
 // The action with which ranks meet: of a kind, on a chunk, in a round.
 typedef struct meeting {
@@ -141,12 +141,13 @@ int32_t sp_i_exec_rounds(const sp_plan *plan)
 {
     int32_t count = 0;
     if (sp_layout_expert_ranks(&plan->layout) > 1) {
-        sp_expert_rounds rounds;
-        sp_expert_rounds_make(&plan->layout, &plan->packing->forward, &rounds);
+        sp_rounds rounds;
+        sp_rounds_make(&plan->layout, &plan->packing->forward,
+                       sp_layout_expert_ranks(&plan->layout), &rounds);
         for (size_t p = 0; p < plan->packing->forward.count; p++) {
             count = rounds.round[p] >= count ? rounds.round[p] + 1 : count;
         }
-        sp_expert_rounds_free(&rounds);
+        sp_rounds_free(&rounds);
     }
     return count;
 }
@@ -155,12 +156,13 @@ sp_status sp_i_exec_joins_make(sp_i_exec_run *run, sp_error *err)
 {
     const sp_plan *plan = run->request->plan;
     const int ranks = sp_layout_expert_ranks(&plan->layout);
-    sp_expert_rounds rounds;
+    sp_rounds rounds;
     sp_status status = SP_OK;
     if (ranks == 1) {
         return SP_OK;
     }
-    sp_expert_rounds_make(&plan->layout, &plan->packing->forward, &rounds);
+    sp_rounds_make(&plan->layout, &plan->packing->forward, sp_layout_expert_ranks(&plan->layout),
+                   &rounds);
     meetings *of = sp_calloc((size_t)ranks, sizeof *of);
     for (int i = 0; status == SP_OK && i < plan->layout.dp / ranks * plan->layout.pp; i++) {
         int first = i / plan->layout.pp * ranks;
@@ -175,7 +177,7 @@ sp_status sp_i_exec_joins_make(sp_i_exec_run *run, sp_error *err)
         }
     }
     sp_free(of);
-    sp_expert_rounds_free(&rounds);
+    sp_rounds_free(&rounds);
     return status;
 }
 

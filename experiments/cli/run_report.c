@@ -358,6 +358,9 @@ static void print_time(FILE *out, const sp_result *result)
             if (i == SP_TIME_EP && sp_result_expert_hidden_ms(result) >= 0.0005) {
                 fprintf(out, " (%.3f more hidden)", sp_result_expert_hidden_ms(result));
             }
+            if (i == SP_TIME_BUBBLE && sp_result_zero_wait_ms(result) >= 0.0005) {
+                fprintf(out, " (in layers %.3f)", sp_result_zero_wait_ms(result));
+            }
             separator = ", ";
         }
     }

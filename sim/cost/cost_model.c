@@ -359,6 +359,8 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -445,11 +447,14 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
     }
     if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0].of, false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[1].of, true, backward->count, costs);
+        sp_i_wait_in_rounds(&rounds[0].of, SP_I_WAIT_EXPERTS, false, forward->count, costs);
+        sp_i_wait_in_rounds(&rounds[1].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
         if (cost->load != NULL) {
             sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
         }
+    }
+    if (status == SP_OK) {
+        wait_for_parameters(cost, packing, costs);
     }
     if (in_rounds) {
         sp_i_rounds_free(&rounds[0]);
@@ -461,6 +466,19 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         sp_step_costs_fini(costs);
     }
     return status;
+}
+
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs)
+{
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int ranks = sp_layout_parameter_ranks(cost->layout);
+    for (int side = 0; ranks > 1 && side < 2; side++) {
+        sp_rounds rounds;
+        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side == 1, lists[side]->count, costs);
+        sp_rounds_free(&rounds);
+    }
 }
 
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)

@@ -74,6 +74,7 @@ struct sp_i_pack_timer {
     memo between;                    // interpolated last
     double kept_share, kept_fixed_s; // of a forward's attention: sp_i_pack_timer_keep
     sp_i_zones zones;                // of the pack that is priced; its tables are made when needed
+    sp_i_blocks *blocks;             // of the pack that is priced
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
@@ -129,6 +130,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
+    packs->blocks = sp_calloc(1, sizeof *packs->blocks);
     packs->variants[1] = variant_new(packs, 1);
     return packs;
 }
@@ -151,6 +153,8 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
         variant_free(packs->variants[i]);
     }
     sp_free(packs->variants);
+    sp_i_blocks_free(packs->blocks);
+    sp_free(packs->blocks);
     sp_free(packs->zones.part);
     sp_free(packs->zones.work);
     sp_free(packs->zones.move);
@@ -192,6 +196,16 @@ static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
     return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
 }
 
+// Queries, keys, values and results move between the ranks of the linear layers and those of the
+// attention, piece by piece behind the products of the layer (arXiv 2605.08524: hidden from 22 GB/s
+// of a GPU on).
+static double exposed_reshuffle_s(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                  const sp_i_attention_load *load, double linear_s)
+{
+    double gpu_bytes = remapped_bytes(packs) * packs->layout->cp;
+    return fmax(0.0, sp_i_blocks_reshuffle_s(timer, load->moved_tokens, gpu_bytes) - linear_s);
+}
+
 // What attention adds to the layers of one view.
 static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *of,
                           const sp_op_timer *timer, const sp_pack_list *list, const sp_pack *pack,
@@ -201,6 +215,7 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
     sp_i_attention attention = attention_of(packs, v, of, timer);
     bool gathers = pack->gathers && !zones && v->head_ranks == 1;
     attention.memory = gathers ? &packs->gathered : &packs->memory;
+    attention.blocks = gathers ? NULL : attention.blocks;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
@@ -224,6 +239,10 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
                 zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
                       : pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
                                   &time->cp[pass]);
+            if (attention.blocks != NULL && !zones) {
+                time->of[part][pass].cp_s +=
+                    exposed_reshuffle_s(packs, timer, &load, tokens->of[part][pass].compute_s);
+            }
         }
     }
 }
@@ -483,6 +502,11 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     return m;
 }
 
+static bool has_blocks(const sp_memory_options *memory, const variant *v)
+{
+    return v->layout.cp > 1 && memory->stack.cp_overlap == SP_CP_BLOCKS;
+}
+
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
                                    const sp_op_timer *timer)
 {
@@ -494,7 +518,9 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
                             .ring = v->ring,
-                            .memo = of->memo};
+                            .memo = of->memo,
+                            .blocks = has_blocks(&packs->memory, v) ? packs->blocks : NULL,
+                            .node_ranks = v->cp.outer.most_per_node};
 }
 
 // A ring cuts an attention call into one for each block; after a gather it runs on the two halves
@@ -535,10 +561,12 @@ static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, co
                                  .heads_bytes = heads_bytes,
                                  .head_ranks = v->head_ranks,
                                  .ring_nics = ring_nics(attention, v->cp.outer)};
-    int calls = attention_calls(attention);
+    int calls = attention->blocks != NULL ? 1 + (int)sp_i_blocks_launches(load->rounds)
+                                          : attention_calls(attention);
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
+    double exposed_s =
+        sp_i_exposed_cp_s(attention, load, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
     double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +

@@ -292,6 +292,8 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
             cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
             cost.ep_ns -= costs->action[SP_ACTION_R][at].ep_ns;
             cost.ep_wait_ns -= costs->action[SP_ACTION_R][at].ep_wait_ns;
+            cost.dp_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            cost.dp_wait_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
             sp_action_cost_keep_above_zero(&cost); // a repeat may wait longer for other ranks
             // Waits do not add up: launches that one part hides in the other count once.
             int64_t apart_ns = costs->action[SP_ACTION_R][at].launch_ns;

@@ -102,7 +102,7 @@ typedef struct sp_unit_load {
     // what is gathered of them asks for it (stack.h, device_bytes).
     int64_t seen_tokens;
     int64_t slices; // here; 0: not asked for
-    // Whose rows the experts of its ranks have (sim/plan/expert_rounds.h); 0: `tokens`.
+    // Whose rows the experts of its ranks have (sim/plan/rounds.h); 0: `tokens`.
     int64_t expert_tokens;
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
     // packs whose sums this backward begins, and of own slices whose sums others began.

@@ -207,6 +207,7 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     result->cp_ns += (double)metrics->cp_ns;
     result->dp_ns += (double)metrics->dp_ns;
     result->ep_ns += (double)metrics->ep_ns;
+    result->dp_wait_ns += (double)metrics->dp_wait_ns;
     result->ep_wait_ns += (double)metrics->ep_wait_ns;
     result->ep_hidden_ns += (double)metrics->ep_hidden_ns;
     result->launch_ns += (double)metrics->launch_ns;
@@ -278,6 +279,13 @@ double sp_result_expert_wait_ms(const sp_result *result)
 double sp_result_expert_hidden_ms(const sp_result *result)
 {
     return result->ep_hidden_ns * ms_of_mean_rank(result);
+}
+
+double sp_result_zero_wait_ms(const sp_result *result)
+{
+    return sp_layout_parameter_ranks(&result->layout) > 1
+               ? result->dp_wait_ns * ms_of_mean_rank(result)
+               : (double)NAN;
 }
 
 double sp_result_launch_ms(const sp_result *result)

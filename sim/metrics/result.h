@@ -138,7 +138,7 @@ typedef struct sp_result {
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
-    double ep_ns, ep_wait_ns, ep_hidden_ns;
+    double ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
@@ -194,6 +194,8 @@ SP_API double sp_result_expert_wait_ms(const sp_result *result);
 // Milliseconds a step of the mean rank's exchanges of experts that run behind the computation of
 // another micro-batch (stack.expert_overlap), and so are no part of SP_TIME_EP.
 SP_API double sp_result_expert_hidden_ms(const sp_result *result);
+// The same for ranks from which it gathers parameters (ZeRO 3); part of SP_TIME_BUBBLE.
+SP_API double sp_result_zero_wait_ms(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);

@@ -168,6 +168,11 @@ static bool hides_experts(const sp_result *result)
     return result->overlaps_experts;
 }
 
+static bool gathers_parameters(const sp_result *result)
+{
+    return sp_layout_parameter_ranks(&result->layout) > 1;
+}
+
 // Its members are figures.
 static json_t *json_imbalance(const sp_result *result)
 {
@@ -455,6 +460,11 @@ static const row rows[] = {
            "layers and micro-batches.",
            "overload", 3, false, .figure.least = 1, .number = mean_overload,
            .is_there = is_overloaded),
+    NUMBER("zero_wait_ms",
+           "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
+           "for data-parallel ranks from which it gathers parameters (parallel.zero 3).",
+           "zero wait ms", 1, false, .number = sp_result_zero_wait_ms,
+           .is_there = gathers_parameters),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
            "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),

@@ -33,6 +33,26 @@ int sp_layout_expert_ranks(const sp_layout *layout)
                : 1;
 }
 
+int sp_layout_parameter_ranks(const sp_layout *layout)
+{
+    int group = sp_layout_zero_ranks(layout);
+    if (layout->zero < 3 || layout->lone_gathers) {
+        return 1;
+    }
+    // Groups that overlap in a rank are one.
+    if (sp_layout_stride(layout, SP_AXIS_DP) < sp_layout_stride(layout, SP_AXIS_CP)) {
+        return layout->dp % group == 0 ? group : layout->dp;
+    }
+    return (int)(group / sp_gcd(group, layout->cp));
+}
+
+int sp_layout_round_ranks(const sp_layout *layout)
+{
+    int experts = sp_layout_expert_ranks(layout);
+    int parameters = sp_layout_parameter_ranks(layout);
+    return experts > parameters ? experts : parameters;
+}
+
 static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
 
 static sp_axis axis_at(const sp_rank_order *order, int place)

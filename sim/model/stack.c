@@ -104,6 +104,12 @@ static const sp_setting stack_rows[] = {
                  "The TP gather of a backward hides behind the product beside it."),
     STACK_SWITCH(hide_backward_reduce,
                  "The TP reduction of a backward hides behind the product beside it."),
+    {.key = "stack.one_sided", SP_SWITCH, SP_FIELD(sp_stack, one_sided), .if_changed = true,
+     .fallback = "the strategy's own, else false",
+     .text = "With ZeRO 3 ranks read parameters from the ranks that hold them and add gradients "
+             "there (ODC, arXiv 2601.19362): none waits for a slower one before the step ends. Off: "
+             "collectives, by which ranks wait for the slowest in every layer. Without pipeline and "
+             "context parallelism."},
     STACK_SWITCH(hide_gradient_reduce,
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
                  "model chunk.", .aliases = "overlap_grad_reduce"),
@@ -160,9 +166,10 @@ static const sp_setting stack_rows[] = {
      .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
-             "slice, one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
-             "Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), or blocks on "
+             "any rank whose keys and values go straight to the ranks that need them (FCP). "
+             "Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
              "job.", .aliases = "cp_comm_type"},
     {.key = "stack.cp_ring_nics", SP_INT(0, SP_MOST_RING_NICS), SP_FIELD(sp_stack, cp_ring_nics),
      .if_changed = true, .fallback = "the strategy's own, else 0",
@@ -177,6 +184,10 @@ static const sp_setting stack_rows[] = {
              "parallel.cp over it. Groups of merged data-parallel ranks take the greatest common "
              "divisor. 0: as many as share a node and have each whole heads and key heads.",
      .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
+    {.key = "stack.cp_block_tokens", SP_INT(0, 1 << 20), SP_FIELD(sp_stack, cp_block_tokens),
+     .if_changed = true,
+     .text = "With stack.cp_overlap blocks: tokens of a block, into which samples are cut for the "
+             "ranks of a pack; 0: 4096."},
     {.key = "stack.cp_lone_rings", SP_SWITCH, SP_FIELD(sp_stack, cp_lone_rings), .if_changed = true,
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
@@ -368,8 +379,8 @@ static const struct {
       .cudnn_attention = true}},
 };
 
-const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
-                                           "gathered",  "a2a", "a2a+p2p",  NULL};
+const char *const sp_cp_overlap_names[] = {"attention", "qkv",     "blocking", "slices", "gathered",
+                                           "a2a",       "a2a+p2p", "blocks",   NULL};
 const char *const sp_dispatcher_names[] = {"alltoall", "allgather", "deepep", "hybridep", NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
@@ -493,6 +504,11 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
     return false;
 }
 
+int64_t sp_stack_block_tokens(const sp_stack *stack)
+{
+    return stack->cp_block_tokens > 0 ? stack->cp_block_tokens : 4096;
+}
+
 double sp_stack_gradient_bytes(const sp_stack *stack)
 {
     return stack->gradient_reduce_dtype == SP_REDUCE_BF16 ? 2.0 : 4.0;
@@ -550,6 +566,11 @@ bool sp_stack_is_fsdp(const sp_stack *stack)
 bool sp_stack_passes_keys(const sp_stack *stack)
 {
     return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
+}
+
+bool sp_stack_gathers_alone(const sp_stack *stack)
+{
+    return stack->one_sided || stack->tensors == SP_TENSORS_EXPLICIT;
 }
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)

@@ -27,6 +27,9 @@ typedef enum sp_cp_overlap {
     // neighbours, after which a rank has their tokens with its share of heads, and rings of the
     // ranks at one place among them.
     SP_CP_A2A_P2P,
+    // Blocks of stack.cp_block_tokens on any rank, level by attention work and tokens; keys and
+    // values go straight to the ranks that need them, behind the attention (FCP, arXiv 2605.08524).
+    SP_CP_BLOCKS,
 } sp_cp_overlap;
 
 // How tokens get to the ranks that hold their experts (Megatron-LM,
@@ -95,6 +98,7 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
+    int64_t cp_block_tokens; // of a block with SP_CP_BLOCKS; 0: 4096
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
@@ -107,6 +111,9 @@ typedef struct sp_stack {
     bool expert_overlap;
     bool delay_wgrad; // then weight gradients run when nothing else can
     // Data parallelism.
+    // With ZeRO 3 a rank reads parameters from the ranks that hold them, and adds its gradients
+    // there, in place of collectives of all (ODC, arXiv 2601.19362).
+    bool one_sided;
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
     sp_reduce_dtype gradient_reduce_dtype;
@@ -164,6 +171,8 @@ typedef struct sp_stack {
     sp_step_precision precision;
 } sp_stack;
 
+int64_t sp_stack_block_tokens(const sp_stack *stack);
+
 // Bytes of one gradient on its way between data-parallel ranks.
 double sp_stack_gradient_bytes(const sp_stack *stack);
 
@@ -209,6 +218,10 @@ bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
+
+// With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? With
+// one_sided, and so do the executors, which read the memory of other ranks.
+bool sp_stack_gathers_alone(const sp_stack *stack);
 
 // Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of
 // them, some neighbours, or 1. Their peers in the group, cp over that, exchange keys and values.

@@ -50,7 +50,8 @@ static inline bool sp_action_is_copy(sp_action action)
 // One action's time: what the GPU computes and the communication that blocks it.
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
-    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
+    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3, and waiting
+    int64_t dp_wait_ns;   // part of it: longer actions of the ranks that gather parameters (3)
     int64_t ep_ns;        // tokens sent to experts on other ranks and back, and waiting for these
     int64_t ep_wait_ns;   // part of it: longer actions of the ranks that share experts
     int64_t ep_hidden_ns; // no part of it: exchanges behind the other action of a pair
@@ -66,13 +67,17 @@ static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
 // After something was taken out of ep_ns: where ep_ns held less, out of the computation.
 static inline void sp_action_cost_keep_above_zero(sp_action_cost *cost)
 {
-    if (cost->ep_ns < 0) {
-        cost->compute_ns += cost->ep_ns;
-        cost->ep_ns = 0;
+    int64_t *const parts[][2] = {{&cost->ep_ns, &cost->ep_wait_ns},
+                                 {&cost->dp_ns, &cost->dp_wait_ns}};
+    for (int i = 0; i < 2; i++) {
+        int64_t *all_ns = parts[i][0];
+        int64_t *wait_ns = parts[i][1];
+        if (*all_ns < 0) {
+            cost->compute_ns += *all_ns;
+            *all_ns = 0;
+        }
+        *wait_ns = *wait_ns < 0 ? 0 : *wait_ns > *all_ns ? *all_ns : *wait_ns;
     }
-    cost->ep_wait_ns = cost->ep_wait_ns < 0             ? 0
-                       : cost->ep_wait_ns > cost->ep_ns ? cost->ep_ns
-                                                        : cost->ep_wait_ns;
 }
 
 // The actions of one pipeline rank of one data-parallel rank, in order.

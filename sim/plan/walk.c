@@ -769,6 +769,7 @@ static inline void note_span(const walk_rank *rank, sp_action action, const sp_a
                                              .cp_ns = took->cp_ns,
                                              .dp_ns = took->dp_ns,
                                              .ep_ns = took->ep_ns,
+                                             .dp_wait_ns = took->dp_wait_ns,
                                              .ep_wait_ns = took->ep_wait_ns,
                                              .ep_hidden_ns = took->ep_hidden_ns,
                                              .launch_ns = took->launch_ns,

@@ -10,9 +10,16 @@
 // Defaults that follow from other settings, and choices of strategies. `chosen` lists those that
 // the scenario does not state, so that its document, stating them, is not taken for one that does.
 static const char *const chosen_keys[] = {
-    "schedule.kind",         "schedule.slices",          "schedule.slice_rule",
-    "parallel.stage_layers", "parallel.chunks_per_rank", "parallel.sequence_parallel",
-    "stack.cp_overlap",      "stack.cp_ring_nics",       "stack.gradient_buckets",
+    "schedule.kind",
+    "schedule.slices",
+    "schedule.slice_rule",
+    "parallel.stage_layers",
+    "parallel.chunks_per_rank",
+    "parallel.sequence_parallel",
+    "stack.cp_overlap",
+    "stack.cp_ring_nics",
+    "stack.gradient_buckets",
+    "stack.one_sided",
     "strategy.kind",
 };
 
@@ -260,7 +267,8 @@ void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const cha
 
 void sp_scenario_set_stack(sp_scenario *scenario)
 {
-    static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
+    static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics",
+                                           "stack.one_sided"};
     json_t *stack = json_object_get(scenario->resolved, "stack");
     json_t *now = stack != NULL ? sp_stack_to_json(&scenario->memory.stack) : NULL;
     for (size_t i = 0; stack != NULL && i < sizeof switches / sizeof switches[0]; i++) {

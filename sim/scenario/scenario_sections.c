@@ -273,6 +273,7 @@ static void read_stack(sp_i_scenario_reader *reader)
     reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
     reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
     reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
+    reader->scenario->one_sided_given = json_object_get(stated, "one_sided") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
     sp_stack_drop_idle(&reader->root, "stack", stack);
 }
@@ -719,6 +720,59 @@ static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+const char *sp_scenario_not_one_sided(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    return layout->zero < 3         ? "parameters that all ranks hold: expected parallel.zero 3"
+           : layout->pp > 1         ? "a pipeline: expected parallel.pp 1"
+           : layout->cp > 1         ? "context parallelism: expected parallel.cp 1"
+           : layout->zero_group > 0 ? "groups of ranks: leave parallel.zero_group out"
+           : sp_layout_dispatches(layout) ? "experts over ranks (parallel.ep, parallel.etp)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_one_sided(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT
+                             ? "explicit tensors, whose executors read the memory of other ranks "
+                               "as it is"
+                             : sp_scenario_not_one_sided(scenario);
+    return !scenario->memory.stack.one_sided || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.one_sided",
+                             "is not priced with %s", reason);
+}
+
+const char *sp_scenario_not_blocks(const sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    return stack->tensors == SP_TENSORS_EXPLICIT ? "passes written by hand (stack.tensors)"
+           : scenario->memory.attention != SP_ATTENTION_FLASH
+               ? "unfused attention: expected memory.attention \"flash\""
+           : scenario->layout.cp_sharding != SP_SHARD_EVEN
+               ? "strategy.cp_sharding, since blocks have a place of their own"
+           : scenario->schedule.exchange ? "attention that moves (schedule.exchange)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_blocks(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = sp_scenario_not_blocks(scenario);
+    return scenario->memory.stack.cp_overlap != SP_CP_BLOCKS || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                             "\"%s\" does not go with %s", sp_cp_overlap_names[SP_CP_BLOCKS],
+                             reason);
+}
+
 // What knows of one group of replicas alone, or of no experts on other ranks.
 static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -1041,7 +1095,8 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
         check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
-        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8};
+        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
+        check_one_sided,   check_blocks};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
@@ -1050,6 +1105,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         resolve_head_groups(scenario);
         scenario->schedule.pairs =
             scenario->memory.stack.expert_overlap && sp_layout_dispatches(&scenario->layout);
+        scenario->layout.lone_gathers = sp_stack_gathers_alone(&scenario->memory.stack);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);

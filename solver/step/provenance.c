@@ -283,7 +283,16 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         sp_gib_from_bytes(scenario->memory_limit_bytes),
                         sp_gib_from_bytes(scenario->cluster.memory_bytes));
     }
-    if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
+    if (sp_layout_parameter_ranks(&scenario->layout) > 1) {
+        sp_warnings_add(warnings,
+                        "zero 3: data-parallel ranks meet in every layer and run their "
+                        "micro-batches in step (zero_wait_ms); the empty ones of ranks that have "
+                        "fewer are not counted");
+    } else if (scenario->memory.stack.one_sided && scenario->layout.dp > 1) {
+        sp_warnings_add(warnings,
+                        "stack.one_sided: parameters are read and gradients added as fast as by "
+                        "collectives inside a node, over nodes by each GPU's share of the NICs");
+    } else if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
                         "ranks",

@@ -6,7 +6,7 @@
 #include "sim/memory/saved_tensors.h"
 #include "sim/model/cluster.h"
 #include "sim/model/inventory.h"
-#include "sim/plan/expert_rounds.h"
+#include "sim/plan/rounds.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -431,13 +431,13 @@ TEST(rounds)
 {
     sp_layout layout = layout_of(1, 1, 4, 2, 0);
     sp_pack_list list = {0};
-    sp_expert_rounds rounds;
+    sp_rounds rounds;
     add_pack(&list, 0, 1, 100);
     add_pack(&list, 1, 1, 300);
     add_pack(&list, 0, 1, 60);
     add_pack(&list, 1, 3, 600);
     add_pack(&list, 3, 1, 50);
-    sp_expert_rounds_make(&layout, &list, &rounds);
+    sp_rounds_make(&layout, &list, sp_layout_expert_ranks(&layout), &rounds);
     static const int round[] = {0, 0, 1, 1, 2};
     for (int k = 0; k < 5; k++) {
         assert_int_equal(rounds.round[k], round[k]);
@@ -451,7 +451,7 @@ TEST(rounds)
     assert_int_equal(rounds.tokens[2], 130); // (60 + 200) / 2
     assert_int_equal(rounds.tokens[3], 600); // three times that of ranks 2 and 3, (200 + 200) / 2
     assert_int_equal(rounds.tokens[4], 25);  // (0 + 50) / 2
-    sp_expert_rounds_free(&rounds);
+    sp_rounds_free(&rounds);
     sp_free(list.packs);
     sp_free(list.slices);
 }

@@ -1,8 +1,10 @@
-// Data-parallel ranks that share experts meet in every layer, so that all of them are as slow as
-// the slowest of a round. Each action is taken to last as long on all of them as on the one where
-// it is longest: within it they meet several times, and their shares of it are alike where it is
-// attention that differs, which is in every layer. A weight gradient meets nobody, but the action
-// behind it does.
+// Data-parallel ranks that share experts, or gather parameters from each other (ZeRO 3), meet in
+// every layer, so that all of them are as slow as the slowest of a round. Each action is taken to
+// last as long on all of them as on the one where it is longest: within it they meet several times,
+// and their shares of it are alike where it is attention that differs, which is in every layer. A
+// gather is there a layer before its layer needs it, so that a rank may be a layer ahead, which
+// changes nothing of that. A weight gradient meets nobody for experts, but the action behind it
+// does.
 //
 // Within each layer they also wait for the one whose experts have most rows, where routing is not
 // even (expert_load.h): an action costs what it does on the mean rank, and the wait for the
@@ -16,7 +18,7 @@
 
 void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds)
 {
-    sp_expert_rounds_make(cost->layout, list, &rounds->of);
+    sp_rounds_make(cost->layout, list, sp_layout_expert_ranks(cost->layout), &rounds->of);
     rounds->overload = sp_malloc((list->count + 1) * sizeof *rounds->overload);
     rounds->held = sp_malloc((list->count + 1) * sizeof *rounds->held);
     for (size_t k = 0; k < list->count; k++) {
@@ -33,7 +35,7 @@ void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_
 
 void sp_i_rounds_free(sp_i_rounds *rounds)
 {
-    sp_expert_rounds_free(&rounds->of);
+    sp_rounds_free(&rounds->of);
     sp_free(rounds->overload);
     sp_free(rounds->held);
 }
@@ -56,8 +58,8 @@ void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *ov
     }
 }
 
-static void wait_action(const sp_expert_rounds *rounds, sp_action_cost *table, size_t packs,
-                        int classes, int64_t *most_ns)
+static void wait_action(const sp_rounds *rounds, sp_i_wait wait, sp_action_cost *table,
+                        size_t packs, int classes, int64_t *most_ns)
 {
     for (int c = 0; c < classes; c++) {
         for (int32_t i = 0; i < rounds->count; i++) {
@@ -70,13 +72,18 @@ static void wait_action(const sp_expert_rounds *rounds, sp_action_cost *table, s
         for (size_t k = 0; k < packs; k++) {
             sp_action_cost *cost = &table[k * (size_t)classes + (size_t)c];
             int64_t wait_ns = most_ns[rounds->together[k]] - sp_action_cost_ns(cost);
-            cost->ep_wait_ns += wait_ns;
-            cost->ep_ns += wait_ns;
+            if (wait == SP_I_WAIT_EXPERTS) {
+                cost->ep_wait_ns += wait_ns;
+                cost->ep_ns += wait_ns;
+            } else {
+                cost->dp_wait_ns = wait_ns;
+                cost->dp_ns += wait_ns;
+            }
         }
     }
 }
 
-static void wait_transfers(const sp_expert_rounds *rounds, sp_p2p_times *times, size_t packs)
+static void wait_transfers(const sp_rounds *rounds, sp_p2p_times *times, size_t packs)
 {
     sp_p2p_times *most = sp_calloc((size_t)rounds->count + 1, sizeof *most);
     for (size_t k = 0; k < packs; k++) {
@@ -101,8 +108,7 @@ static int64_t tasks_ns(const sp_layer_tasks *tasks, int kinds)
 }
 
 // Ranks that run an action together hide as much as the slowest of them.
-static void wait_tasks(const sp_expert_rounds *rounds, sp_layer_tasks *tasks, int kinds,
-                       size_t packs)
+static void wait_tasks(const sp_rounds *rounds, sp_layer_tasks *tasks, int kinds, size_t packs)
 {
     size_t *slowest = sp_calloc((size_t)rounds->count + 1, sizeof *slowest); // pack + 1
     for (size_t k = 0; k < packs; k++) {
@@ -122,14 +128,14 @@ static void wait_tasks(const sp_expert_rounds *rounds, sp_layer_tasks *tasks, in
     sp_free(slowest);
 }
 
-void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t packs,
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
                          sp_step_costs *costs)
 {
     int64_t *most_ns = sp_calloc((size_t)rounds->count + 1, sizeof *most_ns);
     int first = backward ? SP_ACTION_B : SP_ACTION_F;
     int last = backward ? SP_ACTION_R : SP_ACTION_F;
     for (int kind = first; kind <= last; kind++) {
-        wait_action(rounds, costs->action[kind], packs, costs->classes, most_ns);
+        wait_action(rounds, wait, costs->action[kind], packs, costs->classes, most_ns);
     }
     sp_layer_tasks *tasks = backward ? costs->overlap.backward : costs->overlap.forward;
     if (tasks != NULL) {
