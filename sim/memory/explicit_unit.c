@@ -531,9 +531,11 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
 static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
-        count_out(&x->gauge, x->place[input],
-                  x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
-        count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        if (x->place[input] != SP_MEM_CATEGORIES) { // else another product has read it
+            count_out(&x->gauge, x->place[input],
+                      x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
+            count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        }
         give(x, output_gradient);
         count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
     } else {
@@ -580,7 +582,7 @@ typedef struct due_product {
     bool is_column;   // parallel: its input is gathered once more
 } due_product;
 
-enum { BLOCK_PRODUCTS = 4 };
+enum { BLOCK_PRODUCTS = 6 }; // of latent attention at most
 
 // What the steps of a block's backward leave for the norm that it begins with.
 typedef struct block {
@@ -592,6 +594,7 @@ typedef struct block {
 
 static void owe(block *b, sp_layer_tensor_id reads, int64_t gradient, bool is_column)
 {
+    SP_ASSERT(b->count < BLOCK_PRODUCTS);
     b->due[b->count++] = (due_product){reads, gradient, is_column};
 }
 
@@ -614,8 +617,12 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         owe(b, step->reads, width[step->outputs], column);
     } else {
         bool routed = place == SP_STEP_FC2 && sp_i_explicit_of(x)->routed;
+        bool leaves = step->outputs == SP_WIDTH_HIDDEN;
+        int64_t output = routed   ? width[SP_WIDTH_ROUTED]
+                         : leaves ? x->hidden
+                                  : width[step->outputs];
         take(x, width[step->inputs]);
-        owe(b, step->reads, routed ? width[SP_WIDTH_ROUTED] : x->hidden, column);
+        owe(b, step->reads, output, column);
     }
 }
 
