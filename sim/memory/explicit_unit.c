@@ -58,6 +58,7 @@ static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_
     sp_i_explicit_kind *kind = &x->kinds[x->kind];
     kind->routed = alike->experts > 0;
     kind->gated = alike->shared_gate;
+    kind->latent = sp_model_is_latent(alike);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         const sp_layer_step *step = &sp_layer_steps[s];
         bool routes = step->operation == SP_LAYER_ROUTER || step->kind == SP_LAYER_KIND_PERMUTATION;
@@ -327,7 +328,8 @@ static void make_all(sp_i_explicit *x, sp_layer_place step)
 static void project(sp_i_explicit *x, sp_layer_place step)
 {
     take(x, x->hidden_gathered);
-    take(x, step == SP_STEP_QKV ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
+    bool joint = step == SP_STEP_QKV && sp_i_explicit_of(x)->runs[step];
+    take(x, joint ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
     make_all(x, step);
     give(x, x->hidden_gathered);
 }
@@ -339,7 +341,17 @@ static void split_qkv(sp_i_explicit *x)
         count_in(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
     make(x, SP_TENSOR_KEYS_VALUES);
-    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_QKV]);
+    give(x,
+         sp_i_explicit_of(x)->width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV_UP : SP_WIDTH_QKV]);
+}
+
+// A latent without what stands behind it, and the statistics of its norm.
+static int64_t latent_norm_bytes(const sp_i_explicit *x, sp_layer_place step)
+{
+    enum { STATISTICS = 2 * FP32 / BF16 };
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    return (step == SP_STEP_KV_NORM ? width[SP_WIDTH_KV_LATENT] : 0) +
+           STATISTICS * width[SP_WIDTH_ONE];
 }
 
 // The output is there before the scores, which go when there are probabilities.
@@ -397,6 +409,20 @@ static void run_step(sp_i_explicit *x, sp_layer_place step)
     case SP_STEP_FC2_REDUCE:
         reduce(x, step);
         break;
+    case SP_STEP_Q:
+    case SP_STEP_Q_UP:
+        if (sp_i_explicit_of(x)->runs[step]) {
+            make(x, SP_TENSOR_QUERIES);
+        }
+        break;
+    case SP_STEP_KV_UP:
+        take(x, sp_i_explicit_of(x)->runs[step] ? sp_i_explicit_of(x)->width[SP_WIDTH_KV_UP] : 0);
+        break;
+    case SP_STEP_Q_NORM:
+    case SP_STEP_KV_NORM:
+        make_all(x, step);
+        take_briefly(x, sp_i_explicit_of(x)->runs[step] ? latent_norm_bytes(x, step) : 0);
+        break;
     case SP_STEP_SHARED_FC2:
         take(x, ungated_bytes(x, step));
         break;
@@ -430,7 +456,9 @@ static void layer_forward(sp_i_explicit *x)
 // reduction for the residual path that it adds to.
 static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
 {
-    sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
+    bool projects =
+        step == SP_STEP_QKV || step == SP_STEP_Q || step == SP_STEP_Q_UP || step == SP_STEP_KV_UP;
+    sp_layer_place made = projects                        ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
     for (sp_layer_set left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
@@ -531,9 +559,11 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
 static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
-        count_out(&x->gauge, x->place[input],
-                  x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
-        count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        if (x->place[input] != SP_MEM_CATEGORIES) { // else another product has read it
+            count_out(&x->gauge, x->place[input],
+                      x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
+            count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        }
         give(x, output_gradient);
         count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
     } else {
@@ -559,7 +589,10 @@ static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask, sp_layer_tens
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
-    take(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    // Of queries, or with latents, whose queries' gradients stay, of keys and values.
+    int64_t gradients = width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV : SP_WIDTH_Q];
+    take(x, gradients);
     take(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
     take(x, x->attend_backward);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
@@ -570,7 +603,8 @@ static void attend_backward(sp_i_explicit *x)
     count_out(gauge, SP_MEM_KV_CACHE, x->kv_cached);
     drop(x, SP_TENSOR_KEYS_VALUES);
     give(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
-    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+    take_briefly(x, sp_i_explicit_of(x)->latent ? 2 * width[SP_WIDTH_ROTARY] : 0);
+    give(x, gradients);
 }
 
 // A product whose weight gradient waits for the norm of its block.
@@ -580,18 +614,20 @@ typedef struct due_product {
     bool is_column;   // parallel: its input is gathered once more
 } due_product;
 
-enum { BLOCK_PRODUCTS = 4 };
+enum { BLOCK_PRODUCTS = 6 }; // of latent attention at most
 
 // What the steps of a block's backward leave for the norm that it begins with.
 typedef struct block {
     due_product due[BLOCK_PRODUCTS];
     int count;
     bool own;      // the gradient of its output is a matrix of its own
+    bool down;     // the gradient of hidden states that latents are made from is there
     bool residual; // the one that goes around the block is that of a product's output
 } block;
 
 static void owe(block *b, sp_layer_tensor_id reads, int64_t gradient, bool is_column)
 {
+    SP_ASSERT(b->count < BLOCK_PRODUCTS);
     b->due[b->count++] = (due_product){reads, gradient, is_column};
 }
 
@@ -614,8 +650,12 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         owe(b, step->reads, width[step->outputs], column);
     } else {
         bool routed = place == SP_STEP_FC2 && sp_i_explicit_of(x)->routed;
+        bool leaves = step->outputs == SP_WIDTH_HIDDEN;
+        int64_t output = routed   ? width[SP_WIDTH_ROUTED]
+                         : leaves ? x->hidden
+                                  : width[step->outputs];
         take(x, width[step->inputs]);
-        owe(b, step->reads, routed ? width[SP_WIDTH_ROUTED] : x->hidden, column);
+        owe(b, step->reads, output, column);
     }
 }
 
@@ -667,6 +707,34 @@ static void shared_backward(sp_i_explicit *x, sp_layer_place place, block *b)
     }
 }
 
+// Down-projections add to one gradient; an up-projection has its weight gradient at once.
+static void latent_backward(sp_i_explicit *x, sp_layer_place place, block *b)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    int64_t inputs = width[step->inputs];
+    if (step->kind == SP_LAYER_KIND_NORM) {
+        take_briefly(x, latent_norm_bytes(x, place) + 2 * inputs);
+        give(x, place == SP_STEP_KV_NORM ? inputs : 0);
+    } else if (step->kind == SP_LAYER_KIND_LINEAR && step->inputs == SP_WIDTH_HIDDEN) {
+        take(x, x->hidden);
+        give(x, b->down ? x->hidden : 0);
+        b->down = true;
+        owe(b, step->reads, width[step->outputs], true);
+    } else if (step->kind == SP_LAYER_KIND_LINEAR) {
+        take(x, inputs);
+        finish(x, step->reads, width[step->outputs]);
+    }
+}
+
+static void latent_attention_backward(sp_i_explicit *x)
+{
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    take(x, width[SP_WIDTH_Q] + width[SP_WIDTH_KV_UP] + width[SP_WIDTH_KV_DOWN]);
+    attend_backward(x);
+    give(x, width[SP_WIDTH_CONTEXT]);
+}
+
 // To the gradient of the block's input; then what goes around the block is there no more, unless it
 // is also the gradient of a product's output. The weight gradients of the block are due, for which
 // the input of the column-parallel product is gathered once more.
@@ -676,16 +744,31 @@ static void norm_backward(sp_i_explicit *x, block *b)
     give(x, b->residual ? 0 : x->hidden);
     give(x, x->hidden_gathered);
     for (int d = 0; d < b->count; d++) {
-        take_briefly(x, b->due[d].is_column && !x->splits ? x->hidden_gathered : 0);
-        finish(x, b->due[d].reads, b->due[d].gradient);
+        const due_product *due = &b->due[d];
+        bool again = d + 1 < b->count && b->due[d + 1].reads == due->reads;
+        take_briefly(x, due->is_column && !x->splits ? x->hidden_gathered : 0);
+        if (again && !x->splits) {
+            give(x, due->gradient);
+        } else {
+            finish(x, due->reads, due->gradient);
+        }
     }
     b->count = 0;
+    b->down = false;
 }
 
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
     if (!sp_i_explicit_of(x)->runs[place]) {
+        return;
+    }
+    if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
+        latent_backward(x, place, b);
+        return;
+    }
+    if (place == SP_STEP_CORE && sp_i_explicit_of(x)->latent) {
+        latent_attention_backward(x);
         return;
     }
     if ((step->conditions & SP_IF_SHARED) != 0 && step->operation != SP_LAYER_ROUTER) {
