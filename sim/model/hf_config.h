@@ -67,7 +67,7 @@ struct sp_i_hf_family {
     // is that of dense layers. Of shared ones the key of their number, each as wide as an expert,
     // or of the width of all.
     sp_i_hf_stated experts, active, shared, shared_width;
-    sp_i_hf_stated groups, active_groups; // of experts; key NULL: none
+    int groups, active_groups; // of experts; 0: none
     const char *expert_width;
     bool shared_gate;
     bool may_lack_experts; // 0 of them: what would be shared is the MLP

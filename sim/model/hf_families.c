@@ -579,12 +579,12 @@ enum { LIBRARY_WINDOW = 4096 };
 // Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
 // numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
 // counted.
-#define DEEPSEEK_V3(name_)                                                                         \
-    {                                                                                              \
-        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},                    \
-        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size",             \
-        .shared = {"n_shared_experts", 1}, .groups = {"n_group", 8},                               \
-        .active_groups = {"topk_group", 4}, .is_routed = is_routed_deepseek_v3, .finish = read_mtp \
+#define DEEPSEEK_V3(name_)                                                             \
+    {                                                                                  \
+        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},        \
+        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size", \
+        .shared = {"n_shared_experts", 1}, .groups = 8, .active_groups = 4,            \
+        .is_routed = is_routed_deepseek_v3, .finish = read_mtp                         \
     }
 
 #define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -726,8 +726,6 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .active = {"num_experts_per_tok", 8},
      .expert_width = "moe_intermediate_size",
      .shared = {"n_shared_experts", 1},
-     .groups = {"n_group", 1},
-     .active_groups = {"topk_group", 1},
      .is_routed = is_routed_glm,
      .finish = read_mtp},
     {.name = "deepseek_v2",
@@ -736,8 +734,6 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .active = {"num_experts_per_tok", 6},
      .expert_width = "moe_intermediate_size",
      .shared = {"n_shared_experts", 2},
-     .groups = {"n_group", 1},
-     .active_groups = {"topk_group", 1},
      .is_routed = is_routed_deepseek_v2},
     DEEPSEEK_V3("deepseek_v3"),
     DEEPSEEK_V3("kimi_k2"),

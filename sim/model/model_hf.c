@@ -255,10 +255,10 @@ static void read_biases(sp_object *object, const sp_i_hf_family *family, sp_mode
 static void read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     const char *method = json_string_value(sp_object_get(object, "topk_method"));
-    int64_t groups =
-        sp_i_hf_number(object, family->groups.key, family->groups.usual, 1, 1, SP_I_MAX_EXPERTS);
-    int64_t active = sp_i_hf_number(object, family->active_groups.key, family->active_groups.usual,
-                                    1, 1, SP_I_MAX_EXPERTS);
+    int usual = family->groups > 0 ? family->groups : 1;
+    int usually_active = family->groups > 0 ? family->active_groups : 1;
+    int64_t groups = sp_i_hf_number(object, "n_group", usual, 1, 1, SP_I_MAX_EXPERTS);
+    int64_t active = sp_i_hf_number(object, "topk_group", usually_active, 1, 1, SP_I_MAX_EXPERTS);
     if (groups > active && (method == NULL || strcmp(method, "greedy") != 0)) {
         model->expert_groups = (int)groups;
         model->expert_group_top_k = (int)active;
@@ -291,9 +291,7 @@ static void read_experts(sp_object *object, const sp_i_hf_family *family, sp_mod
                                  : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
-    if (family->groups.key != NULL) {
-        read_groups(object, family, model);
-    }
+    read_groups(object, family, model);
 }
 
 // ---- layers ----

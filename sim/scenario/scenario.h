@@ -24,7 +24,7 @@ enum {
     SP_STRATEGY_NAME = 32,
     SP_SOURCE_NAME = 256,
     SP_MAX_OUTLIER_QUEUES = 16,
-    SP_STATED_WORDS = 4
+    SP_STATED_WORDS = 6
 };
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;

@@ -169,6 +169,16 @@ static void refuses(const char *text, const char *path)
     sp_scenario_fini(&s);
 }
 
+// A bit of sp_scenario.states for each.
+TEST(there_is_room_for_all)
+{
+    int count = 0;
+    while (sp_setting_at(count) != NULL) {
+        count++;
+    }
+    assert_in_range(count, 200, 64 * SP_STATED_WORDS);
+}
+
 // Nothing is hinted at that would change something else.
 TEST(what_is_not_modelled_is_said)
 {

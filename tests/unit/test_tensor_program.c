@@ -106,6 +106,9 @@ static void take_input_gradient(ledger *l, int split)
 // Half of the units compute in FP8, by any recipe.
 static void draw_precision(sp_prng *prng, unit_draw *d)
 {
+    if (sp_model_has_state(&d->model) || d->model.attention_gate) {
+        return; // which scenarios refuse in FP8
+    }
     d->options.stack.precision = (sp_step_precision){
         .compute = (sp_compute)prng_below(prng, 2),
         .recipe = (sp_fp8_recipe)prng_below(prng, 4),
