@@ -132,7 +132,8 @@ TEST(refused_cases_are_no_success)
     executed e;
     sp_set_summary summary;
     execute("host",
-            "'groups': [{'name': 'g', 'cases': [{'name': 'geglu', 'set': {'model.activation': 'geglu'}}, "
+            "'groups': [{'name': 'g', 'cases': [{'name': 'geglu', 'set': {'model.activation': "
+            "'geglu'}}, "
             "{'name': 'good'}]}]}",
             &e);
     sp_set_summarize(e.outcomes, e.set.count, &e.set.bounds, &summary);
