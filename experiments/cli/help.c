@@ -1438,7 +1438,8 @@ const cli_command cli_cmd_help = {
         "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
         "of an output (margin, longest stage) says. The lists settings, models, "
         "model_types, clusters, strategies, schedules, stacks, profiles, distributions, results "
-        "and words have a line for each of what there is. With --json the same comes as data, for tools that offer it.",
+        "and words have a line for each of what there is. With --json the same comes as data, for "
+        "tools that offer it.",
     .operands_are_words = true,
     CLI_RUNS(run, help_args, options, examples),
 };

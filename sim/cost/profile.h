@@ -88,8 +88,8 @@ typedef struct sp_fp8_model {
     double flops_per_s; // 0: the GPU has none, or nobody states them
     double half_rate_k;
     double half_rows; // of experts in one launch, as in sp_grouped_model; 0: those of BF16
-    bool transposes; // both operands are read along k (Hopper)
-    bool is_used;    // by the scenario, so that the level counts
+    bool transposes;  // both operands are read along k (Hopper)
+    bool is_used;     // by the scenario, so that the level counts
     sp_level level;
 } sp_fp8_model;
 
