@@ -221,6 +221,9 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (model->mtp_layers > 0) {
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
     }
+    if (sp_model_is_frozen(model)) {
+        status = cannot(backend, err, "adapters (model.lora_rank)");
+    }
     int64_t seen = sp_model_least_seen(model);
     if (seen > 0 && longest > seen) {
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",

@@ -241,6 +241,16 @@ typedef enum sp_layer_width {
     SP_WIDTH_LOGITS, // of all tokens that a position predicts
     SP_WIDTH_MTP,    // hidden states of the further ones among them
     SP_WIDTH_MTP_JOINED,
+    // Of the adapters of a projection: what their first products give, and what these read where
+    // each has a copy.
+    SP_WIDTH_LOW_QKV,
+    SP_WIDTH_LOW_OUTPUT,
+    SP_WIDTH_LOW_FC1,
+    SP_WIDTH_LOW_FC2,
+    SP_WIDTH_DROPPED_QKV,
+    SP_WIDTH_DROPPED_OUTPUT,
+    SP_WIDTH_DROPPED_FC1,
+    SP_WIDTH_DROPPED_FC2,
     SP_LAYER_WIDTHS
 } sp_layer_width;
 
@@ -287,7 +297,18 @@ typedef enum sp_layer_condition {
     SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
     SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
     SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
-    SP_IF_MTP = 1 << 18                // further tokens are predicted
+    SP_IF_MTP = 1 << 18,               // further tokens are predicted
+    SP_IF_TRAINED = 1 << 19,           // weights and gains; else adapters alone are
+    // A projection's adapters, and their dropout.
+    SP_IF_QKV_ADAPTERS = 1 << 20,
+    SP_IF_OUTPUT_ADAPTERS = 1 << 21,
+    SP_IF_FC1_ADAPTERS = 1 << 22,
+    SP_IF_FC2_ADAPTERS = 1 << 23,
+    SP_IF_ADAPTER_DROPOUT = 1 << 24,
+    SP_IF_ADAPTERS =
+        SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_FC1_ADAPTERS | SP_IF_FC2_ADAPTERS,
+    // Its weight gradient reads the head's input, or a loss by chunks has its gradient there.
+    SP_IF_HEAD_INPUT = 1 << 25
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them.
@@ -308,7 +329,8 @@ typedef enum sp_layer_condition {
     ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                                       \
     ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
@@ -317,6 +339,14 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
     ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,       \
         STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
+    ROW(DROPPED_QKV, "inputs of the QKV adapters, dropped out", LAYER, DROPPED_QKV, INPUT, BF16,   \
+        SP_LAYER_QKV, STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV,                                   \
+        SP_IF_QKV_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_QKV_MASK, "dropout mask of the QKV adapters", LAYER, DROPPED_QKV, INPUT, BYTE,     \
+        SP_LAYER_QKV, STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV,                                   \
+        SP_IF_QKV_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_QKV, "first products of the QKV adapters", LAYER, LOW_QKV, BLOCK, BF16, SP_LAYER_QKV,  \
+        STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV, SP_IF_QKV_ADAPTERS)                             \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
@@ -336,6 +366,15 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+    ROW(DROPPED_OUTPUT, "inputs of the attention output adapters, dropped out", LAYER,             \
+        DROPPED_OUTPUT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT,       \
+        STEP_OUTPUT, SP_IF_OUTPUT_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                \
+    ROW(DROPPED_OUTPUT_MASK, "dropout mask of the attention output adapters", LAYER,               \
+        DROPPED_OUTPUT, BLOCK, BYTE, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT,       \
+        STEP_OUTPUT, SP_IF_OUTPUT_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                \
+    ROW(LOW_OUTPUT, "first products of the attention output adapters", LAYER, LOW_OUTPUT, BLOCK,   \
+        BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT, STEP_OUTPUT,                 \
+        SP_IF_OUTPUT_ADAPTERS)                                                                     \
     ROW(POST_NORM1, "input of the norm behind attention", LAYER, HIDDEN, RESIDUAL, BF16,           \
         SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE,                   \
         STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS)                                                      \
@@ -344,7 +383,7 @@ typedef enum sp_layer_condition {
         STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
     ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
         SP_IF_DROPOUT)                                                                             \
@@ -357,7 +396,8 @@ typedef enum sp_layer_condition {
     ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                                       \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
@@ -388,6 +428,14 @@ typedef enum sp_layer_condition {
         SP_IF_ROUTED)                                                                              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
+    ROW(DROPPED_FC1, "inputs of the fc1 adapters, dropped out", LAYER, DROPPED_FC1, INPUT, BF16,   \
+        SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
+        SP_IF_FC1_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_FC1_MASK, "dropout mask of the fc1 adapters", LAYER, DROPPED_FC1, INPUT, BYTE,     \
+        SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
+        SP_IF_FC1_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_FC1, "first products of the fc1 adapters", LAYER, LOW_FC1, BLOCK, BF16, SP_LAYER_FC1,  \
+        STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1, SP_IF_FC1_ADAPTERS)                             \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
         LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
     ROW(UP, "fc1 output, up half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,       \
@@ -400,6 +448,14 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(DROPPED_FC2, "inputs of the fc2 adapters, dropped out", LAYER, DROPPED_FC2, BLOCK, BF16,   \
+        SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
+        SP_IF_FC2_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_FC2_MASK, "dropout mask of the fc2 adapters", LAYER, DROPPED_FC2, BLOCK, BYTE,     \
+        SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
+        SP_IF_FC2_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_FC2, "first products of the fc2 adapters", LAYER, LOW_FC2, BLOCK, BF16, SP_LAYER_FC2,  \
+        STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_FC2_ADAPTERS)                             \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
         SP_IF_POST_NORMS)                                                                          \
@@ -408,7 +464,7 @@ typedef enum sp_layer_condition {
         SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
     ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                    \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
@@ -420,13 +476,13 @@ typedef enum sp_layer_condition {
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                  \
     ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,   \
-        LAYER_STEPS, LAYER_STEPS, 0)                                                               \
+        LAYER_STEPS, LAYER_STEPS, SP_IF_HEAD_INPUT)                                                \
     ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,            \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                        \
     ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,      \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
     ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,    \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)   \
     ROW(MTP_EMBEDDING, "embeddings of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,  \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
     ROW(MTP_INPUT, "hidden states of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,   \
@@ -507,6 +563,7 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
 
 // One rank's share of a model's widths.
 typedef struct sp_shard {
+    int tp;                         // ranks that share a layer
     int64_t heads;                  // query heads
     int64_t q, k, v;                // widths of queries, keys and values
     int64_t context;                // width of the attention's output
@@ -546,9 +603,46 @@ typedef struct sp_layer_linear {
 // False: the step is no projection, or none that the model has.
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear);
+// The adapters of a projection on one rank: each multiplies its input by A [inputs, low] and what
+// that gives by B [rank, outputs], which is scaled and added to the projection's output. TP ranks
+// split both: A of a column-parallel projection by what it gives, which is gathered, of a
+// row-parallel one by what it reads, which is summed; B by its outputs, which of a row-parallel one
+// are gathered (NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/utils.py,
+// ParallelLinearAdapter). Without TP as in PEFT.
+typedef struct sp_layer_adapters {
+    int count; // 0: none
+    bool column;
+    int64_t rank, inputs, low;
+    int64_t outputs[3];                       // [count]
+    sp_layer_width input_width, output_width; // of matrices of all rows; the widest output
+    sp_layer_width low_width;                 // of all adapters together
+} sp_layer_adapters;
+
+sp_layer_adapters sp_layer_adapters_of(const sp_model *model, const sp_shard *shard,
+                                       sp_layer_place step);
+// The outputs of all together.
+static inline int64_t sp_layer_adapter_outputs(const sp_layer_adapters *adapters)
+{
+    int64_t outputs = 0;
+    for (int i = 0; i < adapters->count; i++) {
+        outputs += adapters->outputs[i];
+    }
+    return outputs;
+}
+static inline int64_t sp_layer_adapter_parameters(const sp_layer_adapters *adapters)
+{
+    return adapters->count * adapters->inputs * adapters->low +
+           adapters->rank * sp_layer_adapter_outputs(adapters);
+}
+// Does the gradient of the projection's weight, or of its adapters', read the projection's input
+// itself?
+bool sp_layer_reads_input(unsigned conditions, sp_layer_place step);
+
 // Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
 // norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
+// Those of them that are trained: of adapters alone where there are any.
+int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard);
 // Those of them that are of experts: 0 of a dense MLP.
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
 

@@ -65,6 +65,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "prompts are not simulated with latent attention, whose keys and values "
                            "later chunks make again from their latents");
     }
+    if (sp_model_is_frozen(&scenario->model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.lora_rank",
+                           "reading prompts is not simulated with adapters, expected 0, got %lld",
+                           (long long)scenario->model.lora_rank);
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");

@@ -37,12 +37,24 @@ static void draw_latents(sp_prng *prng, unit_draw *d)
     }
 }
 
+// Adapters, which no routed, latent or further layers have.
+static void draw_adapters(sp_prng *prng, unit_draw *d)
+{
+    make_usual(d);
+    d->model.lora_rank = 8 * (1 + prng_below(prng, 8));
+    d->model.lora_targets = (sp_lora_targets)prng_below(prng, SP_LORA_MEGATRON + 1);
+    d->model.lora_dropout = prng_below(prng, 2) == 0;
+}
+
 void make_usual(unit_draw *draw)
 {
     sp_model *model = &draw->model;
     model->q_lora_rank = model->kv_lora_rank = 0;
     model->qk_nope_dim = model->qk_rope_dim = model->v_head_dim = 0;
     model->mtp_layers = 0;
+    model->lora_rank = 0;
+    model->lora_targets = SP_LORA_ALL_LINEAR;
+    model->lora_dropout = false;
     make_dense(draw);
 }
 
@@ -124,6 +136,9 @@ unit_draw draw_unit(sp_prng *prng)
     }
     if (d.stage.head && d.options.stack.loss_chunks == 0 && prng_below(prng, 4) == 0) {
         d.model.mtp_layers = 1 + prng_below(prng, 2);
+    }
+    if (prng_below(prng, 3) == 0) {
+        draw_adapters(prng, &d);
     }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     return d;
